@@ -1,0 +1,1 @@
+"""The command line: parses, calls plain functions, prints, picks exit codes."""

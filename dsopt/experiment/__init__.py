@@ -1,0 +1,1 @@
+"""One run: launch, devices, run directory, events, measurement, outcome."""

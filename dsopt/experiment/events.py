@@ -1,0 +1,163 @@
+"""The run protocol, version 1: JSON lines that each rank appends to its own file in the run directory.
+
+`docs/run-protocol.md` describes it for authors of scripts and simulators. Imported in the training process too, so it
+needs the standard library alone.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final, TextIO, TypeAlias
+
+from dsopt.experiment.rundir import RunDir
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A DeepSpeed engine was built, with these settings in force."""
+
+    kind: ClassVar[str] = "engine"
+    rank: int
+    world_size: int
+    num_params: int
+    trainable_params: int
+    device: str
+    device_memory_bytes: int
+    zero_stage: int
+    micro_batch: int
+    gas: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One optimizer step ended: wall clock since the one before, and the global number of samples in it."""
+
+    kind: ClassVar[str] = "step"
+    rank: int
+    step: int
+    seconds: float
+    samples: int
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    optimizer_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Peak memory of this rank so far; activations are what one forward pass of a micro-batch left allocated."""
+
+    kind: ClassVar[str] = "memory"
+    rank: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    activation_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flops:
+    """Floating-point operations this rank does in one optimizer step."""
+
+    kind: ClassVar[str] = "flops"
+    rank: int
+    flops_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oom:
+    """This rank ran out of memory. `time` is seconds since the epoch."""
+
+    kind: ClassVar[str] = "oom"
+    rank: int
+    message: str
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """This rank's script raised. `origin` names the module of the innermost frame; `time` is seconds since the epoch."""
+
+    kind: ClassVar[str] = "error"
+    rank: int
+    type: str
+    message: str
+    origin: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """This rank's script has ended by itself, without an exception."""
+
+    kind: ClassVar[str] = "end"
+    rank: int
+    reason: str = "script_ended"
+
+
+Event: TypeAlias = Engine | Step | Memory | Flops | Oom | Error | End
+_KINDS: Final[Mapping[str, type[Event]]] = {k.kind: k for k in (Engine, Step, Memory, Flops, Oom, Error, End)}
+
+
+class EventWriter:
+    """Appends one rank's events. Lines are written whole and at once, so that a kill loses at most the last one."""
+
+    def __init__(self, run_dir: RunDir, rank: int) -> None:
+        self.rank = rank
+        self._file: TextIO = run_dir.events(rank).open("a", encoding="utf-8", buffering=1)
+
+    def emit(self, event: Event) -> None:
+        """Writes one event."""
+        values = {field.name: getattr(event, field.name) for field in fields(event)}
+        self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
+
+
+class EventReader:
+    """Reads what ranks have written since the last call. Lines that are no events of version 1 are passed over."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._offsets: dict[Path, int] = {}
+
+    def read(self) -> Iterator[Event]:
+        """Events of all ranks, each rank's in its own order."""
+        for path in self._run_dir.all_events():
+            offset = self._offsets.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                block = file.read()
+            complete = block.rpartition(b"\n")[0]
+            if complete:
+                self._offsets[path] = offset + len(complete) + 1
+                for line in complete.split(b"\n"):
+                    event = parse(line)
+                    if event is not None:
+                        yield event
+
+
+def parse(line: str | bytes) -> Event | None:
+    """The event in one line, or None where there is none that this version knows. Unknown fields are passed over."""
+    try:
+        content: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.get("v") != VERSION:
+        return None
+    kind = _KINDS.get(content.get("event", ""))
+    if kind is None:
+        return None
+    values = {}
+    for field in fields(kind):
+        if field.name in content:
+            values[field.name] = content[field.name]
+        elif field.default is MISSING:
+            return None
+    return kind(**values)
+
+
+def now() -> float:
+    """Seconds since the epoch, the clock of `time` fields."""
+    return time.time()

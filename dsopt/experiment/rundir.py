@@ -1,0 +1,74 @@
+"""The folder of one attempt. This class owns every path in it; it is imported in the training process too."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
+MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
+COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
+
+
+class RunDir:
+    """Paths of one attempt, in the layout of DeepSpeed's autotuner plus the events."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, results_dir: Path, name: str) -> "RunDir":
+        """Makes a folder that nobody had before: `name`, then `name.2`, `name.3` … Safe against others doing the same."""
+        results_dir.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = results_dir / (name if number == 1 else f"{name}.{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return cls(path)
+
+    @property
+    def ds_config(self) -> Path:
+        return self.path / "ds_config.json"
+
+    @property
+    def command(self) -> Path:
+        return self.path / "cmd.txt"
+
+    @property
+    def description(self) -> Path:
+        return self.path / "exp.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.json"
+
+    @property
+    def stdout(self) -> Path:
+        return self.path / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.path / "stderr.log"
+
+    def events(self, rank: int) -> Path:
+        return self.path / f"events-rank{rank}.jsonl"
+
+    def all_events(self) -> list[Path]:
+        """The event files there are, one a rank."""
+        return sorted(self.path.glob("events-rank*.jsonl"))
+
+    def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Writes to a temporary name, then renames, so that no reader sees half a file."""
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+
+def from_environment() -> RunDir | None:
+    """The run directory of the attempt this process belongs to, if it belongs to one."""
+    path = os.environ.get(RUN_DIR_VARIABLE)
+    return RunDir(path) if path else None

@@ -1,0 +1,83 @@
+"""The program that stands in front of the user's script: sets the memory limit, hooks DeepSpeed, runs the script."""
+
+import os
+import resource
+import runpy
+import sys
+from pathlib import Path
+
+from dsopt.experiment.events import End, Error, EventWriter, Oom, now
+from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, from_environment
+from dsopt.probe.engine import EngineObserver
+from dsopt.probe.failure import is_out_of_memory, origin_of
+from dsopt.probe.imports import after_import
+
+
+def main() -> None:
+    """Runs the script named in `sys.argv` as if the launcher had started it itself."""
+    target, is_module, argv = split_arguments(sys.argv[1:])
+    run_dir = from_environment()
+    if run_dir is None:
+        run_script(target, is_module, argv)
+        return
+    limit = int(os.environ.get(MEMORY_LIMIT_VARIABLE, 0))
+    if limit:
+        # On the CPU the kernel enforces it: what is private and writable may not grow beyond the limit.
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
+    observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
+    # Not imported here: a script may have to set variables before torch is loaded.
+    after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
+    after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
+    try:
+        run_script(target, is_module, argv)
+    except SystemExit as error:
+        observer.flush()
+        if error.code not in (None, 0):
+            writer.emit(Error(rank=writer.rank, type="SystemExit", message=f"exit code {error.code}", time=now()))
+        else:
+            writer.emit(End(rank=writer.rank))
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if is_out_of_memory(error):
+            writer.emit(Oom(rank=writer.rank, message=str(error), time=now()))
+        else:
+            kind = type(error).__name__
+            writer.emit(
+                Error(rank=writer.rank, type=kind, message=str(error), origin=origin_of(error), time=now())
+            )
+        raise
+    observer.flush()
+    writer.emit(End(rank=writer.rank))
+
+
+def split_arguments(words: list[str]) -> tuple[str, bool, list[str]]:
+    """Takes `[--local_rank=N] [-m] target [args …]` apart into the target, whether it is a module, and its arguments.
+
+    The launcher puts the local rank in front; the script expects it first among its own arguments.
+    """
+    words = list(words)
+    local_rank = [words.pop(0)] if words and words[0].startswith(("--local_rank=", "--local-rank=")) else []
+    is_module = bool(words) and words[0] == "-m"
+    if is_module:
+        words.pop(0)
+    if not words:
+        raise SystemExit("usage: python -m dsopt.probe [--local_rank=N] [-m] script [arguments …]")
+    return words[0], is_module, [*local_rank, *words[1:]]
+
+
+def run_script(target: str, is_module: bool, argv: list[str]) -> None:
+    """Runs a script or module as `__main__`, with `sys.argv` and `sys.path` as Python itself would set them."""
+    if is_module:
+        sys.argv = [target, *argv]
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [target, *argv]
+        sys.path[0] = str(Path(target).resolve().parent)
+        runpy.run_path(target, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

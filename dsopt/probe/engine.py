@@ -1,0 +1,228 @@
+"""Observes a DeepSpeed engine: finds the step boundaries, times the passes, follows memory, emits events."""
+
+import functools
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsopt.experiment.events import Engine, EventWriter, Flops, Memory, Step
+from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
+from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A step whose marks may not have passed on the device yet."""
+
+    number: int
+    start: Mark
+    end: Mark
+    forward: list[tuple[Mark, Mark]] = field(default_factory=list)
+    backward: list[tuple[Mark, Mark]] = field(default_factory=list)
+    optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
+
+
+class EngineObserver:
+    """Wraps methods of DeepSpeed's engine classes, so that plain loops, Trainers and pipelines are seen alike.
+
+    The first engine that trains is observed; further ones in the same process are left alone.
+    """
+
+    def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool) -> None:
+        self._writer = writer
+        self._memory_limit_bytes = memory_limit_bytes
+        self._count_flops = count_flops
+        self._engine: Any = None
+        self._clock: Clock = HostClock()
+        self._memory: MemoryMeter = HostMemory()
+        self._pending: deque[_Pending] = deque()
+        self._current: _Pending | None = None
+        self._steps = 0
+        self._activation_bytes = 0
+        self._last_peaks = (0, 0)
+        self._flop_counter: Any = None
+
+    def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
+        """Hooks the class that all of DeepSpeed's training engines derive from."""
+        _wrap(engine_class, "__init__", self._around_init)
+        _wrap(engine_class, "forward", self._around_forward)
+        _wrap(engine_class, "backward", self._around_backward)
+        _wrap(engine_class, "step", self._around_step)
+
+    def watch_pipeline(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.PipelineEngine
+        """Hooks the pipeline engine, whose one public method does a whole optimizer step."""
+        _wrap(engine_class, "train_batch", self._around_train_batch)
+
+    def flush(self) -> None:
+        """Waits for the device and emits what is still pending; for the end of a script."""
+        if self._pending:
+            self._clock.wait()
+            self._emit_passed()
+
+    def _around_init(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        from deepspeed.accelerator import get_accelerator
+
+        accelerator = get_accelerator()
+        on_device = accelerator.device_name() != "cpu"
+        if on_device and self._memory_limit_bytes:
+            import torch
+
+            device = int(os.environ.get("LOCAL_RANK", 0))
+            fraction = min(1.0, self._memory_limit_bytes / accelerator.total_memory(device))
+            torch.cuda.set_per_process_memory_fraction(fraction, device)
+        result = call()
+        if self._engine is None and engine.optimizer is not None:
+            self._engine = engine
+            if on_device:
+                self._clock, self._memory = DeviceClock(accelerator), DeviceMemory(accelerator)
+            self._writer.emit(_describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
+        return result
+
+    def _around_forward(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if engine is not self._engine or not engine.training:
+            return call()
+        first = self._steps == 0 and not self._activation_bytes
+        before = self._memory.in_use() if first else 0
+        if self._count_flops and self._flop_counter is None:
+            self._start_counting_flops()
+        start = self._begin_step().start if self._current is None else self._clock.mark()
+        result = call()
+        self._begin_step().forward.append((start, self._clock.mark()))
+        in_use = self._memory.in_use()
+        if first:
+            self._activation_bytes = max(0, in_use - before)
+        return result
+
+    def _around_backward(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if engine is not self._engine:
+            return call()
+        start = self._clock.mark()
+        result = call()
+        self._begin_step().backward.append((start, self._clock.mark()))
+        self._memory.in_use()
+        self._stop_counting_flops(engine)
+        return result
+
+    def _around_step(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if engine is not self._engine:
+            return call()
+        boundary = engine.is_gradient_accumulation_boundary()
+        start = self._clock.mark()
+        result = call()
+        end = self._clock.mark()
+        self._begin_step().optimizer.append((start, end))
+        if boundary:
+            self._end_step(end)
+        return result
+
+    def _around_train_batch(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if engine is not self._engine:
+            return call()
+        self._begin_step()
+        result = call()
+        self._end_step(self._clock.mark())
+        return result
+
+    def _begin_step(self) -> _Pending:
+        if self._current is None:
+            mark = self._clock.mark()
+            self._current = _Pending(number=self._steps, start=mark, end=mark)
+        return self._current
+
+    def _end_step(self, end: Mark) -> None:
+        step = self._begin_step()
+        step.end = end
+        self._pending.append(step)
+        self._steps += 1
+        # the next step begins where this one ended: data loading belongs to it
+        self._current = _Pending(number=self._steps, start=end, end=end)
+        self._emit_passed()
+        self._emit_memory()
+
+    def _emit_passed(self) -> None:
+        while self._pending and self._clock.passed(self._pending[0].end):
+            step = self._pending.popleft()
+            self._writer.emit(
+                Step(
+                    rank=self._writer.rank,
+                    step=step.number,
+                    seconds=self._clock.seconds(step.start, step.end),
+                    samples=self._engine.train_batch_size(),
+                    forward_seconds=self._total(step.forward),
+                    backward_seconds=self._total(step.backward),
+                    optimizer_seconds=self._total(step.optimizer),
+                )
+            )
+
+    def _emit_memory(self) -> None:
+        peaks = self._memory.peaks()
+        if any(new > 1.002 * old for new, old in zip(peaks, self._last_peaks, strict=True)):
+            self._last_peaks = peaks
+            allocated, reserved = peaks
+            self._writer.emit(
+                Memory(
+                    rank=self._writer.rank,
+                    peak_allocated_bytes=allocated,
+                    peak_reserved_bytes=reserved,
+                    activation_bytes=self._activation_bytes,
+                )
+            )
+
+    def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
+        return sum(self._clock.seconds(start, end) for start, end in spans)
+
+    def _start_counting_flops(self) -> None:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self._flop_counter = FlopCounterMode(display=False)
+        self._flop_counter.__enter__()
+
+    def _stop_counting_flops(self, engine: Any) -> None:  # noqa: ANN401
+        if self._count_flops and self._flop_counter is not None:
+            self._flop_counter.__exit__(None, None, None)
+            self._count_flops = False
+            per_micro_step = float(self._flop_counter.get_total_flops())
+            flops = per_micro_step * engine.gradient_accumulation_steps()
+            self._writer.emit(Flops(rank=self._writer.rank, flops_per_step=flops))
+
+
+def _wrap(owner: Any, name: str, around: Callable[[Any, Callable[[], Any]], Any]) -> None:  # noqa: ANN401
+    """Replaces a method by `around(self, call)`, where `call()` runs the original with the caller's arguments."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return around(self, lambda: original(self, *args, **kwargs))
+
+    setattr(owner, name, method)
+
+
+def _describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
+    parameters = list(engine.module.parameters())
+    # under ZeRO 3 a parameter holds only this rank's share; ds_numel is its whole size
+    sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in parameters]
+    if accelerator.device_name() == "cpu":
+        ranks_here = int(os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", 1)))
+        device, capacity = "cpu", accelerator.total_memory() // ranks_here
+    else:
+        import torch
+
+        index = accelerator.current_device()
+        device, capacity = torch.cuda.get_device_name(index), accelerator.total_memory(index)
+    if memory_limit_bytes:
+        capacity = min(capacity, memory_limit_bytes)
+    dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+    return Engine(
+        rank=rank,
+        world_size=engine.world_size,
+        num_params=sum(size for size, _ in sizes),
+        trainable_params=sum(size for size, trainable in sizes if trainable),
+        device=device,
+        device_memory_bytes=int(capacity),
+        zero_stage=engine.zero_optimization_stage(),
+        micro_batch=engine.train_micro_batch_size_per_gpu(),
+        gas=engine.gradient_accumulation_steps(),
+        dtype=dtype,
+    )

@@ -1,0 +1,47 @@
+"""What an exception in the training script means."""
+
+import errno
+import sys
+
+# What torch, its CPU allocator, cuBLAS and NCCL say when memory is short but the exception's type does not.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "hip out of memory",
+    "cublas_status_alloc_failed",
+    "cuda failure 2 'out of memory'",
+    "std::bad_alloc",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this exception, or one that it came from, is an allocation that failed, on CUDA or on the CPU."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, MemoryError) or _is_torch_oom(current):
+            return True
+        if isinstance(current, OSError) and current.errno == errno.ENOMEM:
+            return True
+        if isinstance(current, RuntimeError) and any(text in str(current).lower() for text in _OUT_OF_MEMORY):
+            return True
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def origin_of(error: BaseException) -> str:
+    """The module of the innermost frame the exception passed through, such as `deepspeed.runtime.config`."""
+    traceback = error.__traceback__
+    name = ""
+    while traceback is not None:
+        name = traceback.tb_frame.f_globals.get("__name__", "")
+        traceback = traceback.tb_next
+    return name
+
+
+def _is_torch_oom(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "OutOfMemoryError", None)
+    return kind is not None and isinstance(error, kind)

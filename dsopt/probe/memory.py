@@ -1,0 +1,49 @@
+"""Peak memory of one rank: torch's counters on a device, the kernel's on the CPU."""
+
+import os
+import resource
+from pathlib import Path
+from typing import Any, Protocol
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATM = Path("/proc/self/statm")
+
+
+class MemoryMeter(Protocol):
+    """Reads what is in use now and the peaks so far, in bytes."""
+
+    def in_use(self) -> int: ...
+
+    def peaks(self) -> tuple[int, int]: ...
+
+
+class HostMemory:
+    """On the CPU "allocated" is resident memory, and "reserved" is what RLIMIT_DATA counts: private writable memory.
+
+    The kernel keeps no peak of the latter, so it is sampled where it is high: after each pass.
+    """
+
+    def __init__(self) -> None:
+        self._peak_data = 0
+
+    def in_use(self) -> int:
+        data = int(_STATM.read_text().split()[5]) * _PAGE
+        self._peak_data = max(self._peak_data, data)
+        return data
+
+    def peaks(self) -> tuple[int, int]:
+        self.in_use()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, self._peak_data
+
+
+class DeviceMemory:
+    """torch's own counters; what the context and communication libraries take lies outside of them."""
+
+    def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - DeepSpeed's accelerator
+        self._accelerator = accelerator
+
+    def in_use(self) -> int:
+        return int(self._accelerator.memory_allocated())
+
+    def peaks(self) -> tuple[int, int]:
+        return int(self._accelerator.max_memory_allocated()), int(self._accelerator.max_memory_reserved())

@@ -1,0 +1,1 @@
+"""What is kept: dsopt's tables beside Optuna's, in one database."""

@@ -1,0 +1,105 @@
+"""Reads YAML and JSON files as a person's mistakes demand: duplicate keys and syntax errors with line and column."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dsopt.errors import DsoptError
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file the user named. `what` is how messages call it, such as "study file"."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DsoptError(f"{path}: no such file. Expected the {what}; check the path.") from None
+    except IsADirectoryError:
+        raise DsoptError(f"{path}: is a folder. Expected the {what}, a file.") from None
+    except UnicodeDecodeError as error:
+        raise DsoptError(f"{path}: is not UTF-8 text (byte {error.start}). Expected the {what}.") from None
+    except OSError as error:
+        raise DsoptError(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        DsoptError: no such file, invalid YAML (with line and column), a duplicate key, or not a mapping.
+    """
+    text = read_text(path, "study file (YAML)")
+    try:
+        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader that also refuses duplicate keys
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise DsoptError(f"{path}: {where}{error.problem or 'invalid YAML'}. Correct the file.") from None
+    except yaml.YAMLError as error:
+        raise DsoptError(f"{path}: invalid YAML: {error}. Correct the file.") from None
+    if not isinstance(document, dict):
+        raise DsoptError(f"{path}: holds {_kind(document)}. Expected a mapping of keys such as 'name' and 'command'.")
+    return document
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        DsoptError: no such file, invalid JSON (with line and column), a duplicate key, or not an object.
+    """
+    text = read_text(path, "DeepSpeed configuration (JSON)")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise DsoptError(f"{path}: key '{key}' stands twice in one object. Keep one of them.")
+            found[key] = value
+        return found
+
+    try:
+        document = json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise DsoptError(f"{path}: {where}: invalid JSON: {error.msg}. Correct the file.") from None
+    if not isinstance(document, dict):
+        raise DsoptError(f"{path}: holds {_kind(document)}. Expected a JSON object.")
+    return document
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
+    """The known word that `word` is most likely a misspelling of, if there is one."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys in silence; this loader refuses them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key '{key}' stands twice in one mapping", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else repr(key))
+        return super().construct_mapping(node, deep)
+
+
+# PyYAML follows YAML 1.1, where 5e8 is text; people who write DeepSpeed configurations mean the number.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _kind(value: object) -> str:
+    return {type(None): "nothing", list: "a list", str: "text", dict: "a mapping"}.get(type(value), "a single value")

@@ -1,0 +1,171 @@
+"""From what a person wrote (a YAML file, or a command line alone) to a checked StudySpec."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dsopt.errors import DsoptError
+from dsopt.study.command import LaunchCommand
+from dsopt.study.documents import nearest, read_json, read_yaml
+from dsopt.study.ds_config import check_keys, check_values
+from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, StudySpec
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "autotuning": Autotuning, "measurement": MeasurementBudget, "confirmation": Confirmation
+}  # fmt: skip
+# What DeepSpeed reads in `autotuning` for its own plumbing, and what dsopt has no use for.
+_IGNORED_AUTOTUNING = ("metric_path", "model_info_path")
+
+
+def load_spec(path: Path) -> tuple[StudySpec, list[str]]:
+    """Reads a study file. Paths in it are relative to its own folder, unless it gives `cwd`.
+
+    Returns:
+        The spec, and warnings about keys that are passed on although DeepSpeed does not know them.
+    """
+    content = read_yaml(path)
+    folder = path.resolve().parent
+    if isinstance(content.get("cwd", ""), str):
+        content["cwd"] = str((folder / content.get("cwd", "")).resolve())
+    content.setdefault("name", path.stem)
+    return build_spec(content, str(path))
+
+
+def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[str]]:
+    """Checks the content of a study file, or of a command line in its shape.
+
+    The `autotuning` section may stand in the study, in its `ds_config` or in the JSON file that the command names; the
+    study's own keys win, key by key.
+
+    Raises:
+        DsoptError: anything a person has to correct, with file, key, value, and what was expected.
+    """
+    content = dict(content)
+    _refuse_unknown_keys(content, where)
+    if "command" not in content:
+        raise DsoptError(f"{where}: key 'command' is missing. Expected the launch command you type today.")
+    if isinstance(content["command"], list):
+        content["command"] = str(LaunchCommand.parse(content["command"], f"{where}: command"))
+    command = LaunchCommand.parse(str(content["command"]), f"{where}: command")
+    cwd = Path(str(content.get("cwd", Path.cwd())))
+    if not cwd.is_dir():
+        raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder the command is started in.")
+    _check_command(command, cwd, where)
+    ds_config, config_where = _find_config(content, command, cwd, where)
+    inner = ds_config.pop("autotuning", {})
+    if not isinstance(inner, Mapping):
+        raise DsoptError(f"{config_where}: autotuning: {inner!r}. Expected an object.")
+    _refuse_unknown_keys({"autotuning": inner}, config_where)
+    outer = content.get("autotuning") or {}
+    merged = {**inner, **outer} if isinstance(outer, Mapping) else outer
+    if isinstance(merged, dict):
+        merged = {key: value for key, value in merged.items() if key not in _IGNORED_AUTOTUNING}
+        merged.pop("enabled", None)
+    warnings = check_keys(ds_config, config_where)
+    document: dict[str, Any] = {**content, "cwd": str(cwd), "ds_config": ds_config}
+    if merged:
+        document["autotuning"] = merged
+    try:
+        spec = StudySpec.model_validate(document)
+    except ValidationError as error:
+        raise DsoptError(_explain(error.errors()[0], where)) from None
+    ranks = command.option("--num_gpus", "--num_accelerators")
+    mp_size = spec.autotuning.mp_size
+    check_values(spec.ds_config, config_where, int(ranks) if ranks and ranks.isdigit() else None, mp_size)
+    _check_window(spec.autotuning, where)
+    return spec, warnings
+
+
+def _check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
+    ranks = command.option("--num_gpus", "--num_accelerators")
+    if ranks is not None and not (ranks.isdigit() and int(ranks) >= 1):
+        raise DsoptError(f"{where}: command: --num_gpus {ranks}. Expected a whole number of at least 1.")
+    for name in ("--num_nodes", "--hostfile", "-H"):
+        value = command.option(name)
+        if value not in (None, "1"):
+            raise DsoptError(
+                f"{where}: command: {name} {value}: runs over several nodes are not supported yet. "
+                "Expected a command that runs on one machine."
+            )
+    for name in ("--no_python", "--no_local_rank"):
+        if name == "--no_python" and name in command.launcher_args:
+            raise DsoptError(f"{where}: command: {name} is not supported: the script has to be a Python program.")
+    if command.option("--autotuning") is not None:
+        raise DsoptError(
+            f"{where}: command: --autotuning belongs to DeepSpeed's own tuner. Leave it out: dsopt does the tuning."
+        )
+    if not command.is_module and not (cwd / command.script).is_file():
+        raise DsoptError(
+            f"{where}: command: no training script '{command.script}' in {cwd}. "
+            "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
+        )
+
+
+def _find_config(
+    content: Mapping[str, Any], command: LaunchCommand, cwd: Path, where: str
+) -> tuple[dict[str, Any], str]:
+    """DeepSpeed's configuration and where it came from: inline in the study, or the file that the command names."""
+    inline = content.get("ds_config")
+    if inline is not None:
+        if not isinstance(inline, dict):
+            raise DsoptError(f"{where}: ds_config: {inline!r}. Expected DeepSpeed's configuration as a mapping.")
+        return dict(inline), f"{where}: ds_config"
+    if command.config_path is None:
+        raise DsoptError(
+            f"{where}: no DeepSpeed configuration: the command has neither '--deepspeed_config FILE' nor "
+            "'--deepspeed FILE', and the study has no 'ds_config'. Give one of them."
+        )
+    path = cwd / command.config_path
+    return read_json(path), str(path)
+
+
+def _refuse_unknown_keys(content: Mapping[str, Any], where: str) -> None:
+    """Pydantic would refuse them too, but not say which key was probably meant."""
+    if set(content) - {"autotuning"}:
+        _refuse(content, StudySpec, "", where)
+    for section, model in _SECTIONS.items():
+        if isinstance(content.get(section), Mapping):
+            _refuse(content[section], model, f"{section}.", where)
+
+
+def _refuse(keys: Mapping[str, Any], model: type[BaseModel], prefix: str, where: str) -> None:
+    known = set(model.model_fields)
+    if model is Autotuning:
+        known |= {"start_step", "end_step", *_IGNORED_AUTOTUNING}
+    for key in keys:
+        if key not in known:
+            meant = nearest(str(key), known, cutoff=0.6)
+            hint = f"Did you mean '{prefix}{meant}'?" if meant else f"Expected one of: {', '.join(sorted(known))}."
+            raise DsoptError(f"{where}: unknown key '{prefix}{key}'. {hint}")
+
+
+def _check_window(autotuning: Autotuning, where: str) -> None:
+    if autotuning.window and autotuning.end_profile_step < autotuning.start_profile_step:
+        raise DsoptError(
+            f"{where}: autotuning.end_profile_step: {autotuning.end_profile_step} lies before "
+            f"start_profile_step {autotuning.start_profile_step}. Expected a later step."
+        )
+
+
+def _explain(error: ErrorDetails, where: str) -> str:
+    """One of pydantic's findings as a sentence with key, value and expectation."""
+    location: Sequence[Any] = error["loc"]
+    key = ".".join(str(part) for part in location)
+    value = error["input"]
+    kind = error["type"]
+    if kind == "missing":
+        return f"{where}: key '{key}' is missing."
+    if kind == "literal_error":
+        allowed = error["ctx"]["expected"]
+        meant = nearest(str(value).strip(), [word.strip("' ") for word in allowed.replace(" or ", ",").split(",")], 0.6)
+        return f"{where}: {key}: {value!r}. Expected {allowed}." + (f" Did you mean {meant!r}?" if meant else "")
+    if kind == "string_pattern_mismatch":
+        return (
+            f"{where}: {key}: {value!r}. Expected a name of letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit."
+        )
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{where}: {key}: {value!r}. {message[0].upper()}{message[1:]}."
