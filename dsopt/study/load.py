@@ -20,8 +20,9 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _IGNORED_AUTOTUNING = ("metric_path", "model_info_path")
 
 
-def load_spec(path: Path) -> tuple[StudySpec, list[str]]:
-    """Reads a study file. Paths in it are relative to its own folder, unless it gives `cwd`.
+def load_spec(path: Path, name: str | None = None) -> tuple[StudySpec, list[str]]:
+    """Reads a study file. Paths in it are relative to its own folder, unless it gives `cwd`; `name` replaces
+    its name.
 
     Returns:
         The spec, and warnings about keys that are passed on although DeepSpeed does not know them.
@@ -30,7 +31,7 @@ def load_spec(path: Path) -> tuple[StudySpec, list[str]]:
     folder = path.resolve().parent
     if isinstance(content.get("cwd", ""), str):
         content["cwd"] = str((folder / content.get("cwd", "")).resolve())
-    content.setdefault("name", path.stem)
+    content["name"] = name or content.get("name", path.stem)
     return build_spec(content, str(path))
 
 

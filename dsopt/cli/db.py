@@ -1,0 +1,50 @@
+"""`dsopt db …`: the database's schema."""
+
+import logging
+
+import click
+
+from dsopt.cli.options import json_option, print_json, storage_option
+from dsopt.errors import DsoptError
+
+
+@click.group()
+def db() -> None:
+    """Make, upgrade and check the database."""
+
+
+@db.command()
+@storage_option
+def upgrade(storage: str) -> None:
+    """Make or upgrade Optuna's and dsopt's tables. Safe to run from several nodes at once."""
+    import optuna
+
+    from dsopt.store import engine, schema
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    connection = engine.connect(engine.storage_url(storage))
+    before = schema.state(connection).revision
+    after = schema.upgrade(connection)
+    done = "is up to date" if before == after.revision else f"upgraded from {before or 'nothing'}"
+    click.echo(f"{engine.shown(connection.url)}: {done}; revision {after.revision}.")
+
+
+@db.command()
+@storage_option
+@json_option
+def check(storage: str, as_json: bool) -> None:
+    """Say whether the database is of this version of dsopt; exit code 1 when it is not."""
+    from dsopt.store import engine, schema
+
+    connection = engine.connect(engine.storage_url(storage))
+    found = schema.state(connection)
+    if as_json:
+        print_json({"revision": found.revision, "head": found.head, "current": found.is_current})
+    if not found.is_current:
+        what = f"revision {found.revision}" if found.revision else "no dsopt tables"
+        raise DsoptError(
+            f"{engine.shown(connection.url)} has {what}; this dsopt needs {found.head}. Run: dsopt db upgrade"
+        )
+    if not as_json:
+        click.echo(f"{engine.shown(connection.url)}: revision {found.revision}, as this dsopt needs it.")

@@ -1,0 +1,158 @@
+"""What a running worker shows: a live view on a terminal, plain lines elsewhere."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dsopt.experiment.devices import DevicePool
+from dsopt.experiment.outcome import Measured, Outcome
+from dsopt.experiment.run import Progress
+from dsopt.search.history import History
+from dsopt.store.attempts import Task
+from dsopt.store.studies import StoredStudy
+from dsopt.worker.happenings import (
+    Happening,
+    StageClosed,
+    StudyFinished,
+    TaskEnded,
+    TaskProgressed,
+    TaskSkipped,
+    TaskStarted,
+)
+
+_UNITS = {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}
+
+
+@contextlib.contextmanager
+def watch(pool: DevicePool) -> Iterator[Callable[[Happening], None]]:
+    """A watcher for a worker: live on a terminal, otherwise a line for each thing that happened."""
+    console = Console()
+    if not (sys.stdout.isatty() and console.is_terminal):
+        click.echo(f"Working with {pool}.")
+        yield lambda happening: _print_lines(happening, click.echo)
+        return
+    view = _LiveView(pool)
+    with Live(console=console, get_renderable=view.render, refresh_per_second=4, transient=True) as live:
+
+        def show(happening: Happening) -> None:
+            view.update(happening)
+            _print_lines(happening, lambda line: live.console.print(line, highlight=False))
+
+        yield show
+
+
+def _print_lines(happening: Happening, write: Callable[[str], None]) -> None:
+    line = _line(happening)
+    if line:
+        write(line)
+
+
+def _line(happening: Happening) -> str | None:
+    """The line for the record; what only goes on has none."""
+    match happening:
+        case TaskEnded(study=study, task=task, outcome=outcome, value=value):
+            return f"{_label(task):<34} {_result(study, outcome, value)}"
+        case TaskSkipped(task=task, why=why):
+            return f"{_label(task):<34} not run: {why}"
+        case StageClosed(stage=stage, verdict=verdict):
+            return f"ZeRO {stage}: {verdict}."
+        case _:
+            return None
+
+
+def _label(task: Task) -> str:
+    return task.name + (f" (round {task.round})" if task.round else "")
+
+
+def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
+    if not isinstance(outcome, Measured) or value is None:
+        assert not isinstance(outcome, Measured)
+        return f"{outcome.state}, {outcome.reason}: {outcome.message}"
+    m = outcome.measurement
+    drift = ", still drifting" if m.drifting else ""
+    return (
+        f"{value:.6g} {_UNITS[study.spec.autotuning.metric]} (±{100 * m.relative_half_width:.1f} %, "
+        f"{m.measured_steps} steps after {m.warmup_steps} of warm-up{drift})"
+    )
+
+
+@dataclass
+class _LiveView:
+    """What the live view shows now."""
+
+    pool: DevicePool
+    study: StoredStudy | None = None
+    task: Task | None = None
+    history: History | None = None
+    progress: Progress | None = None
+    runs: int = 0
+
+    def update(self, happening: Happening) -> None:
+        match happening:
+            case TaskStarted(study=study, task=task, history=history):
+                self.study, self.task, self.history, self.progress = study, task, history, None
+            case TaskProgressed(progress=progress):
+                self.progress = progress
+            case TaskEnded():
+                self.task = self.progress = None
+                self.runs += 1
+            case StudyFinished():
+                self.task = None
+
+    def render(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold")
+        table.add_column()
+        if self.study is None:
+            table.add_row("worker", f"waiting; {self.pool}")
+            return table
+        table.add_row("study", f"{self.study.name}, with {self.pool}")
+        table.add_row("stage", self._stage())
+        table.add_row("trial", _label(self.task) if self.task else "choosing the next")
+        table.add_row("now", self._now())
+        table.add_row("best", self._best())
+        table.add_row("budget", self._budget())
+        return table
+
+    def _stage(self) -> str:
+        if self.task is None or self.task.part == "reference":
+            return "confirmation" if self.task and self.task.round else "baseline"
+        return f"ZeRO {self.task.part.removeprefix('z')}"
+
+    def _now(self) -> Text:
+        if self.progress is None or self.task is None:
+            return Text("launching" if self.task else "-")
+        if self.progress.phase == "starting":
+            return Text(f"starting, {self.progress.seconds:.0f} s")
+        text = f"measuring, {self.progress.steps} steps"
+        m = self.progress.measurement
+        if m is not None:
+            text += f", {m.samples_per_second:.4g} samples/s ±{100 * m.relative_half_width:.1f} %"
+        return Text(text)
+
+    def _best(self) -> str:
+        assert self.study is not None
+        unit = _UNITS[self.study.spec.autotuning.metric]
+        if self.history is None or not self.history.measured:
+            return "none yet"
+        best = max(self.history.measured, key=self.history.score)
+        baseline = self.history.find("baseline")
+        against = f" (baseline {baseline.value:.4g})" if baseline and baseline.value is not None else ""
+        return f"{best.name}: {best.value:.4g} {unit}{against}"
+
+    def _budget(self) -> str:
+        assert self.study is not None
+        tuning = self.study.spec.autotuning
+        if self.task is None or self.history is None or self.task.part == "reference":
+            rounds = self.study.spec.confirmation.rounds
+            return f"{self.runs} runs done; confirmation takes {rounds} rounds"
+        observations = self.history.stages[int(self.task.part.removeprefix("z"))]
+        used = sum(o.launched for o in observations)
+        return f"{tuning.tuner_num_trials - used + 1} of {tuning.tuner_num_trials} trials left in this stage"

@@ -1,0 +1,80 @@
+"""The `dsopt` command: dispatch, exit codes, and the one place where errors are printed.
+
+Exit codes: 0 done; 1 something the user can mend; 2 wrong usage; 3 a defect of dsopt; 130 interrupted.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+from dsopt import __version__
+from dsopt.errors import DsoptError, Interrupted
+
+_COMMANDS = {
+    "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
+    "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
+    "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
+    "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
+    "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is called, so that `--help` needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dsopt")
+def dsopt() -> None:
+    """Finds the fastest DeepSpeed configuration for a training job, by short real runs of it.
+
+    \b
+    All of it on one machine:
+      dsopt tune -- deepspeed --num_gpus 8 train.py --deepspeed_config ds_config.json
+    A study for several workers:
+      dsopt study create studies/tiny-gpt.yaml
+      dsopt worker tiny-gpt
+      dsopt study best tiny-gpt -o ds_config_optimal.json
+    """
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    try:
+        dsopt(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except DsoptError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except (Interrupted, KeyboardInterrupt) as error:
+        click.echo(str(error) or "Interrupted.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader of our output, such as `head`, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception:
+        traceback.print_exc()
+        click.echo("error: this is a defect of dsopt; please report it with the lines above.", err=True)
+        sys.exit(3)

@@ -1,0 +1,55 @@
+"""Options and set-up that several commands share."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from dsopt.store.studies import Store
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+DEFAULT_STORAGE = "sqlite:///.dsopt/dsopt.db"
+
+
+def storage_option(command: _F) -> _F:
+    """`--storage URL`, by default DSOPT_STORAGE or SQLite in the working directory."""
+    return click.option(
+        "--storage",
+        "storage",
+        envvar="DSOPT_STORAGE",
+        default=DEFAULT_STORAGE,
+        metavar="URL",
+        help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME. "
+        f"Default: DSOPT_STORAGE, else {DEFAULT_STORAGE}.",
+    )(command)
+
+
+def json_option(command: _F) -> _F:
+    """`--json`: data instead of text."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def devices_option(command: _F) -> _F:
+    """`--devices`: what a worker may use."""
+    return click.option(
+        "--devices",
+        metavar="LIST",
+        help="GPUs such as 0,1,4-7 (default: all visible ones), or cpu:N for N slots on a machine without GPUs "
+        "(default: its cores).",
+    )(command)
+
+
+def open_store(url: str) -> Store:
+    """Opens the storage; Optuna's own log lines are not for the user of a command."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    return Store.open(url)
+
+
+def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Prints data."""
+    click.echo(json.dumps(content, indent=2))

@@ -1,0 +1,37 @@
+"""A study's result, put together from store, search and report."""
+
+from pathlib import Path
+
+from dsopt.report.files import write_files
+from dsopt.report.summary import RunQuality, Summary, summarize
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.worker.knowledge import load_history
+
+
+def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None) -> Summary:
+    """The summary of a study as it stands now.
+
+    `finished` is given while the study is being finished, when its state does not say so yet.
+    """
+    state = "finished" if finished else store.state(study) or study.state
+    qualities = [
+        RunQuality(
+            name=attrs.get("candidate", "?") + (f" (round {attrs['round']})" if attrs.get("round") else ""),
+            interval_percent=attrs["interval_percent"],
+            drifting=attrs["drifting"],
+        )
+        for attrs in store.measured_attrs(study)
+    ]
+    return summarize(
+        study.spec,
+        load_history(store, study),
+        qualities,
+        state=state,
+        note=study.note,
+        duration_seconds=store.duration_seconds(study) if state == "finished" else None,
+    )
+
+
+def write_results(store: Store, study: StoredStudy) -> list[Path]:
+    """Writes the result files of a study that is finished or just about to be."""
+    return write_files(study.spec, load_history(store, study), summary_of(store, study, finished=True))

@@ -1,0 +1,145 @@
+"""`dsopt study …`: studies created, shown, stopped, resumed, deleted."""
+
+import datetime
+from pathlib import Path
+
+import click
+
+from dsopt.cli.options import json_option, open_store, print_json, storage_option
+from dsopt.cli.result import summary_of
+from dsopt.errors import DsoptError
+from dsopt.report.files import optimum, write_config
+from dsopt.study.load import load_spec
+from dsopt.worker.knowledge import load_history
+
+
+@click.group()
+def study() -> None:
+    """Create, list, show, stop, resume and delete studies."""
+
+
+@study.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the study, instead of the file's.")
+@storage_option
+def create(file: Path, name: str | None, storage: str) -> None:
+    """Create a study from a YAML FILE. Creating the same study again changes nothing."""
+    spec, warnings = load_spec(file, name)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    made, is_new = open_store(storage).create(spec)
+    if is_new:
+        click.echo(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
+    else:
+        click.echo(f"Study '{made.name}' exists already, with the same spec; its state is '{made.state}'.")
+
+
+@study.command("list")
+@storage_option
+@json_option
+def list_(storage: str, as_json: bool) -> None:
+    """List the studies."""
+    studies = open_store(storage).all()
+    if as_json:
+        print_json([{"name": s.name, "state": s.state, "created_at": s.created_at} for s in studies])
+        return
+    if not studies:
+        click.echo("There is no study yet. Create one with: dsopt study create FILE")
+    width = max((len(s.name) for s in studies), default=0)
+    for found in studies:
+        created = datetime.datetime.fromtimestamp(found.created_at).strftime("%Y-%m-%d %H:%M")
+        click.echo(f"{found.name.ljust(width)}  {found.state.ljust(10)}  created {created}")
+
+
+@study.command()
+@click.argument("name")
+@storage_option
+@json_option
+def show(name: str, storage: str, as_json: bool) -> None:
+    """Show a study: its result so far, and every run."""
+    store = open_store(storage)
+    found = store.get(name)
+    summary = summary_of(store, found)
+    runs = store.runs(found)
+    if as_json:
+        print_json({**summary.to_json(), "runs": [dict(run) for run in runs]})
+        return
+    click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
+    for run in runs:
+        result = f"{run['metric']:.6g} {summary.unit}" if run["metric"] is not None else run["reason"] or ""
+        label = run["candidate"] + (f" (round {run['round']})" if run["round"] else "")
+        click.echo(f"  {label:<36} {run['state']:<10} {result}")
+        if run["message"]:
+            click.echo(f"      {run['message']}")
+    click.echo(("\n" if runs else "") + summary.text())
+
+
+@study.command()
+@click.argument("name")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the DeepSpeed configuration to this file.")
+@storage_option
+@json_option
+def best(name: str, output: Path | None, storage: str, as_json: bool) -> None:
+    """Give the best configuration of a finished study."""
+    store = open_store(storage)
+    found = store.get(name)
+    summary = summary_of(store, found)
+    if summary.comparison is None:
+        raise DsoptError(
+            f"study '{name}' has no result yet: its state is '{found.state}'. "
+            f"Go on with: dsopt worker {name} (after 'dsopt study resume {name}' when it was stopped)."
+        )
+    result = optimum(found.spec, load_history(store, found))
+    if output is not None:
+        try:
+            write_config(output, result)
+        except OSError as error:
+            raise DsoptError(f"--output: {output}: cannot be written: {error.strerror}.") from None
+    config = str(output) if output else str(Path(found.spec.cwd) / found.spec.results_dir / "ds_config_optimal.json")
+    if as_json:
+        print_json({**summary.to_json(), "ds_config": result.ds_config, "ds_config_file": config,
+                    "command": str(result.command.with_config(config))})  # fmt: skip
+        return
+    click.echo(f"{summary.sentence()}\nConfiguration: {config}\nCommand: {result.command.with_config(config)}")
+
+
+@study.command()
+@click.argument("name")
+@storage_option
+def stop(name: str, storage: str) -> None:
+    """Stop a study; workers end their run in hand within seconds."""
+    store = open_store(storage)
+    found = store.get(name)
+    if store.stop(found, "by 'dsopt study stop'"):
+        click.echo(f"Stopped study '{name}'. Go on with: dsopt study resume {name}, then dsopt worker {name}")
+    else:
+        click.echo(f"Study '{name}' is {found.state} already.")
+
+
+@study.command()
+@click.argument("name")
+@storage_option
+def resume(name: str, storage: str) -> None:
+    """Let a stopped study go on."""
+    store = open_store(storage)
+    found = store.get(name)
+    if store.resume(found):
+        click.echo(f"Study '{name}' goes on. Work on it with: dsopt worker {name}")
+    elif found.state == "finished":
+        click.echo(f"Study '{name}' is finished. See: dsopt study best {name}")
+    else:
+        click.echo(f"Study '{name}' was not stopped (its state is '{found.state}'). Go on with: dsopt worker {name}")
+
+
+@study.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@storage_option
+def delete(name: str, yes: bool, storage: str) -> None:
+    """Delete a study from the database. Its run directories and result files stay."""
+    store = open_store(storage)
+    found = store.get(name)
+    if not yes:
+        click.confirm(f"Delete study '{name}' and all its trials?", abort=True)
+    store.delete(found)
+    click.echo(f"Deleted study '{name}'. Its files stay in {Path(found.spec.cwd) / found.spec.results_dir}.")

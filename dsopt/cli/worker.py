@@ -1,0 +1,77 @@
+"""`dsopt worker`: works on studies with the devices of this machine."""
+
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from dsopt.cli.live import watch
+from dsopt.cli.options import devices_option, open_store, storage_option
+from dsopt.cli.result import summary_of, write_results
+from dsopt.errors import Interrupted
+from dsopt.experiment.devices import DevicePool, parse_devices
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.worker.happenings import Happening, StudyFinished
+from dsopt.worker.loop import Worker
+
+
+@click.command()
+@click.argument("studies", nargs=-1, metavar="[STUDY …]")
+@devices_option
+@storage_option
+def worker(studies: tuple[str, ...], devices: str | None, storage: str) -> None:
+    """Work on studies (default: all that are not finished) until they are finished."""
+    pool = parse_devices(devices)
+    store = open_store(storage)
+    if studies:
+        chosen = [store.get(name) for name in dict.fromkeys(studies)]
+    else:
+        chosen = [study for study in store.all() if study.state not in ("finished", "stopped")]
+        if not chosen:
+            click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+            return
+    run_worker(store, chosen, pool)
+
+
+def run_worker(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:
+    """Works on studies in this process and prints the summary of each that is finished."""
+    open_ones = []
+    for study in studies:
+        if study.state == "finished":
+            click.echo(f"Study '{study.name}' is finished.\n\n{summary_of(store, study).text()}")
+        elif study.state == "stopped":
+            click.echo(f"Study '{study.name}' is stopped. Let it go on with: dsopt study resume {study.name}")
+        else:
+            open_ones.append(study)
+    if not open_ones:
+        return
+    stop = threading.Event()
+
+    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask_to_stop)
+    with watch(pool) as show:
+
+        def on_happening(happening: Happening) -> None:
+            show(happening)
+            if isinstance(happening, StudyFinished):
+                write_results(store, happening.study)
+
+        try:
+            Worker(store, pool, stop, on_happening).work(open_ones)
+        except Interrupted:
+            names = " ".join(study.name for study in open_ones)
+            raise Interrupted(
+                f"Stopped. The run in hand was ended and its claim given back; go on with: dsopt worker {names}"
+            ) from None
+    for study in open_ones:
+        state = store.state(study)
+        if state == "finished":
+            click.echo(f"\nStudy '{study.name}' is finished.\n\n{summary_of(store, study).text()}")
+        elif state == "stopped":
+            click.echo(f"\nStudy '{study.name}' was stopped. Go on with: dsopt study resume {study.name}")

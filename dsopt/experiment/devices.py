@@ -1,0 +1,94 @@
+"""The devices of this node: GPUs by index, or on a machine without one, CPU slots."""
+
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+
+# Below the kernel's ephemeral range, so that no outgoing connection is given a port we chose a moment ago.
+_PORTS = range(20000, 32768)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePool:
+    """The devices one worker may use: `kind` is "gpu" or "cpu"; `indices` are theirs on this node."""
+
+    kind: str
+    indices: tuple[int, ...]
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return f"{len(self.indices)} CPU slot{'s' if len(self.indices) != 1 else ''}"
+        return f"GPU{'s' if len(self.indices) != 1 else ''} {','.join(map(str, self.indices))}"
+
+    def names(self) -> list[str]:
+        """The devices as they are leased: `gpu:0`, `cpu:1` …"""
+        return [f"{self.kind}:{index}" for index in self.indices]
+
+
+def parse_devices(text: str | None) -> DevicePool:
+    """The pool a person asks for: `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all there is.
+
+    Raises:
+        DsoptError: text of another form, a GPU that is not there, or GPUs on a machine without any.
+    """
+    gpus = visible_gpus()
+    if text is None:
+        if gpus:
+            return DevicePool(kind="gpu", indices=tuple(gpus))
+        return DevicePool(kind="cpu", indices=tuple(range(len(os.sched_getaffinity(0)))))
+    slots = re.fullmatch(r"cpu:(\d+)", text)
+    if slots and int(slots.group(1)) >= 1:
+        return DevicePool(kind="cpu", indices=tuple(range(int(slots.group(1)))))
+    indices: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None or int(match.group(2) or match.group(1)) < int(match.group(1)):
+            raise DsoptError(
+                f"--devices: {text!r}: {part!r} names no device. Expected GPU indices such as '0,1,4-7', "
+                "or 'cpu:N' for N slots on a machine without GPUs."
+            )
+        indices += range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1)
+    missing = sorted(set(indices) - set(gpus))
+    if missing:
+        have = f"GPUs {', '.join(map(str, gpus))}" if gpus else "no GPU; use 'cpu:N' for N slots"
+        raise DsoptError(f"--devices: {text!r}: no GPU {', '.join(map(str, missing))} here. This machine has {have}.")
+    return DevicePool(kind="gpu", indices=tuple(sorted(set(indices))))
+
+
+def visible_gpus() -> list[int]:
+    """Indices of the GPUs this process may use, by `nvidia-smi` and CUDA_VISIBLE_DEVICES; empty without one."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False)
+    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return list(range(count))
+    return [int(index) for index in visible.split(",") if index.strip().isdigit() and int(index) < count]
+
+
+def default_ranks(pool: DevicePool) -> int:
+    """How many ranks `deepspeed` starts when the command does not say: one a GPU, or on the CPU one a NUMA node."""
+    if pool.kind == "gpu":
+        return len(pool.indices)
+    return max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))))
+
+
+def free_ports() -> Iterator[int]:
+    """Ports of this host that nothing listens on now, in random order. The caller leases the one it takes."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port

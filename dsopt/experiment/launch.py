@@ -1,0 +1,141 @@
+"""Starts the user's own launcher with the probe in front of the script, and ends it with all its processes."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+from dsopt.experiment.devices import DevicePool
+from dsopt.experiment.leftovers import remove_shared_memory
+from dsopt.experiment.processes import kill_all
+from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
+from dsopt.study.command import LaunchCommand
+
+_DEVICE_OPTIONS = ("--num_gpus", "--num_accelerators", "--include", "-i", "--exclude", "-e")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything needed to start one attempt.
+
+    Attributes:
+        command: the user's command with the candidate's script arguments and configuration path.
+        cwd: folder it is started in.
+        run_dir: where its files go.
+        devices: what it may use.
+        port: the free port its ranks meet at.
+        memory_limit_bytes: cap on each rank's device memory, or None.
+        count_flops: whether the probe counts floating-point operations.
+    """
+
+    command: LaunchCommand
+    cwd: Path
+    run_dir: RunDir
+    devices: DevicePool
+    port: int
+    memory_limit_bytes: int | None
+    count_flops: bool = False
+
+    def probed_command(self) -> LaunchCommand:
+        """The command as it is started: probe before the script, own port, leased devices."""
+        command = self.command.without_options("--master_port").with_options("--master_port", str(self.port))
+        if self.devices.kind == "gpu":
+            indices = ",".join(map(str, self.devices.indices))
+            command = command.without_options(*_DEVICE_OPTIONS).with_options("--include", f"localhost:{indices}")
+        if command.is_module:
+            return replace(command, script="dsopt.probe", script_args=("-m", command.script, *command.script_args))
+        command = command.with_options("--module")
+        return replace(command, script="dsopt.probe", script_args=(command.script, *command.script_args))
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The launcher's environment: the worker's, the assignments in front of the command, and the run protocol's."""
+        environment = {**base, **dict(self.command.environment), RUN_DIR_VARIABLE: str(self.run_dir.path)}
+        if self.devices.kind == "gpu":
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # `--include` names devices of the node
+        if self.memory_limit_bytes:
+            environment[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
+        if self.count_flops:
+            environment[COUNT_FLOPS_VARIABLE] = "1"
+        return environment
+
+
+def find_launcher(name: str) -> Path:
+    """The launcher program: on PATH, or beside the Python that runs dsopt.
+
+    Raises:
+        DsoptError: it is in neither place.
+    """
+    beside = Path(sys.executable).parent
+    found = shutil.which(name) or shutil.which(Path(name).name, path=str(beside))
+    if found is None:
+        raise DsoptError(
+            f"command: the launcher '{name}' is neither on PATH nor in {beside}. "
+            "Install DeepSpeed there ('pip install deepspeed'), or activate its environment."
+        )
+    return Path(found)
+
+
+class Process:
+    """A launched attempt, from the launcher down to its ranks."""
+
+    def __init__(self, launch: Launch) -> None:
+        program = find_launcher(launch.command.launcher)
+        command = launch.probed_command()
+        environment = launch.environment(os.environ)
+        # compilers of extensions look for `ninja` on PATH, where the launcher's own environment keeps it
+        environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+        launch.run_dir.command.write_text(f"cd {shlex.quote(str(launch.cwd))} && {command}\n", encoding="utf-8")
+        self._launch = launch
+        with launch.run_dir.stdout.open("wb") as stdout, launch.run_dir.stderr.open("wb") as stderr:
+            self._popen = subprocess.Popen(
+                [str(program), *command.argv()[1:]],
+                cwd=launch.cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def exit_code(self) -> int | None:
+        """The launcher's exit code, or None while it runs; negative for a signal."""
+        return self._popen.poll()
+
+    def kill(self) -> None:
+        """Ends every process of the run at once and removes what they left behind.
+
+        For runs whose result is already on disk: nothing is asked of their ranks any more.
+        """
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        self._clean_up()
+
+    def terminate(self, *, patience_seconds: float = 5.0) -> None:
+        """Asks the launcher to end its ranks, then ends what is left."""
+        self._signal(signal.SIGTERM)
+        try:
+            self._popen.wait(timeout=patience_seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._popen.poll() is None:
+            try:
+                os.killpg(self._popen.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def _clean_up(self) -> None:
+        if not kill_all(self._launch.run_dir.path):
+            raise DsoptError(
+                f"{self._launch.run_dir.path}: some of its processes could not be ended (stuck in the kernel?). "
+                "End them by hand, then start the worker again."
+            )
+        remove_shared_memory(self._launch.port)

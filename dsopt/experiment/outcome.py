@@ -1,0 +1,73 @@
+"""What came of one attempt: one of four values, never a number that stands for a failure."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from dsopt.experiment.events import Engine
+from dsopt.experiment.measure import Measurement
+
+InfeasibleReason = Literal["oom", "predicted_oom", "invalid_config"]
+FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The run was measured.
+
+    Attributes:
+        measurement: step times with their interval.
+        step_seconds: raw wall clock of every step, warm-up included.
+        engine: what DeepSpeed's engine said of itself.
+        peak_memory_bytes: the largest peak of any rank, as reserved from the device.
+        activation_bytes: what one forward pass of one micro-batch left allocated.
+        flops_per_step: floating-point operations of one rank in one step, where they were counted.
+    """
+
+    state: ClassVar = "measured"
+    measurement: Measurement
+    step_seconds: tuple[float, ...]
+    engine: Engine
+    peak_memory_bytes: int
+    activation_bytes: int
+    flops_per_step: float | None
+
+    def metric(self, name: str) -> float:
+        """The value of a tuning metric: samples/s, milliseconds per step, or FLOPS of one GPU."""
+        if name == "throughput":
+            return self.measurement.samples_per_second
+        if name == "latency":
+            return self.measurement.step_seconds * 1000
+        assert name == "FLOPS"
+        assert self.flops_per_step is not None, "FLOPS are counted whenever they are the metric"
+        return self.flops_per_step / self.measurement.step_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """This configuration cannot run here: that is knowledge, not a failure."""
+
+    state: ClassVar = "infeasible"
+    reason: InfeasibleReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The run came to nothing. `retryable` when nothing in the script itself was seen to raise."""
+
+    state: ClassVar = "failed"
+    reason: FailedReason
+    message: str
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """The worker was asked to stop."""
+
+    state: ClassVar = "cancelled"
+    reason: ClassVar = "cancelled"
+    message: str = "the worker was asked to stop"
+
+
+Outcome: TypeAlias = Measured | Infeasible | Failed | Cancelled

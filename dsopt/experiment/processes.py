@@ -1,0 +1,63 @@
+"""Finds and ends every process of an attempt: by its run directory in their environment, never by name."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from dsopt.experiment.rundir import RUN_DIR_VARIABLE
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """The living processes started for this run directory, whatever session or process group they moved to."""
+    wanted = str(run_dir)
+    me = os.getpid()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != me and process.environ().get(RUN_DIR_VARIABLE) == wanted:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # ended meanwhile, or another user's
+    return [process for process in found if _is_alive(process)]
+
+
+def kill_all(run_dir: Path, *, patience_seconds: float = 20.0) -> bool:
+    """Kills the processes of a run directory and waits until they are gone. Tells whether they are."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        processes = processes_of(run_dir)
+        if not processes:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        for process in processes:
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.Error:
+                continue
+        psutil.wait_procs(processes, timeout=0.5)
+
+
+def start_time(pid: int) -> float | None:
+    """When a process was started, seconds since the epoch, or None when there is none: a pid alone may be reused."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() if _is_alive(process) else None
+    except psutil.Error:
+        return None
+
+
+def host_identity() -> str:
+    """What two processes must share for a pid of one to mean the same to the other: this boot and pid namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,50 @@
+"""The files a finished study leaves in its results folder."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsopt.report.summary import Summary, optimal_candidate
+from dsopt.search.history import History
+from dsopt.study.candidate_run import candidate_command
+from dsopt.study.command import LaunchCommand
+from dsopt.study.ds_config import baseline_config, candidate_config
+from dsopt.study.spec import StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """The best configuration, ready to use: DeepSpeed's configuration and the command that goes with it."""
+
+    ds_config: dict[str, Any]
+    command: LaunchCommand
+
+
+def optimum(spec: StudySpec, history: History) -> Optimum:
+    """The best configuration of a study that has a result."""
+    candidate = optimal_candidate(history)
+    config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
+    return Optimum(ds_config=config, command=candidate_command(spec, candidate))
+
+
+def write_files(spec: StudySpec, history: History, summary: Summary) -> list[Path]:
+    """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`."""
+    folder = Path(spec.cwd) / spec.results_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "summary.txt"]
+    written[0].write_text(summary.text() + "\n", encoding="utf-8")
+    if summary.comparison is not None:
+        best = optimum(spec, history)
+        config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
+        write_config(config, best)
+        line = f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n"
+        command.write_text(line, encoding="utf-8")
+        written += [config, command]
+    return written
+
+
+def write_config(path: Path, best: Optimum) -> None:
+    """Writes DeepSpeed's configuration of the best."""
+    path.write_text(json.dumps(best.ds_config, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,198 @@
+"""The result of a study in words and numbers, for people and as data."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dsopt.search.confirm import BASELINE, Comparison, compare
+from dsopt.search.history import History, Observation
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+
+_UNITS = {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """One stage of the summary table."""
+
+    tuning_space: str
+    num_experiments: int
+    best_metric_val: float | None
+    best_exp_name: str | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuality:
+    """How good the numbers of one run are, where they are not as good as asked for."""
+
+    name: str
+    interval_percent: float
+    drifting: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The result of a study.
+
+    Attributes:
+        study, state, metric, unit: what it is about.
+        baseline: the baseline's metric in the search, None when it does not run.
+        baseline_message: why the baseline does not run.
+        stages: one row a ZeRO stage.
+        comparison: the confirmed result; None while there is none.
+        rows: confirmed metric of each configuration, best first.
+        doubts: runs whose steps drifted or whose interval stayed wide.
+        duration_seconds: from creation to the end.
+    """
+
+    study: str
+    state: str
+    metric: str
+    unit: str
+    note: str | None
+    baseline: float | None
+    baseline_message: str
+    stages: Sequence[StageRow]
+    comparison: Comparison | None
+    doubts: Sequence[RunQuality]
+    precision: float
+    duration_seconds: float | None
+
+    @property
+    def experiments(self) -> int:
+        """Candidates of all stages that were tried."""
+        return sum(row.num_experiments for row in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as data."""
+        return asdict(self) | {"num_experiments": self.experiments, "sentence": self.sentence()}
+
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        result = self.comparison
+        if result is None:
+            return "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
+        if result.best == BASELINE:
+            return "Your own configuration is the fastest that was found: keep it."
+        value = f"{result.best}: {_number(result.value)} {self.unit}"
+        if result.speedup is None:
+            return f"{value}. There is no factor: your own configuration does not run."
+        if result.interval is None:
+            return f"{value}, {result.speedup:.2f} times the baseline."
+        low, high = result.interval
+        sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
+        return f"{value}, {result.speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"
+
+    def text(self) -> str:
+        """The whole summary as text: the documented table, the result, and what to doubt."""
+        lines = [self._table(), ""]
+        if self.duration_seconds is not None:
+            duration = datetime.timedelta(seconds=round(self.duration_seconds, 6))
+            lines += [f"Tuning completed in {duration}. Total number of experiments: {self.experiments}.", ""]
+        if self.baseline is not None:
+            lines.append(f"Baseline (your configuration): {_number(self.baseline)} {self.unit} when first measured.")
+        elif self.baseline_message:
+            lines.append(f"Baseline (your configuration) does not run: {self.baseline_message}")
+        lines += [f"Stage {row.tuning_space}: {row.verdict}." for row in self.stages if row.verdict]
+        lines += ["", self.sentence()]
+        if self.comparison is not None and self.comparison.runs:
+            lines.append(
+                f"From {self.comparison.runs} confirmation runs, baseline and finalists in turn; the interval holds "
+                "the differences between launches."
+            )
+        lines += [f"Doubt: {self._doubt(doubt)}" for doubt in self.doubts]
+        if self.note:
+            lines.append(f"Stopped: {self.note}")
+        return "\n".join(lines)
+
+    def _table(self) -> str:
+        rows = [
+            (row.tuning_space, str(row.num_experiments), _number(row.best_metric_val), row.best_exp_name or "-")
+            for row in self.stages
+        ]
+        ranked = [row for row in self.stages if row.best_metric_val is not None]
+        best = (min if self.metric == "latency" else max)(ranked, key=lambda r: r.best_metric_val or 0.0, default=None)
+        total = (
+            "global",
+            str(self.experiments),
+            _number(best.best_metric_val if best else None),
+            (best.best_exp_name if best else None) or "-",
+        )
+        header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
+        table = [header, *rows, total]
+        widths = [max(len(row[column]) for row in table) for column in range(4)]
+        right = (False, True, True, False)
+
+        def line(row: Sequence[str]) -> str:
+            cells = [
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(row, widths, right, strict=True)
+            ]
+            return f"| {' | '.join(cells)} |"
+
+        rule = [("-" * (w - 1) + ":") if to_right else ":" + "-" * (w - 1) for w, to_right in zip(widths, right, strict=True)]
+        return "\n".join([line(header), line(rule), *(line(row) for row in [*rows, total])])
+
+    def _doubt(self, quality: RunQuality) -> str:
+        wide = quality.interval_percent > 100 * self.precision
+        parts = [f"its interval stayed at ±{quality.interval_percent:.1f} %"] if wide else []
+        parts += ["its steps kept drifting while they were measured"] if quality.drifting else []
+        return f"{quality.name}: {' and '.join(parts)}."
+
+
+def summarize(
+    spec: StudySpec,
+    history: History,
+    qualities: Sequence[RunQuality],
+    *,
+    state: str,
+    note: str | None,
+    duration_seconds: float | None,
+) -> Summary:
+    """Makes the summary of a study from what is known of it."""
+    baseline = history.find(BASELINE)
+    return Summary(
+        study=spec.name,
+        state=state,
+        metric=spec.autotuning.metric,
+        unit=_UNITS[spec.autotuning.metric],
+        note=note if state == "stopped" else None,
+        baseline=baseline.value if baseline else None,
+        baseline_message=baseline.message if baseline else "",
+        stages=[_row(stage, history) for stage in spec.stages],
+        comparison=compare(history) if state == "finished" else None,
+        doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],
+        precision=spec.measurement.precision,
+        duration_seconds=duration_seconds,
+    )
+
+
+def optimal_candidate(history: History) -> Candidate | None:
+    """The best configuration as a candidate; None when it is the user's own.
+
+    Only for histories that `compare` gives a result for.
+    """
+    result = compare(history)
+    assert result is not None
+    if result.best == BASELINE:
+        return None
+    return next(o.candidate for o in history.measured if o.name == result.best)
+
+
+def _row(stage: int, history: History) -> StageRow:
+    observations: Sequence[Observation] = history.stages[stage]
+    best = history.best(stage)
+    return StageRow(
+        tuning_space=f"z{stage}",
+        num_experiments=sum(o.launched for o in observations),
+        best_metric_val=best.value if best else None,
+        best_exp_name=best.name if best else None,
+        verdict=history.verdicts.get(stage, ""),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

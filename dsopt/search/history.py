@@ -1,0 +1,154 @@
+"""What is known of a study so far, read from its Optuna trials: the only thing the search decides by."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from optuna.trial import FrozenTrial, TrialState
+
+from dsopt.study.space import Candidate
+
+State = Literal["running", "measured", "infeasible", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What a run told of the model and the device, as flat numbers.
+
+    Attributes:
+        num_params, trainable_params: parameters of the whole model.
+        world_size: ranks.
+        dtype: fp32, fp16 or bf16.
+        device_memory_bytes: what one rank may use of its device.
+        zero_stage, micro_batch, gas: what the engine ran with.
+        peak_memory_bytes: the largest peak of any rank.
+        activation_bytes: what one forward pass of one micro-batch left allocated.
+    """
+
+    num_params: int
+    trainable_params: int
+    world_size: int
+    dtype: str
+    device_memory_bytes: int
+    zero_stage: int
+    micro_batch: int
+    gas: int
+    peak_memory_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One trial that counts.
+
+    Attributes:
+        name: canonical name of the candidate, or `baseline` or `profile`.
+        round: 0 in the search, 1, 2 … in the confirmation.
+        candidate: the point of the space; None for the user's own configuration.
+        state: how it ended, or "running".
+        reason: why it was not measured.
+        message: the same for people.
+        value: the metric; only ever set when it was measured.
+        facts: what the run told of the model; only when it was measured.
+    """
+
+    trial: int
+    name: str
+    round: int
+    candidate: Candidate | None
+    state: State
+    reason: str | None
+    message: str
+    value: float | None
+    facts: ModelFacts | None
+
+    @property
+    def launched(self) -> bool:
+        """Whether it cost a run: not what was pruned before its launch."""
+        return self.reason not in ("predicted_oom", "early_stopping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that counts of one study.
+
+    Attributes:
+        reference: baseline, profile and confirmation runs.
+        stages: observations by ZeRO stage.
+        verdicts: for each stage that is closed, why.
+        maximize: whether a larger metric is better.
+    """
+
+    reference: Sequence[Observation]
+    stages: Mapping[int, Sequence[Observation]]
+    verdicts: Mapping[int, str] = field(default_factory=dict)
+    maximize: bool = True
+
+    def find(self, name: str, round_: int = 0) -> Observation | None:
+        """A reference run by name and round."""
+        return next((o for o in self.reference if o.name == name and o.round == round_), None)
+
+    @property
+    def measured(self) -> list[Observation]:
+        """Every measured candidate of every stage."""
+        return [o for o in self.observations if o.state == "measured"]
+
+    @property
+    def observations(self) -> list[Observation]:
+        """Every candidate of every stage."""
+        return [o for stage in self.stages.values() for o in stage]
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What is known of the model: from the baseline, else from the least-memory profile."""
+        for name in ("baseline", "profile"):
+            found = self.find(name)
+            if found is not None and found.facts is not None:
+                return found.facts
+        return None
+
+    def best(self, stage: int) -> Observation | None:
+        """The best measured candidate of a stage."""
+        measured = [o for o in self.stages.get(stage, ()) if o.state == "measured"]
+        return max(measured, key=self.score, default=None)
+
+    def score(self, observation: Observation) -> float:
+        """The metric with its sign turned where less is better: larger is better."""
+        assert observation.value is not None
+        return observation.value if self.maximize else -observation.value
+
+    def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
+        """Whether a metric is better than another by more than the fraction `by`."""
+        return value > than * (1 + by) if self.maximize else value < than / (1 + by)
+
+
+def observe(trials: Sequence[FrozenTrial], counted: Collection[int], stage: int | None) -> list[Observation]:
+    """The observations in the trials of one Optuna study.
+
+    Args:
+        trials: all trials of it.
+        counted: numbers of those that count.
+        stage: its ZeRO stage, or None for the reference runs.
+    """
+    return [_observation(trial, stage) for trial in trials if trial.number in counted]
+
+
+def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
+    attrs = trial.user_attrs
+    state: State = attrs.get("outcome", "running") if trial.state.is_finished() else "running"
+    measured = trial.state == TrialState.COMPLETE
+    return Observation(
+        trial=trial.number,
+        name=attrs.get("candidate", ""),
+        round=attrs.get("round", 0),
+        candidate=None if stage is None or not trial.params else Candidate.from_params(stage, trial.params),
+        state=state,
+        reason=attrs.get("reason"),
+        message=attrs.get("message", ""),
+        value=trial.value if measured else None,
+        facts=_facts(attrs) if measured else None,
+    )
+
+
+def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
+    return ModelFacts(**{name: attrs[name] for name in ModelFacts.__dataclass_fields__})

@@ -1,0 +1,96 @@
+"""Our Optuna sampler: it chooses among enumerated candidates and claims the one it returns."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from dsopt.search.cost_model import CostModel
+from dsopt.search.history import Observation
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, StageSpace
+
+# wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
+_LARGEST = 2**20
+
+
+class NothingToClaim(Exception):  # noqa: N818 - not an error: other workers were faster
+    """Every candidate was claimed by others in the meantime."""
+
+
+class CandidateSampler(BaseSampler):
+    """Gives each trial the first candidate, in the order of `tuner_type`, that it can claim.
+
+    Args:
+        candidates: what may be tried now, in the order of enumeration.
+        space: the stage's space, which they are from.
+        tuner_type: `gridsearch` keeps that order, `random` shuffles it with the trial's number as the seed, and
+            `model_based` puts the best predicted first.
+        observations: of all stages, for the model.
+        maximize: whether a larger metric is better.
+        claim: claims a candidate for a trial's number; False when it is somebody's already.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        space: StageSpace,
+        *,
+        tuner_type: str,
+        observations: Sequence[Observation],
+        maximize: bool,
+        claim: Callable[[Candidate, int], bool],
+    ) -> None:
+        self._candidates = candidates
+        self._space = space
+        self._tuner_type = tuner_type
+        self._observations = observations
+        self._maximize = maximize
+        self._claim = claim
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The distributions of the candidates' parameters."""
+        return distributions(self._space)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The parameters of the candidate that is now this trial's.
+
+        Raises:
+            NothingToClaim: others have claimed them all.
+        """
+        for candidate in self._ordered(trial.number):
+            if self._claim(candidate, trial.number):
+                return dict(candidate.params)
+        raise NothingToClaim
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:  # noqa: ANN401 - Optuna's interface
+        """Never asked for: a candidate gives all of a trial's parameters at once."""
+        raise NotImplementedError(f"'{param_name}' is not a parameter of the tuning space")
+
+    def _ordered(self, trial_number: int) -> Sequence[Candidate]:
+        if self._tuner_type == "gridsearch":
+            return self._candidates
+        if self._tuner_type == "random":
+            return random.Random(trial_number).sample(self._candidates, len(self._candidates))  # noqa: S311
+        model = CostModel(self._observations)
+        if len(self._candidates) < 2 or not model.is_ready:
+            return self._candidates
+        predicted = model.predict(self._candidates)
+        best_first = sorted(range(len(predicted)), key=lambda i: -predicted[i] if self._maximize else predicted[i])
+        return [self._candidates[i] for i in best_first]
+
+
+def distributions(space: StageSpace) -> dict[str, BaseDistribution]:
+    """The parameters of a stage's trials as Optuna's distributions, the same for every trial of it."""
+    sizes: Mapping[str, BaseDistribution] = {
+        MICRO_BATCH: IntDistribution(1, _LARGEST, log=True),
+        ACCUMULATION: IntDistribution(1, _LARGEST, log=True),
+    }
+    return {**sizes, **{key: CategoricalDistribution(values) for key, values in space.knobs.items()}}

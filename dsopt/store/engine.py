@@ -1,0 +1,122 @@
+"""Connections: the storage URL checked, SQLite and PostgreSQL set up for many workers, locks between processes."""
+
+import contextlib
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, make_url
+
+from dsopt.errors import DsoptError
+
+_SQLITE_BUSY_SECONDS = 60
+_CONNECT_SECONDS = 10
+
+
+def storage_url(text: str) -> URL:
+    """The storage a person names, as SQLAlchemy's URL. A PostgreSQL URL without a driver gets psycopg.
+
+    Raises:
+        DsoptError: no URL, or a database dsopt does not work on.
+    """
+    try:
+        url = make_url(text)
+    except sa.exc.ArgumentError:
+        # not the text itself: it may hold a password
+        raise DsoptError(
+            "--storage: not a database URL. Expected one like 'sqlite:///tuning.db' or "
+            "'postgresql://user:password@host/database'."
+        ) from None
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and url.database in (None, "", ":memory:"):
+        raise DsoptError("--storage: an SQLite database in memory ends with its process. Expected a file.")
+    if url.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise DsoptError(f"--storage: '{url.drivername}' is not supported. Expected sqlite or postgresql.")
+    if url.drivername == "sqlite":
+        assert url.database is not None
+        url = url.set(database=str(Path(url.database).resolve()))
+    return url
+
+
+def shown(url: URL) -> str:
+    """The URL as it may be printed: without its password."""
+    return url.render_as_string(hide_password=True)
+
+
+def engine_options(url: URL) -> dict[str, Any]:
+    """Options for `create_engine`, also for Optuna's own engine on the same database."""
+    if url.drivername == "sqlite":
+        return {"connect_args": {"timeout": _SQLITE_BUSY_SECONDS}}
+    # without the ping a connection that the server dropped would lose an outcome
+    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT_SECONDS}}
+
+
+def connect(url: URL) -> sa.Engine:
+    """An engine on the storage, after one connection has shown that it can be reached.
+
+    Raises:
+        DsoptError: it cannot; the message holds no password.
+    """
+    if url.drivername == "sqlite":
+        assert url.database is not None
+        try:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DsoptError(f"--storage: {shown(url)}: its folder cannot be made: {error.strerror}.") from None
+    try:
+        engine = sa.create_engine(url, **engine_options(url))
+    except ModuleNotFoundError:
+        raise DsoptError("--storage: PostgreSQL needs psycopg. Install it with: pip install 'dsopt[postgres]'") from None
+    prepare(engine)
+    try:
+        with engine.connect():
+            pass
+    except sa.exc.DBAPIError as error:
+        reason = (str(error.orig).strip().splitlines() or ["no reason given"])[-1].strip()
+        if url.password:
+            reason = reason.replace(str(url.password), "***")
+        raise DsoptError(
+            f"--storage: {shown(url)} cannot be reached: {reason.rstrip('.')}. "
+            "Check the URL (--storage or DSOPT_STORAGE) and that the server runs."
+        ) from None
+    return engine
+
+
+def prepare(engine: sa.Engine) -> None:
+    """Sets up each SQLite connection for several processes: WAL, foreign keys, a wait instead of an error."""
+    if engine.dialect.name != "sqlite":
+        return
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: sqlite3.Connection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+
+@contextlib.contextmanager
+def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
+    """Holds a lock named `subject` that no other process on the same database holds; it ends with the process.
+
+    A file lock beside an SQLite database, an advisory lock in PostgreSQL.
+    """
+    if engine.dialect.name == "sqlite":
+        assert engine.url.database is not None
+        with filelock.FileLock(f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"):
+            yield
+        return
+    key = zlib.crc32(f"dsopt:{subject}".encode())
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": key})
+        try:
+            yield
+        finally:
+            connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": key})

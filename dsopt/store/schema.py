@@ -1,0 +1,113 @@
+"""The schema of the database, Optuna's and dsopt's: made, upgraded and checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import dsopt
+from dsopt.errors import DsoptError
+from dsopt.store.engine import engine_options, exclusive, prepare, shown
+
+VERSION_TABLE = "dsopt_alembic_version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaState:
+    """Where a database stands: its revision of dsopt's schema (None: has none) and the newest this version knows."""
+
+    revision: str | None
+    head: str
+
+    @property
+    def is_current(self) -> bool:
+        return self.revision == self.head
+
+
+def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
+    """Makes or upgrades Optuna's and dsopt's tables. Any number of processes may do so at once.
+
+    Raises:
+        DsoptError: the database is of a newer dsopt or a newer Optuna.
+    """
+    with exclusive(engine, "schema"):
+        _refuse_newer(engine)
+        storage = open_optuna(engine, make_tables=True)
+        if storage.get_current_version() != storage.get_head_version():
+            storage.upgrade()
+        config = _alembic_config()
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+        return state(engine)
+
+
+def state(engine: sa.Engine) -> SchemaState:
+    """Where the database stands."""
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        revision = context.get_current_revision()
+    head = _scripts().get_current_head()
+    assert head is not None
+    return SchemaState(revision=revision, head=head)
+
+
+def ensure(engine: sa.Engine) -> None:
+    """Makes the schema in an empty database; otherwise sees to it that it is the current one.
+
+    Raises:
+        DsoptError: the database is of another version of dsopt.
+    """
+    found = state(engine)
+    if found.revision is None:
+        upgrade(engine)
+    elif not found.is_current:
+        _refuse_newer(engine)
+        raise DsoptError(
+            f"--storage: {shown(engine.url)} is of an older dsopt (revision {found.revision}, this is {found.head}). "
+            "Stop all workers, then run: dsopt db upgrade"
+        )
+
+
+def open_optuna(engine: sa.Engine, *, make_tables: bool = False) -> optuna.storages.RDBStorage:
+    """Optuna's storage on the same database."""
+    url = engine.url.render_as_string(hide_password=False)
+    try:
+        storage = optuna.storages.RDBStorage(
+            url, engine_kwargs=engine_options(engine.url), skip_table_creation=not make_tables
+        )
+    except RuntimeError as error:
+        raise DsoptError(
+            f"--storage: {shown(engine.url)}: Optuna cannot use its tables: {error} "
+            "They are of another version of Optuna; run: dsopt db upgrade"
+        ) from None
+    prepare(storage.engine)
+    return storage
+
+
+def _refuse_newer(engine: sa.Engine) -> None:
+    found = state(engine)
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if found.revision is not None and found.revision not in known:
+        raise DsoptError(
+            f"--storage: {shown(engine.url)} is of a newer dsopt: it has revision {found.revision}, "
+            f"and dsopt {dsopt.__version__} knows none after {found.head}. Install the newer dsopt here too."
+        )
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_alembic_config())
+
+
+def _alembic_config() -> Config:
+    """The migrations: inside an installed package, or at the top of a checkout."""
+    package = Path(dsopt.__file__).parent
+    location = next(p for p in (package / "alembic", package.parent / "alembic") if (p / "env.py").is_file())
+    config = Config()
+    config.set_main_option("script_location", str(location))
+    return config

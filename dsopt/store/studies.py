@@ -1,0 +1,259 @@
+"""Studies as they are kept: created, found, stopped, resumed, deleted, in dsopt's tables and Optuna's."""
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+import sqlalchemy as sa
+from optuna.trial import TrialState
+from pydantic import ValidationError
+
+from dsopt.errors import DsoptError
+from dsopt.store import queries
+from dsopt.store.engine import connect, exclusive, shown, storage_url
+from dsopt.store.schema import ensure, open_optuna
+from dsopt.study.documents import nearest
+from dsopt.study.spec import StudySpec
+
+REFERENCE = "reference"
+_UNFINISHED = ("created", "baseline", "searching", "confirming")
+_METRIC_NAMES = {"throughput": "samples per second", "latency": "milliseconds per step", "FLOPS": "FLOPS per GPU"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """A study as it is kept. `note` says why it was stopped; times are seconds since the epoch."""
+
+    id: int
+    spec: StudySpec
+    state: str
+    note: str | None
+    created_at: float
+    finished_at: float | None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts that have an Optuna study: one a ZeRO stage, and one for the baseline and the confirmation."""
+        return [REFERENCE, *(f"z{stage}" for stage in self.spec.stages)]
+
+
+class Store:
+    """The open storage: one engine for dsopt's tables, one Optuna storage on the same database."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self._optuna: optuna.storages.BaseStorage | None = None
+
+    @classmethod
+    def open(cls, url: str) -> "Store":
+        """Opens a storage by its URL; makes the schema in an empty database.
+
+        Raises:
+            DsoptError: the URL is wrong, the database cannot be reached, or it is of another version.
+        """
+        engine = connect(storage_url(url))
+        ensure(engine)
+        return cls(engine)
+
+    @property
+    def shown_url(self) -> str:
+        """The storage URL without its password."""
+        return shown(self.engine.url)
+
+    @property
+    def optuna_storage(self) -> optuna.storages.BaseStorage:
+        """Optuna's storage, with its cache of finished trials."""
+        if self._optuna is None:
+            self._optuna = optuna.storages.get_storage(open_optuna(self.engine))
+        return self._optuna
+
+    def optuna_study(
+        self,
+        study: StoredStudy,
+        part: str,
+        sampler: optuna.samplers.BaseSampler | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
+    ) -> optuna.Study:
+        """The Optuna study of one part. Neither sampler nor pruner is kept in a database, so both are given here."""
+        return optuna.load_study(
+            study_name=f"{study.name}/{part}",
+            storage=self.optuna_storage,
+            sampler=sampler or optuna.samplers.RandomSampler(seed=0),
+            pruner=pruner or optuna.pruners.NopPruner(),
+        )
+
+    def create(self, spec: StudySpec) -> tuple[StoredStudy, bool]:
+        """Keeps a new study. Creating the same study again changes nothing.
+
+        With `overwrite: true`, a finished study of that name is deleted first; its run directories stay.
+
+        Returns:
+            The study, and whether it is new.
+
+        Raises:
+            DsoptError: the name is taken by a study with another spec.
+        """
+        with exclusive(self.engine, f"create-{spec.name}"):
+            existing = self._find(spec.name)
+            if existing is not None and spec.autotuning.overwrite and existing.state == "finished":
+                self.delete(existing)
+                existing = None
+            if existing is not None:
+                if existing.spec.digest != spec.digest:
+                    raise DsoptError(
+                        f"study '{spec.name}' exists with a different spec:\n{_difference(existing.spec, spec)}\n"
+                        "Give the new one another name, or delete the old one first: "
+                        f"dsopt study delete {spec.name}"
+                    )
+                self._make_parts(existing)
+                return existing, False
+            with self.engine.begin() as connection:
+                queries.insert_study(connection, name=spec.name, spec=spec.to_json(), digest=spec.digest)
+            study = self.get(spec.name)
+            self._make_parts(study)
+            return study, True
+
+    def get(self, name: str) -> StoredStudy:
+        """The study of that name.
+
+        Raises:
+            DsoptError: there is none.
+        """
+        study = self._find(name)
+        if study is None:
+            names = [s.name for s in self.all()]
+            meant = nearest(name, names, cutoff=0.6)
+            hint = f" Did you mean '{meant}'?" if meant else " There is none yet: dsopt study create FILE"
+            if names and not meant:
+                hint = f" There are: {', '.join(names)}."
+            raise DsoptError(f"no study '{name}' in {self.shown_url}.{hint}")
+        return study
+
+    def all(self) -> list[StoredStudy]:
+        """All studies, oldest first."""
+        with self.engine.connect() as connection:
+            return [_stored(row) for row in queries.all_studies(connection)]
+
+    def state(self, study: StoredStudy) -> str | None:
+        """The study's state now, or None when it was deleted."""
+        with self.engine.connect() as connection:
+            return queries.study_state(connection, study.id)
+
+    def advance(self, study: StoredStudy, state: str) -> None:
+        """Moves a study that is being worked on to its next state."""
+        with self.engine.begin() as connection:
+            queries.move_study(connection, study.id, allowed=_UNFINISHED, state=state)
+
+    def stop(self, study: StoredStudy, note: str) -> bool:
+        """Stops a study; workers end its run in hand. False: it is finished or stopped already."""
+        with self.engine.begin() as connection:
+            return queries.move_study(connection, study.id, allowed=_UNFINISHED, state="stopped", note=note)
+
+    def resume(self, study: StoredStudy) -> bool:
+        """Lets a stopped study go on. A baseline that did not run is tried again. False: it was not stopped."""
+        with exclusive(self.engine, f"study-{study.id}"), self.engine.begin() as connection:
+            if not queries.move_study(connection, study.id, allowed=("stopped",), state="created"):
+                return False
+            finished = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
+            for claim in queries.claims_of(connection, study.id):
+                trial = finished.get(claim["trial"]) if claim["stage"] == REFERENCE else None
+                if trial is not None and trial.state.is_finished() and trial.user_attrs.get("outcome") != "measured":
+                    queries.release_claim(connection, study_id=study.id, stage=REFERENCE, trial=trial.number)
+            return True
+
+    def delete(self, study: StoredStudy) -> None:
+        """Removes a study and its Optuna studies. Run directories and result files stay.
+
+        Raises:
+            DsoptError: it has a run in hand.
+        """
+        with self.engine.connect() as connection:
+            running = [row for row in queries.attempts_of(connection, study.id) if row["state"] == "running"]
+        if any(row["worker_id"] is not None for row in running) and study.state != "stopped":
+            raise DsoptError(
+                f"study '{study.name}' has a run in hand ({running[0]['candidate']}). "
+                f"Stop it first: dsopt study stop {study.name}"
+            )
+        for part in study.parts:
+            try:
+                optuna.delete_study(study_name=f"{study.name}/{part}", storage=self.optuna_storage)
+            except KeyError:
+                continue  # deleted in the dashboard
+        with self.engine.begin() as connection:
+            queries.delete_study(connection, study.id)
+
+    def runs(self, study: StoredStudy) -> Sequence[queries.Row]:
+        """Every attempt of a study in order, each with its metric where it was measured."""
+        with self.engine.connect() as connection:
+            return queries.attempts_of(connection, study.id)
+
+    def measured_attrs(self, study: StoredStudy) -> list[dict[str, Any]]:
+        """The user attributes of every measured trial of a study."""
+        found = []
+        for part in study.parts:
+            complete = self.optuna_study(study, part).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            found += [trial.user_attrs for trial in complete if "measured_as" not in trial.user_attrs]
+        return found
+
+    def duration_seconds(self, study: StoredStudy) -> float:
+        """Seconds from a study's creation to its end, or until now."""
+        with self.engine.connect() as connection:
+            row = queries.find_study(connection, study.name)
+            end = row["finished_at"] if row is not None else None
+            return (end or queries.clock(connection)) - study.created_at
+
+    def _find(self, name: str) -> StoredStudy | None:
+        with self.engine.connect() as connection:
+            row = queries.find_study(connection, name)
+        return None if row is None else _stored(row)
+
+    def _make_parts(self, study: StoredStudy) -> None:
+        """Makes the Optuna studies that are not there yet; a creator may have died half-way."""
+        autotuning = study.spec.autotuning
+        for part in study.parts:
+            made = optuna.create_study(
+                study_name=f"{study.name}/{part}",
+                storage=self.optuna_storage,
+                direction="maximize" if autotuning.maximize else "minimize",
+                load_if_exists=True,
+            )
+            if made.metric_names is None:
+                made.set_metric_names([_METRIC_NAMES[autotuning.metric]])
+                made.set_user_attr("command", study.spec.command)
+                about = "baseline and confirmation runs" if part == REFERENCE else f"ZeRO stage {part[1:]}"
+                made.set_user_attr("about", f"dsopt study '{study.name}': {about}")
+
+
+def _stored(row: queries.Row) -> StoredStudy:
+    try:
+        spec = StudySpec.model_validate_json(row["spec"])
+    except ValidationError as error:
+        raise DsoptError(
+            f"study '{row['name']}' was made by another version of dsopt and cannot be read: {error.errors()[0]['msg']}"
+        ) from None
+    return StoredStudy(
+        id=row["id"],
+        spec=spec,
+        state=row["state"],
+        note=row["note"],
+        created_at=row["created_at"],
+        finished_at=row["finished_at"],
+    )
+
+
+def _difference(old: StudySpec, new: StudySpec) -> str:
+    """What differs between two specs, line by line."""
+
+    def lines(spec: StudySpec) -> Sequence[str]:
+        content: dict[str, Any] = json.loads(spec.to_json())
+        return json.dumps(content, indent=2, sort_keys=True).splitlines()
+
+    changed = difflib.unified_diff(lines(old), lines(new), "existing", "new", lineterm="", n=1)
+    return "\n".join(changed)

@@ -1,0 +1,121 @@
+"""dsopt's own tables, which stand beside Optuna's. `alembic/versions` makes exactly these; a test compares them.
+
+Times are text in no table: they are the database's own clock, as seconds since the epoch (see `queries.clock`).
+Optuna's tables are touched through Optuna alone, so nothing here has a foreign key to them.
+"""
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+STUDY_STATES = ("created", "baseline", "searching", "confirming", "finished", "stopped")
+ATTEMPT_STATES = ("running", "measured", "infeasible", "failed", "cancelled")
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
+
+
+studies = Table(
+    "dsopt_studies",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(100), nullable=False, unique=True),
+    Column("spec", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("note", Text),
+    Column("created_at", Float, nullable=False),
+    Column("finished_at", Float),
+    _one_of("state", STUDY_STATES),
+)
+
+workers = Table(
+    "dsopt_workers",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("node", String(255), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_started", Float, nullable=False),
+    Column("heartbeat_at", Float, nullable=False),
+)
+
+# One row gives one candidate to one worker. `round` is 0 in the search and 1, 2 … when it is confirmed.
+claims = Table(
+    "dsopt_claims",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey("dsopt_studies.id", ondelete="CASCADE"), nullable=False),
+    Column("stage", String(16), nullable=False),
+    Column("candidate", String(255), nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("trial", Integer, nullable=False),
+    Column("worker_id", ForeignKey("dsopt_workers.id", ondelete="SET NULL")),
+    UniqueConstraint("study_id", "stage", "candidate", "round"),
+    UniqueConstraint("study_id", "stage", "trial"),
+)
+
+# One row is one launch for a claim.
+attempts = Table(
+    "dsopt_attempts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey("dsopt_studies.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("stage", String(16), nullable=False),
+    Column("trial", Integer, nullable=False),
+    Column("candidate", String(255), nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("worker_id", ForeignKey("dsopt_workers.id", ondelete="SET NULL")),
+    Column("state", String(16), nullable=False),
+    Column("reason", String(32)),
+    Column("message", Text),
+    Column("run_dir", Text, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("finished_at", Float),
+    _one_of("state", ATTEMPT_STATES),
+)
+
+# One row gives one device (or port) of one node to one attempt.
+leases = Table(
+    "dsopt_leases",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("node", String(255), nullable=False),
+    Column("device", String(32), nullable=False),
+    Column("attempt_id", ForeignKey("dsopt_attempts.id", ondelete="CASCADE"), nullable=False, index=True),
+    UniqueConstraint("node", "device"),
+)
+
+# What a measured attempt measured; `details` is the content of its metrics.json, raw step times included.
+measurements = Table(
+    "dsopt_measurements",
+    metadata,
+    Column("attempt_id", ForeignKey("dsopt_attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("metric", Float, nullable=False),
+    Column("step_seconds", Float, nullable=False),
+    Column("half_width_seconds", Float, nullable=False),
+    Column("samples_per_second", Float, nullable=False),
+    Column("peak_memory_bytes", Float, nullable=False),
+    Column("details", Text, nullable=False),
+)

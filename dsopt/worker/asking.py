@@ -1,0 +1,136 @@
+"""What to run next: the plan carried out in the database, under the study's lock."""
+
+from collections.abc import Callable
+
+import optuna
+from optuna.trial import TrialState
+
+from dsopt.errors import DsoptError
+from dsopt.search import plan
+from dsopt.search.history import History
+from dsopt.search.memory import MemoryModel
+from dsopt.search.pruners import EarlyStoppingPruner, MemoryPruner
+from dsopt.search.sampler import CandidateSampler, distributions
+from dsopt.store import trials
+from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead, claimed_trials
+from dsopt.store.engine import exclusive
+from dsopt.store.studies import REFERENCE, Store, StoredStudy
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
+from dsopt.worker.happenings import Happening, StageClosed, StudyFinished, TaskSkipped
+from dsopt.worker.knowledge import load_history
+
+
+class Asker:
+    """Asks for tasks in a worker's name."""
+
+    def __init__(self, store: Store, record: WorkerRecord, tell: Callable[[Happening], None]) -> None:
+        self._store = store
+        self._record = record
+        self._tell = tell
+
+    def next_task(self, study: StoredStudy) -> Task | None:
+        """Claims the next task. None: nothing to run now; the study is finished, or others have what comes first.
+
+        A trial whose worker died comes before anything new.
+
+        Raises:
+            DsoptError: the study cannot go on before the user has mended something; it is stopped with that note.
+        """
+        with exclusive(self._store.engine, f"study-{study.id}"):
+            bury_the_dead(self._store, self._record)
+            task = self._record.adopt(study, self._running_trials(study))
+            while task is None:
+                history = load_history(self._store, study)
+                step = plan.next_step(study.spec, history)
+                match step:
+                    case plan.Wait():
+                        return None
+                    case plan.GiveUp(message=message):
+                        self._store.stop(study, message)
+                        raise DsoptError(f"study '{study.name}': {message}")
+                    case plan.Finish():
+                        self._tell(StudyFinished(study=study))
+                        self._store.advance(study, "finished")
+                        return None
+                    case plan.CloseStage(stage=stage, verdict=verdict):
+                        self._store.optuna_study(study, f"z{stage}").set_user_attr("verdict", verdict)
+                        self._tell(StageClosed(study=study, stage=stage, verdict=verdict))
+                    case plan.RunReference():
+                        self._store.advance(study, plan.state_of(step))
+                        task = self._ask_reference(study, step)
+                    case plan.Explore():
+                        self._store.advance(study, plan.state_of(step))
+                        task = self._ask_candidate(study, step, history)
+            return task
+
+    def _running_trials(self, study: StoredStudy) -> set[tuple[str, int]]:
+        """The running trials of a study that can go on; ends those that a worker died over while it asked for them."""
+        claimed = claimed_trials(self._store, study)
+        running = set()
+        for part in study.parts:
+            optuna_study = self._store.optuna_study(study, part)
+            for trial in optuna_study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                whole = part == REFERENCE or set(trial.params) >= {MICRO_BATCH, ACCUMULATION}
+                if (part, trial.number) in claimed and whole:
+                    running.add((part, trial.number))
+                else:
+                    self._record.give_back(study, Task(part=part, trial=trial.number, name="", round=0))
+                    trials.tell_nobodys(optuna_study, trial.number)
+        return running
+
+    def _ask_reference(self, study: StoredStudy, step: plan.RunReference) -> Task:
+        optuna_study = self._store.optuna_study(study, REFERENCE)
+        trial = optuna_study.ask()
+        task = Task(part=REFERENCE, trial=trial.number, name=step.name, round=step.round)
+        claimed = self._record.claim(study, task)
+        assert claimed, "the plan names no reference run that is claimed, and the study is locked"
+        return task
+
+    def _ask_candidate(self, study: StoredStudy, step: plan.Explore, history: History) -> Task | None:
+        """Asks Optuna, whose sampler of ours claims a candidate. None: a pruner refused it."""
+        part, tuning = f"z{step.stage}", study.spec.autotuning
+        claimed: list[Task] = []
+
+        def claim(candidate: Candidate, trial: int) -> bool:
+            task = Task(part=part, trial=trial, name=candidate.name, round=0)
+            if self._record.claim(study, task):
+                claimed.append(task)
+            return bool(claimed)
+
+        space = study.spec.space(step.stage)
+        sampler = CandidateSampler(
+            step.candidates,
+            space,
+            tuner_type=tuning.tuner_type,
+            observations=history.measured,
+            maximize=tuning.maximize,
+            claim=claim,
+        )
+        optuna_study = self._store.optuna_study(study, part, sampler)
+        trial = optuna_study.ask(distributions(space))
+        [task] = claimed
+        refusal = _refusal(study, step, trial, history)
+        if refusal is None:
+            return task
+        trials.mark_started(trial, candidate=task.name, round_=0)
+        trials.tell_pruned(optuna_study, trial, *refusal)
+        self._tell(TaskSkipped(study=study, task=task, why=refusal[1]))
+        return None
+
+
+def _refusal(
+    study: StoredStudy, step: plan.Explore, trial: optuna.Trial, history: History
+) -> tuple[str, str] | None:
+    """Why one of the pruners refuses a trial before it costs a run, as reason and message, if one does."""
+    assert history.facts is not None
+    model = MemoryModel.fit(history.facts, history.observations)
+    trial.study.pruner = MemoryPruner(model, step.stage)
+    if not plan.is_baseline(history, Candidate.from_params(step.stage, trial.params)) and trial.should_prune():
+        needed = model.estimate(step.stage, trial.params[MICRO_BATCH]) / 2**30
+        have = model.facts.device_memory_bytes / 2**30
+        return "predicted_oom", f"would need about {needed:.2f} GiB a device, of {have:.2f} GiB"
+    patience = study.spec.autotuning.tuner_early_stopping
+    trial.study.pruner = EarlyStoppingPruner(history, step.stage, patience)
+    if step.phase == "explore" and trial.should_prune():
+        return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
+    return None

@@ -1,0 +1,64 @@
+"""What a worker tells those who watch it."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dsopt.experiment.outcome import Outcome
+from dsopt.experiment.run import Progress
+from dsopt.search.history import History
+from dsopt.store.attempts import Task
+from dsopt.store.studies import StoredStudy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStarted:
+    """A run begins; `history` is what is known before it."""
+
+    study: StoredStudy
+    task: Task
+    history: History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgressed:
+    """A run goes on."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded:
+    """A run ended, with the metric where it was measured."""
+
+    study: StoredStudy
+    task: Task
+    outcome: Outcome
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSkipped:
+    """A candidate needed no run: it was refused before its launch, or is the baseline under another name."""
+
+    study: StoredStudy
+    task: Task
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageClosed:
+    """A stage is done with."""
+
+    study: StoredStudy
+    stage: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFinished:
+    """A study is finished; its result files are to be written now, before it is marked so."""
+
+    study: StoredStudy
+
+
+Happening: TypeAlias = TaskStarted | TaskProgressed | TaskEnded | TaskSkipped | StageClosed | StudyFinished
