@@ -1,6 +1,7 @@
 """Studies, workers, claims, attempts, leases, measurements."""
 
 import sqlalchemy as sa
+
 from alembic import op
 
 revision = "0001"

@@ -18,7 +18,9 @@ def dashboard(port: int, host: str, storage: str) -> None:
     try:
         server = make_dashboard_server(store.optuna_storage, host, port)
     except OSError as error:
-        raise DsoptError(f"--port {port}: cannot listen on {host}: {error.strerror}. Choose another with --port.") from None
+        raise DsoptError(
+            f"--port {port}: cannot listen on {host}: {error.strerror}. Choose another with --port."
+        ) from None
     click.echo(f"Dashboard of {store.shown_url} on http://{host}:{server.server_port}/ (Ctrl-C ends it)")
     try:
         server.serve_forever()

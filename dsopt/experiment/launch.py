@@ -1,5 +1,6 @@
 """Starts the user's own launcher with the probe in front of the script, and ends it with all its processes."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -119,18 +120,14 @@ class Process:
     def terminate(self, *, patience_seconds: float = 5.0) -> None:
         """Asks the launcher to end its ranks, then ends what is left."""
         self._signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout=patience_seconds)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._popen.poll() is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
-            except ProcessLookupError:
-                pass
 
     def _clean_up(self) -> None:
         if not kill_all(self._launch.run_dir.path):

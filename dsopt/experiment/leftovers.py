@@ -7,7 +7,9 @@ from pathlib import Path
 import psutil
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lies on Linux
-_NETWORK_FILESYSTEMS = frozenset("nfs nfs4 lustre gpfs cifs smb3 beegfs ceph fuse.sshfs 9p".split())
+_NETWORK_FILESYSTEMS = frozenset(
+    ["nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "beegfs", "ceph", "fuse.sshfs", "9p"]
+)
 _OLD_SECONDS = 600.0
 
 

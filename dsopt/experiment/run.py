@@ -101,9 +101,7 @@ def run_experiment(
             elapsed = time.monotonic() - started
             if new_steps or not seen.steps:
                 phase = "measuring" if seen.steps else "starting"
-                on_progress(
-                    Progress(phase=phase, seconds=elapsed, steps=len(seen.steps), measurement=measurement)
-                )
+                on_progress(Progress(phase=phase, seconds=elapsed, steps=len(seen.steps), measurement=measurement))
             outcome = _judge(seen, rules, measurement, exit_code, elapsed, launch)
             if outcome is not None:
                 return outcome

@@ -45,9 +45,7 @@ def main() -> None:
             writer.emit(Oom(rank=writer.rank, message=str(error), time=now()))
         else:
             kind = type(error).__name__
-            writer.emit(
-                Error(rank=writer.rank, type=kind, message=str(error), origin=origin_of(error), time=now())
-            )
+            writer.emit(Error(rank=writer.rank, type=kind, message=str(error), origin=origin_of(error), time=now()))
         raise
     observer.flush()
     writer.emit(End(rank=writer.rank))

@@ -30,9 +30,7 @@ def application(storage: optuna.storages.BaseStorage) -> Application:
 
 def make_dashboard_server(storage: optuna.storages.BaseStorage, host: str, port: int) -> WSGIServer:
     """A server of the dashboard, not yet serving; port 0 takes a free one."""
-    return make_server(
-        host, port, application(storage), server_class=_ThreadingServer, handler_class=_QuietHandler
-    )
+    return make_server(host, port, application(storage), server_class=_ThreadingServer, handler_class=_QuietHandler)
 
 
 class _ThreadingServer(ThreadingMixIn, WSGIServer):

@@ -74,7 +74,9 @@ class Summary:
         """The result in one sentence."""
         result = self.comparison
         if result is None:
-            return "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
+            return (
+                "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
+            )
         if result.best == BASELINE:
             return "Your own configuration is the fastest that was found: keep it."
         value = f"{result.best}: {_number(result.value)} {self.unit}"
@@ -103,7 +105,7 @@ class Summary:
                 f"From {self.comparison.runs} confirmation runs, baseline and finalists in turn; the interval holds "
                 "the differences between launches."
             )
-        lines += [f"Doubt: {self._doubt(doubt)}" for doubt in self.doubts]
+        lines += self._doubts()
         if self.note:
             lines.append(f"Stopped: {self.note}")
         return "\n".join(lines)
@@ -133,14 +135,24 @@ class Summary:
             ]
             return f"| {' | '.join(cells)} |"
 
-        rule = [("-" * (w - 1) + ":") if to_right else ":" + "-" * (w - 1) for w, to_right in zip(widths, right, strict=True)]
+        rule = [
+            ("-" * (w - 1) + ":") if to_right else ":" + "-" * (w - 1)
+            for w, to_right in zip(widths, right, strict=True)
+        ]
         return "\n".join([line(header), line(rule), *(line(row) for row in [*rows, total])])
 
-    def _doubt(self, quality: RunQuality) -> str:
-        wide = quality.interval_percent > 100 * self.precision
-        parts = [f"its interval stayed at ±{quality.interval_percent:.1f} %"] if wide else []
-        parts += ["its steps kept drifting while they were measured"] if quality.drifting else []
-        return f"{quality.name}: {' and '.join(parts)}."
+    def _doubts(self) -> list[str]:
+        """What a reader should know of the quality of the numbers."""
+        wide = [
+            f"{q.name} ±{q.interval_percent:.1f} %" for q in self.doubts if q.interval_percent > 100 * self.precision
+        ]
+        drifting = [q.name for q in self.doubts if q.drifting]
+        lines = []
+        if wide:
+            lines.append(f"Less precise than the ±{100 * self.precision:g} % asked for: {', '.join(wide)}.")
+        if drifting:
+            lines.append(f"Steps kept drifting while they were measured: {', '.join(drifting)}.")
+        return lines
 
 
 def summarize(

@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from dsopt.study.space import Candidate
 
+Phase = Literal["range", "explore"]
 State = Literal["running", "measured", "infeasible", "failed"]
 
 
@@ -45,6 +46,7 @@ class Observation:
         name: canonical name of the candidate, or `baseline` or `profile`.
         round: 0 in the search, 1, 2 … in the confirmation.
         candidate: the point of the space; None for the user's own configuration.
+        phase: whether it was run to find the stage's range of micro-batch sizes, or to explore within it.
         state: how it ended, or "running".
         reason: why it was not measured.
         message: the same for people.
@@ -56,6 +58,7 @@ class Observation:
     name: str
     round: int
     candidate: Candidate | None
+    phase: Phase
     state: State
     reason: str | None
     message: str
@@ -142,6 +145,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         name=attrs.get("candidate", ""),
         round=attrs.get("round", 0),
         candidate=None if stage is None or not trial.params else Candidate.from_params(stage, trial.params),
+        phase=attrs.get("phase", "range"),
         state=state,
         reason=attrs.get("reason"),
         message=attrs.get("message", ""),

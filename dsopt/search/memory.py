@@ -55,9 +55,7 @@ class MemoryModel:
             facts=facts,
             overhead_bytes=float(np.mean(left - slope * sizes)),
             sample_bytes=slope,
-            out_of_memory=tuple(
-                o.candidate for o in observations if o.reason == "oom" and o.candidate is not None
-            ),
+            out_of_memory=tuple(o.candidate for o in observations if o.reason == "oom" and o.candidate is not None),
         )
 
     def estimate(self, stage: int, micro_batch: int) -> float:

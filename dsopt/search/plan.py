@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, ModelFacts, Observation, Phase
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, StageSpace
@@ -29,7 +29,7 @@ class Explore:
 
     stage: int
     candidates: Sequence[Candidate]
-    phase: Literal["range", "explore"]
+    phase: Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +160,14 @@ def _stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int
         size = _next_in_range(spec, history, facts, memory, space)
         if size is not None:
             # the next size depends on how this one does, so there is one at a time
-            return Wait() if running else Explore(
-                stage=stage, candidates=[_first_setting(space, size, gas)], phase="range"
+            return (
+                Wait()
+                if running
+                else Explore(stage=stage, candidates=[_first_setting(space, size, gas)], phase="range")
             )
         if running:
             return Wait()
-        measured = _by_size(observations, space, gas)
+        measured = _by_size([o for o in observations if o.phase == "range"], space, gas)
         sizes = tuple(sizes_to_explore(measured, spec.autotuning.num_tuning_micro_batch_sizes, history.is_better))
     tried = {o.name for o in observations}
     left = [c for c in space.candidates(sizes, gas) if c.name not in tried and _in_budget(spec, facts, c)]

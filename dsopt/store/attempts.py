@@ -123,9 +123,7 @@ class WorkerRecord:
         reason = None if isinstance(outcome, Measured) else outcome.reason
         message = None if isinstance(outcome, Measured) else outcome.message
         with self._store.engine.begin() as connection:
-            if not queries.finish_attempt(
-                connection, attempt.id, state=outcome.state, reason=reason, message=message
-            ):
+            if not queries.finish_attempt(connection, attempt.id, state=outcome.state, reason=reason, message=message):
                 return False
             if isinstance(outcome, Measured):
                 queries.insert_measurement(connection, attempt.id, _measurement_row(outcome, metric))

@@ -72,7 +72,9 @@ def connect(url: URL) -> sa.Engine:
     try:
         engine = sa.create_engine(url, **engine_options(url))
     except ModuleNotFoundError:
-        raise DsoptError("--storage: PostgreSQL needs psycopg. Install it with: pip install 'dsopt[postgres]'") from None
+        raise DsoptError(
+            "--storage: PostgreSQL needs psycopg. Install it with: pip install 'dsopt[postgres]'"
+        ) from None
     prepare(engine)
     try:
         with engine.connect():

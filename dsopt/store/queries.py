@@ -31,7 +31,7 @@ def insert_study(connection: sa.Connection, *, name: str, spec: str, digest: str
     """Adds a study in state `created`. False: the name is taken."""
     now = clock(connection)
     return _insert_if_absent(
-        connection, studies, dict(name=name, spec=spec, digest=digest, state="created", created_at=now)
+        connection, studies, {"name": name, "spec": spec, "digest": digest, "state": "created", "created_at": now}
     )
 
 
@@ -69,7 +69,13 @@ def delete_study(connection: sa.Connection, study_id: int) -> None:
 
 
 def insert_worker(connection: sa.Connection, *, node: str, host: str, pid: int, process_started: float) -> int:
-    values = dict(node=node, host=host, pid=pid, process_started=process_started, heartbeat_at=clock(connection))
+    values = {
+        "node": node,
+        "host": host,
+        "pid": pid,
+        "process_started": process_started,
+        "heartbeat_at": clock(connection),
+    }
     return int(connection.execute(sa.insert(workers).values(values).returning(workers.c.id)).scalar_one())
 
 
@@ -106,9 +112,14 @@ def insert_claim(
     worker_id: int,
 ) -> bool:
     """Gives a candidate to a worker. False: it is somebody's already."""
-    values = dict(
-        study_id=study_id, stage=stage, candidate=candidate, round=round_, trial=trial, worker_id=worker_id
-    )
+    values = {
+        "study_id": study_id,
+        "stage": stage,
+        "candidate": candidate,
+        "round": round_,
+        "trial": trial,
+        "worker_id": worker_id,
+    }
     return _insert_if_absent(connection, claims, values)
 
 
@@ -143,17 +154,17 @@ def insert_attempt(
     worker_id: int,
     run_dir: str,
 ) -> int:
-    values = dict(
-        study_id=study_id,
-        stage=stage,
-        trial=trial,
-        candidate=candidate,
-        round=round_,
-        worker_id=worker_id,
-        run_dir=run_dir,
-        state="running",
-        started_at=clock(connection),
-    )
+    values = {
+        "study_id": study_id,
+        "stage": stage,
+        "trial": trial,
+        "candidate": candidate,
+        "round": round_,
+        "worker_id": worker_id,
+        "run_dir": run_dir,
+        "state": "running",
+        "started_at": clock(connection),
+    }
     return int(connection.execute(sa.insert(attempts).values(values).returning(attempts.c.id)).scalar_one())
 
 
@@ -212,7 +223,7 @@ def insert_measurement(connection: sa.Connection, attempt_id: int, values: dict[
 
 def lease(connection: sa.Connection, *, node: str, device: str, attempt_id: int) -> bool:
     """Gives a device (or port) of a node to an attempt. False: another attempt has it."""
-    return _insert_if_absent(connection, leases, dict(node=node, device=device, attempt_id=attempt_id))
+    return _insert_if_absent(connection, leases, {"node": node, "device": device, "attempt_id": attempt_id})
 
 
 def leased_devices(connection: sa.Connection, node: str) -> set[str]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import optuna
 import sqlalchemy as sa
-from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import dsopt
+from alembic import command
 from dsopt.errors import DsoptError
 from dsopt.store.engine import engine_options, exclusive, prepare, shown
 

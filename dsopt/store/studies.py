@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -225,7 +226,9 @@ class Store:
                 load_if_exists=True,
             )
             if made.metric_names is None:
-                made.set_metric_names([_METRIC_NAMES[autotuning.metric]])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                    made.set_metric_names([_METRIC_NAMES[autotuning.metric]])
                 made.set_user_attr("command", study.spec.command)
                 about = "baseline and confirmation runs" if part == REFERENCE else f"ZeRO stage {part[1:]}"
                 made.set_user_attr("about", f"dsopt study '{study.name}': {about}")

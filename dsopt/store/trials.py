@@ -21,11 +21,10 @@ def open_trial(study: optuna.Study, number: int) -> Trial:
     return Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
 
 
-def mark_started(trial: Trial, *, candidate: str, round_: int) -> None:
-    """Says in the dashboard what a trial that runs is about."""
-    trial.set_user_attr("candidate", candidate)
-    if round_:
-        trial.set_user_attr("round", round_)
+def mark(trial: Trial, **attrs: str | int) -> None:
+    """Says in the dashboard what a trial is about, before it runs."""
+    for key, value in attrs.items():
+        trial.set_user_attr(key, value)
 
 
 def tell(study: optuna.Study, trial: Trial, outcome: Outcome, metric: str, attrs: Mapping[str, Any]) -> None:
@@ -69,7 +68,7 @@ def tell_nobodys(study: optuna.Study, number: int) -> None:
 def tell_like(study: optuna.Study, trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
     """Tells a trial the outcome of another that ran the very same configuration."""
     for key, value in other.user_attrs.items():
-        if key not in ("candidate", "round"):
+        if key not in ("candidate", "round", "phase"):
             trial.set_user_attr(key, value)
     trial.set_user_attr("measured_as", name)
     if other.state == TrialState.PRUNED:

@@ -1,4 +1,4 @@
-"""The launch command a person types: what of it belongs to the launcher, to the script, to DeepSpeed's configuration."""
+"""The launch command a person types: what of it belongs to the launcher, to the script, to DeepSpeed."""
 
 import re
 import shlex
@@ -10,13 +10,17 @@ from dsopt.errors import DsoptError
 
 # Options of the `deepspeed` launcher (deepspeed/launcher/runner.py, 0.19). Those not listed as flags take a value.
 _FLAGS = frozenset(
-    "--module --no_python --no_local_rank --no_ssh --no_ssh_check --force_multi --save_pid --elastic_training "
-    "--bind_cores_to_rank -q --quiet".split()
+    """
+    --module --no_python --no_local_rank --no_ssh --no_ssh_check --force_multi --save_pid --elastic_training
+    --bind_cores_to_rank -q --quiet
+    """.split()
 )
 _VALUED = frozenset(
-    "-H --hostfile -i --include -e --exclude --num_nodes --num_gpus --num_accelerators --min_elastic_nodes "
-    "--max_elastic_nodes --master_port --master_addr --node_rank --launcher --launcher_args --enable_each_rank_log "
-    "--autotuning --bind_core_list --ssh_port --venv_script --log_level".split()
+    """
+    -H --hostfile -i --include -e --exclude --num_nodes --num_gpus --num_accelerators --min_elastic_nodes
+    --max_elastic_nodes --master_port --master_addr --node_rank --launcher --launcher_args --enable_each_rank_log
+    --autotuning --bind_core_list --ssh_port --venv_script --log_level
+    """.split()
 )
 _CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")

@@ -53,7 +53,7 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
         if value not in (None, "auto") and not _is_count(value):
             raise DsoptError(
                 f"{where}: {MICRO_BATCH}: {micro!r}: {value!r} is not a micro-batch size. "
-                "Expected a whole number of at least 1, a list of them, or \"auto\"."
+                'Expected a whole number of at least 1, a list of them, or "auto".'
             )
     if micro == []:
         raise DsoptError(f"{where}: {MICRO_BATCH}: the list is empty. Expected at least one micro-batch size.")
@@ -64,7 +64,7 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
         )
     zero = config.get("zero_optimization", {})
     if zero != "all" and not isinstance(zero, Mapping):
-        raise DsoptError(f"{where}: zero_optimization: {zero!r}. Expected an object or \"all\".")
+        raise DsoptError(f'{where}: zero_optimization: {zero!r}. Expected an object or "all".')
     zero_stages(config, where)
     for key, value in dict(zero if zero != "all" else {}).items():
         if isinstance(value, list) and key != "stage" and not all(isinstance(v, bool | int | float) for v in value):

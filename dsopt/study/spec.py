@@ -65,7 +65,8 @@ class Autotuning(_Strict):
     mp_size: int = Field(1, ge=1)
     num_tuning_micro_batch_sizes: int = Field(3, ge=1)
     tuner_type: Annotated[
-        Literal["model_based", "random", "gridsearch"], BeforeValidator(lambda v: v.strip() if isinstance(v, str) else v)
+        Literal["model_based", "random", "gridsearch"],
+        BeforeValidator(lambda v: v.strip() if isinstance(v, str) else v),
     ] = "model_based"
     tuner_early_stopping: int = Field(5, ge=1)
     tuner_num_trials: int = Field(50, ge=1)

@@ -109,18 +109,16 @@ class Asker:
         optuna_study = self._store.optuna_study(study, part, sampler)
         trial = optuna_study.ask(distributions(space))
         [task] = claimed
+        trials.mark(trial, candidate=task.name, phase=step.phase)
         refusal = _refusal(study, step, trial, history)
         if refusal is None:
             return task
-        trials.mark_started(trial, candidate=task.name, round_=0)
         trials.tell_pruned(optuna_study, trial, *refusal)
         self._tell(TaskSkipped(study=study, task=task, why=refusal[1]))
         return None
 
 
-def _refusal(
-    study: StoredStudy, step: plan.Explore, trial: optuna.Trial, history: History
-) -> tuple[str, str] | None:
+def _refusal(study: StoredStudy, step: plan.Explore, trial: optuna.Trial, history: History) -> tuple[str, str] | None:
     """Why one of the pruners refuses a trial before it costs a run, as reason and message, if one does."""
     assert history.facts is not None
     model = MemoryModel.fit(history.facts, history.observations)

@@ -58,7 +58,7 @@ class Runner:
         """Runs a task, unless it is the baseline under another name or has a recorded outcome already."""
         optuna_study = self._store.optuna_study(study, task.part)
         trial = trials.open_trial(optuna_study, task.trial)
-        trials.mark_started(trial, candidate=task.name, round_=task.round)
+        trials.mark(trial, candidate=task.name, **({"round": task.round} if task.round else {}))
         history = load_history(self._store, study)
         candidate = _candidate(study, task, trial, history)
         if task.part != REFERENCE and plan.is_baseline(history, candidate):
@@ -184,9 +184,7 @@ def _candidate(study: StoredStudy, task: Task, trial: optuna.Trial, history: His
     return next(o.candidate for o in history.measured if o.name == task.name)
 
 
-def _prepare(
-    spec: StudySpec, task: Task, candidate: Candidate | None, run_dir: RunDir, attempt: Attempt
-) -> Launch:
+def _prepare(spec: StudySpec, task: Task, candidate: Candidate | None, run_dir: RunDir, attempt: Attempt) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
     run_dir.write_json(run_dir.ds_config, config)

@@ -1,0 +1,51 @@
+# Everything runs in .venv, which is made when it is not there.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast lint format bench wheels-gpu clean
+
+help: ## show this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+install: .venv/installed ## make .venv and install dsopt into it
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install ## tune studies/tiny-gpt on this machine
+	$(BIN)/dsopt study create studies/tiny-gpt.yaml
+	$(BIN)/dsopt worker tiny-gpt --devices cpu:2
+
+test: install ## everything that can run on this machine
+	$(BIN)/python -m pytest
+
+test-fast: install ## the tests that take seconds
+	$(BIN)/python -m pytest -m "not real and not gpu"
+
+lint: install ## ruff, mypy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## measure what docs/benchmarks.md says
+	$(BIN)/python -m benchmarks.gap
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.deepspeed_autotuner
+
+wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
+	rm -rf .whl
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir .whl deepspeed==0.19.8 .
+	$(PYTHON) -m pip download --quiet --dest .whl --only-binary=:all: --python-version 3.12 --implementation cp \
+		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
+		--no-deps -r benchmarks/gpu-wheels.txt
+
+clean: ## remove .venv and caches
+	rm -rf .venv .whl build dist .*_cache
