@@ -79,7 +79,7 @@ class Oom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """This rank's script raised. `origin` names the module of the innermost frame; `time` is seconds since the epoch."""
+    """This rank's script raised. `origin` is the innermost frame's module; `time` is seconds since the epoch."""
 
     kind: ClassVar[str] = "error"
     rank: int

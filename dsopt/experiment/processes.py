@@ -53,7 +53,7 @@ def start_time(pid: int) -> float | None:
 def host_identity() -> str:
     """What two processes must share for a pid of one to mean the same to the other: this boot and pid namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -18,7 +18,7 @@ class RunDir:
 
     @classmethod
     def create(cls, results_dir: Path, name: str) -> "RunDir":
-        """Makes a folder that nobody had before: `name`, then `name.2`, `name.3` … Safe against others doing the same."""
+        """Makes a folder that nobody had before: `name`, then `name.2`, `name.3` …, also while others do the same."""
         results_dir.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:

@@ -1,1 +1,1 @@
-"""Runs the user's script under observation, inside the training process: `deepspeed --module dsopt.probe train.py …`."""
+"""Runs the user's script under observation, in the training process: `deepspeed --module dsopt.probe train.py …`."""

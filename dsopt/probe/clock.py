@@ -1,4 +1,4 @@
-"""Marks in time: on the host for CPU training, on the device's own timeline for GPUs, where launches are asynchronous."""
+"""Marks in time: on the host for CPU training, on the device's own timeline where launches are asynchronous."""
 
 import time
 from typing import Any, Protocol, TypeAlias

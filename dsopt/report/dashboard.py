@@ -1,4 +1,4 @@
-"""optuna-dashboard on the storage in use, read-only: it has neither authentication nor a mode in which it only shows."""
+"""optuna-dashboard on the storage in use, read-only: by itself it has no authentication and lets anyone change."""
 
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn

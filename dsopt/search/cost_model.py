@@ -41,7 +41,8 @@ class CostModel:
             settings = {"max_depth": 3, "eta": 0.2, "min_child_weight": 0.5, "lambda": 0.1, "nthread": 1, "seed": 0}
             settings["base_score"] = float(targets.mean())
             self._booster = xgboost.train(settings, data, num_boost_round=_ROUNDS)
-        return np.exp(self._booster.predict(xgboost.DMatrix(self._features(candidates)))).astype(float)
+        logarithms: NDArray[np.float64] = self._booster.predict(xgboost.DMatrix(self._features(candidates)))
+        return np.exp(logarithms)
 
     def _features(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """One row a candidate: stage, log2 of micro-batch size and accumulation, then each knob."""

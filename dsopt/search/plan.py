@@ -1,4 +1,4 @@
-"""What to do next, as a pure function of the spec and of what is known: so a study that was interrupted just goes on."""
+"""What to do next, as a pure function of the spec and of what is known: an interrupted study just goes on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -89,7 +89,8 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
     if replicas and _is_count(gas) and isinstance(gas, int) and total != micro * gas * replicas:
         raise DsoptError(
             f"{where}: {TRAIN_BATCH}: {total} contradicts {MICRO_BATCH} {micro} × {ACCUMULATION} {gas} × "
-            f"{replicas} data-parallel ranks = {micro * gas * replicas}. Correct one of them, or leave {TRAIN_BATCH} out."
+            f"{replicas} data-parallel ranks = {micro * gas * replicas}. "
+            f"Correct one of them, or leave {TRAIN_BATCH} out."
         )
     if total % (micro * (replicas or 1)):
         raise DsoptError(
