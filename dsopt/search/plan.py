@@ -62,7 +62,7 @@ Step: TypeAlias = RunReference | Explore | CloseStage | Wait | Finish | GiveUp
 
 def next_step(spec: StudySpec, history: History) -> Step:
     """The next step of a study: baseline, stages in order, confirmation."""
-    step = _reference_step(history)
+    step = _reference_step(spec, history)
     if step is not None:
         return step
     facts = history.facts
@@ -117,7 +117,7 @@ def is_baseline(history: History, candidate: Candidate | None) -> bool:
     return own == (candidate.stage, candidate.micro_batch, candidate.gas)
 
 
-def _reference_step(history: History) -> Step | None:
+def _reference_step(spec: StudySpec, history: History) -> Step | None:
     baseline = history.find("baseline")
     if baseline is None:
         return RunReference(name="baseline", round=0, candidate=None)
@@ -129,7 +129,7 @@ def _reference_step(history: History) -> Step | None:
         return GiveUp(message=f"the baseline could not be measured: {baseline.message}")
     profile = history.find("profile")
     if profile is None:
-        return RunReference(name="profile", round=0, candidate=None)
+        return RunReference(name="profile", round=0, candidate=profile_candidate(spec))
     if profile.state == "running":
         return Wait()
     if profile.state == "measured":

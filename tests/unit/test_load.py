@@ -1,0 +1,169 @@
+"""Study files and command lines: what they become, and each mistake with its message."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsopt.errors import DsoptError
+from dsopt.study.load import build_spec, load_spec
+from dsopt.study.spec import StudySpec
+
+BASE = {"name": "s", "command": "deepspeed --num_gpus 2 train.py --deepspeed_config ds.json"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("pass\n")
+    (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 4}))
+    return tmp_path
+
+
+def load(folder: Path, ds_config: dict | None = None, **keys: object) -> tuple[StudySpec, list[str]]:
+    if ds_config is not None:
+        (folder / "ds.json").write_text(json.dumps(ds_config))
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **keys}))
+    return load_spec(path)
+
+
+def test_defaults_are_the_tutorials(folder: Path) -> None:
+    spec, warnings = load(folder)
+    tuning = spec.autotuning
+    assert warnings == []
+    assert (tuning.metric, tuning.fast, tuning.tuner_type) == ("throughput", True, "model_based")
+    assert (tuning.tuner_early_stopping, tuning.tuner_num_trials, tuning.num_tuning_micro_batch_sizes) == (5, 50, 3)
+    assert (tuning.start_profile_step, tuning.end_profile_step, tuning.window) == (3, 5, None)
+    assert (tuning.mp_size, tuning.overwrite, tuning.max_train_batch_size) == (1, False, None)
+    assert spec.stages == (0, 1, 2, 3)
+    assert spec.cwd == str(folder)
+    assert spec.results_dir == "autotuning_results/s"
+
+
+def test_autotuning_in_the_json_counts_and_the_studys_own_keys_win(folder: Path) -> None:
+    ds_config = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "autotuning": {
+            "enabled": True,
+            "fast": False,
+            "tuner_type": " gridsearch",
+            "tuner_num_trials": 7,
+            "start_step": 5,
+            "end_step": 10,
+            "arg_mappings": {"train_micro_batch_size_per_gpu": "bs", "gradient_accumulation_steps ": "--gas"},
+        },
+    }
+    spec, _ = load(folder, ds_config, autotuning={"tuner_num_trials": 9})
+    assert spec.autotuning.tuner_num_trials == 9
+    assert spec.autotuning.tuner_type == "gridsearch"
+    assert spec.autotuning.window == (5, 10)
+    assert spec.autotuning.arg_mappings == {
+        "train_micro_batch_size_per_gpu": "--bs",
+        "gradient_accumulation_steps": "--gas",
+    }
+    assert "autotuning" not in spec.ds_config
+
+
+def test_an_inline_configuration_stands_for_the_file(folder: Path) -> None:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump({**BASE, "command": "deepspeed train.py", "ds_config": {"steps_per_print": 7}}))
+    spec, _ = load_spec(path)
+    assert spec.ds_config == {"steps_per_print": 7}
+
+
+def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
+    spec, _ = load(folder, memory_per_device="24GiB", timeout_seconds=60)
+    again = StudySpec.model_validate_json(spec.to_json())
+    assert again == spec
+    assert again.digest == spec.digest
+    assert spec.memory_per_device == 24 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"nme": 1}, "unknown key 'nme'. Did you mean 'name'?"),
+        ({"autotuning": {"metrc": "latency"}}, "unknown key 'autotuning.metrc'. Did you mean 'autotuning.metric'?"),
+        ({"autotuning": {"metric": "thruput"}}, "autotuning.metric: 'thruput'. Expected 'throughput'"),
+        ({"autotuning": {"tuner_type": "modelbased"}}, "Did you mean 'model_based'?"),
+        ({"autotuning": {"tuner_early_stopping": 0}}, "autotuning.tuner_early_stopping: 0."),
+        ({"autotuning": {"fast": "yes please"}}, "autotuning.fast: 'yes please'."),
+        ({"autotuning": {"start_profile_step": 9, "end_profile_step": 4}}, "lies before start_profile_step 9"),
+        ({"autotuning": {"arg_mappings": {"lr": "--lr"}}}, "Cannot map 'lr'"),
+        ({"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": 3}}}, "expected the script's flag"),
+        ({"autotuning": [1]}, "autotuning: [1]."),
+        ({"name": "a/b"}, "name: 'a/b'. Expected a name of letters"),
+        ({"name": None}, "name: None."),
+        ({"timeout_seconds": -1}, "timeout_seconds: -1."),
+        ({"timeout_seconds": "soon"}, "timeout_seconds: 'soon'."),
+        ({"memory_per_device": "lots"}, "memory_per_device: 'lots'. Expected a number of bytes"),
+        ({"measurement": {"precison": 1}}, "Did you mean 'measurement.precision'?"),
+        ({"confirmation": {"rounds": 1}}, "confirmation.rounds: 1."),
+        ({"cwd": "nowhere"}, "is not a folder"),
+        ({"command": "deepspeed missing.py --deepspeed_config ds.json"}, "no training script 'missing.py'"),
+        ({"command": "deepspeed train.py --deepspeed_config no.json"}, "no such file"),
+        ({"command": "deepspeed train.py"}, "no DeepSpeed configuration"),
+        ({"command": "deepspeed --num_gpus two train.py --deepspeed_config ds.json"}, "--num_gpus two"),
+        ({"command": "deepspeed --num_nodes 2 train.py --deepspeed_config ds.json"}, "--num_nodes 2"),
+        ({"command": "deepspeed --autotuning tune train.py --deepspeed_config ds.json"}, "Leave it out"),
+        ({"command": "deepspeed --no_python train.py --deepspeed_config ds.json"}, "--no_python is not supported"),
+    ],
+)
+def test_mistakes_in_the_study_file(folder: Path, keys: dict, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        load(folder, **keys)
+    assert message in str(caught.value)
+    assert "study.yaml" in str(caught.value) or "json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "message"),
+    [
+        ({"train_micro_batch_size_per_gp": 4}, "Did you mean 'train_micro_batch_size_per_gpu'?"),
+        ({"zero_optimisation": {"stage": 1}}, "Did you mean 'zero_optimization'?"),
+        ({"zero_optimization": {"overlap_com": True}}, "Did you mean 'zero_optimization.overlap_comm'?"),
+        ({"zero_optimization": {"offload_param": {"devise": "cpu"}}}, "zero_optimization.offload_param.device"),
+        ({"fp16": {"enable": True}}, "Did you mean 'fp16.enabled'?"),
+        ({"autotuning": {"fats": True}}, "unknown key 'autotuning.fats'. Did you mean 'autotuning.fast'?"),
+        ({"autotuning": 3}, "autotuning: 3."),
+        ({"train_micro_batch_size_per_gpu": [0, 4]}, "0 is not a micro-batch size"),
+        ({"train_micro_batch_size_per_gpu": [1, "two"]}, "'two' is not a micro-batch size"),
+        ({"train_micro_batch_size_per_gpu": []}, "the list is empty"),
+        ({"train_micro_batch_size_per_gpu": True}, "True is not a micro-batch size"),
+        ({"gradient_accumulation_steps": [1, 2]}, "gradient_accumulation_steps: [1, 2] is not supported"),
+        ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage: 4."),
+        ({"zero_optimization": {"stage": []}}, "zero_optimization.stage: []."),
+        ({"zero_optimization": "some"}, "zero_optimization: 'some'."),
+        ({"zero_optimization": {"reduce_bucket_size": []}}, "the list is empty"),
+        ({"zero_optimization": {"reduce_bucket_size": ["a"]}}, "Expected one value, or a list of numbers"),
+        (
+            {"train_batch_size": 9, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1},
+            "train_batch_size: 9 contradicts train_micro_batch_size_per_gpu 4",
+        ),
+        ({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 4}, "is no multiple of"),
+        ({"train_batch_size": "many"}, "train_batch_size: 'many'."),
+    ],
+)
+def test_mistakes_in_the_deepspeed_configuration(folder: Path, ds_config: dict, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        load(folder, ds_config)
+    assert message in str(caught.value)
+    assert "ds.json" in str(caught.value)
+
+
+def test_other_unknown_keys_are_kept_with_a_warning(folder: Path) -> None:
+    spec, warnings = load(folder, {"train_micro_batch_size_per_gpu": 4, "my_own_section": {"x": 1}})
+    assert spec.ds_config["my_own_section"] == {"x": 1}
+    assert len(warnings) == 1
+    assert "'my_own_section'" in warnings[0]
+
+
+def test_an_inline_configuration_has_to_be_a_mapping(folder: Path) -> None:
+    with pytest.raises(DsoptError, match="ds_config: 3. Expected DeepSpeed's configuration as a mapping"):
+        build_spec({**BASE, "cwd": str(folder), "ds_config": 3}, "study.yaml")
+
+
+def test_a_missing_command_is_named() -> None:
+    with pytest.raises(DsoptError, match="key 'command' is missing"):
+        build_spec({"name": "a"}, "study.yaml")

@@ -1,0 +1,240 @@
+"""The plan, driven to its end against made-up machines: which runs it asks for, and why it stops."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dsopt.search import plan
+from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.memory import MemoryModel
+from dsopt.search.pruners import runs_since_best
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from tests.unit.test_search import GIB, facts
+
+Truth = Callable[[Candidate | None], float | str]
+
+
+def spec(ds_config: dict | None = None, **autotuning: object) -> StudySpec:
+    return StudySpec.model_validate(
+        {
+            "name": "s",
+            "command": "deepspeed --num_gpus 2 t.py --deepspeed_config c.json",
+            "cwd": "/",
+            "ds_config": {"train_micro_batch_size_per_gpu": 1, **(ds_config or {})},
+            "autotuning": autotuning,
+        }
+    )
+
+
+class Machine:
+    """Runs a plan: `truth` gives the metric of a configuration (None: the user's own) or the reason it fails."""
+
+    def __init__(self, study: StudySpec, truth: Truth, memory: Callable[[Candidate], int] | None = None) -> None:
+        self.spec = study
+        self.truth = truth
+        self.memory = memory or (lambda candidate: 4 * GIB)
+        self.reference: list[Observation] = []
+        self.stages: dict[int, list[Observation]] = {stage: [] for stage in study.stages}
+        self.verdicts: dict[int, str] = {}
+        self.message = ""
+        self.shape: dict[str, object] = {}
+
+    @property
+    def history(self) -> History:
+        return History(
+            reference=self.reference,
+            stages=self.stages,
+            verdicts=self.verdicts,
+            maximize=self.spec.autotuning.maximize,
+        )
+
+    def run(self) -> "Machine":
+        for _ in range(500):
+            step = plan.next_step(self.spec, self.history)
+            if isinstance(step, plan.Finish):
+                return self
+            if isinstance(step, plan.GiveUp):
+                self.message = step.message
+                return self
+            assert not isinstance(step, plan.Wait)
+            if isinstance(step, plan.CloseStage):
+                self.verdicts[step.stage] = step.verdict
+            elif isinstance(step, plan.RunReference):
+                self.reference.append(self.observe(step.name, step.round, step.candidate, "range"))
+            else:
+                self.stages[step.stage].append(self.explore(step))
+        raise AssertionError("the plan does not end")
+
+    def explore(self, step: plan.Explore) -> Observation:
+        candidate = step.candidates[0]
+        known = self.history.facts
+        assert known is not None
+        model = MemoryModel.fit(known, self.history.observations)
+        since = runs_since_best(self.history, self.stages[step.stage])
+        if not model.fits(candidate):
+            return self.refused(candidate, "predicted_oom", step.phase)
+        if step.phase == "explore" and since >= self.spec.autotuning.tuner_early_stopping:
+            return self.refused(candidate, "early_stopping", step.phase)
+        return self.observe(candidate.name, 0, candidate, step.phase)
+
+    def refused(self, candidate: Candidate, reason: str, phase: str) -> Observation:
+        return Observation(
+            trial=0, name=candidate.name, round=0, candidate=candidate, phase=phase, state="infeasible",
+            reason=reason, message=reason, value=None, facts=None,
+        )  # fmt: skip
+
+    def observe(self, name: str, round_: int, candidate: Candidate | None, phase: str) -> Observation:
+        result = self.truth(candidate)
+        measured = isinstance(result, float)
+        ran = candidate or Candidate(stage=0, micro_batch=1, gas=1)
+        known: ModelFacts | None = None
+        if measured:
+            peak = self.memory(ran)
+            known = facts(zero_stage=ran.stage, micro_batch=ran.micro_batch, peak_memory_bytes=peak, **self.shape)
+        return Observation(
+            trial=0, name=name, round=round_, candidate=candidate, phase=phase,
+            state="measured" if measured else "infeasible" if result in ("oom", "invalid_config") else "failed",
+            reason=None if measured else result, message="" if measured else f"because of {result}",
+            value=result if measured else None, facts=known,
+        )  # fmt: skip
+
+    def names(self, stage: int) -> list[str]:
+        return [o.name for o in self.stages[stage]]
+
+
+def saturating(best_stage: int) -> Truth:
+    """Throughput that grows with the micro-batch up to 16, and peaks at a stage."""
+
+    def truth(candidate: Candidate | None) -> float:
+        stage, size = (candidate.stage, candidate.micro_batch) if candidate else (0, 1)
+        return 100.0 * min(size, 16) / (min(size, 16) + 4) * (1 - 0.05 * abs(stage - best_stage))
+
+    return truth
+
+
+def test_baseline_then_stages_in_order_then_interleaved_confirmation() -> None:
+    machine = Machine(spec(), saturating(best_stage=1)).run()
+    assert machine.reference[0].name == "baseline"
+    assert machine.names(0)[:5] == [f"z0_gas1_tmbspg{m}" for m in (1, 2, 4, 8, 16)]
+    assert machine.names(1)[0] == "z1_gas1_tmbspg16"  # where the stage before was best
+    assert machine.verdicts[3] == "not explored: ZeRO 2 was no better than ZeRO 1"
+    assert machine.stages[3] == []
+    rounds = [(o.name, o.round) for o in machine.reference if o.round]
+    assert [name for name, _ in rounds[:3]] == list(reversed([name for name, _ in rounds[3:6]]))
+    assert {round_ for _, round_ in rounds} == {1, 2, 3}
+
+
+def test_all_stages_are_explored_while_each_is_better() -> None:
+    machine = Machine(spec(), saturating(best_stage=3)).run()
+    assert all(machine.verdicts[stage].startswith("explored") for stage in range(4))
+
+
+def test_a_baseline_out_of_memory_leads_to_the_least_memory_profile() -> None:
+    def truth(candidate: Candidate | None) -> float | str:
+        return "oom" if candidate is None or candidate.stage < 3 else 10.0 * candidate.micro_batch**0.001
+
+    machine = Machine(spec(), truth).run()
+    assert [o.name for o in machine.reference[:2]] == ["baseline", "profile"]
+    assert machine.message == ""
+    assert {o.name for o in machine.reference if o.round} == {
+        o.name for o in plan.finalists(machine.spec, machine.history)
+    }
+    assert machine.verdicts[0].startswith("nothing ran")
+
+
+@pytest.mark.parametrize("reason", ["no_metrics", "timeout"])
+def test_a_baseline_that_cannot_be_measured_ends_the_study(reason: str) -> None:
+    machine = Machine(spec(), lambda candidate: reason).run()
+    assert machine.message == f"the baseline could not be measured: because of {reason}"
+    assert len(machine.reference) == 1
+
+
+def test_nothing_that_runs_ends_the_study_with_both_reasons() -> None:
+    machine = Machine(spec(), lambda candidate: "crash").run()
+    assert "neither your configuration nor the one with the least memory" in machine.message
+
+
+def test_stages_that_cannot_fit_are_skipped_without_a_run() -> None:
+    """2^30 parameters in mixed precision: 16 GiB of states at stage 0, 8 GiB on each of two ranks at stage 3."""
+
+    def truth(candidate: Candidate | None) -> float | str:
+        return 10.0 if candidate is not None and candidate.stage == 3 else "oom"
+
+    machine = Machine(spec(), truth, memory=lambda candidate: 9 * GIB)
+    machine.shape = {"num_params": GIB, "trainable_params": GIB}
+    machine.run()
+    assert machine.stages[0] == []
+    assert machine.verdicts[0] == "skipped: needs about 17.0 GiB a device at micro-batch 1, of 16.0 GiB"
+    assert machine.verdicts[1] == "nothing ran: because of oom"
+    assert machine.verdicts[3] == "explored"
+
+
+def test_the_memory_limit_is_met_without_running_into_it() -> None:
+    """16 GiB of device, 3 GiB and 512 MiB a sample: 26 samples fit; no run is launched that does not."""
+
+    def memory(candidate: Candidate) -> int:
+        return 3 * GIB + candidate.micro_batch * GIB // 2
+
+    def truth(candidate: Candidate | None) -> float | str:
+        size = candidate.micro_batch if candidate else 1
+        if candidate is not None and memory(candidate) > 16 * GIB:
+            return "oom"
+        return 100.0 * size / (size + 20)
+
+    machine = Machine(spec({"zero_optimization": {"stage": 0}}), truth, memory).run()
+    sizes = [o.candidate.micro_batch for o in machine.stages[0] if o.candidate]
+    assert all(o.state == "measured" for o in machine.stages[0])
+    assert 24 <= max(sizes) <= 26
+
+
+def test_a_list_of_micro_batch_sizes_is_tried_exactly() -> None:
+    machine = Machine(
+        spec({"train_micro_batch_size_per_gpu": [1, 4, 16], "zero_optimization": {"stage": 1}}),
+        saturating(1),
+    ).run()
+    assert machine.names(1) == [f"z1_gas1_tmbspg{m}" for m in (1, 4, 16)]
+
+
+def test_the_batch_size_limit_holds() -> None:
+    machine = Machine(spec(max_train_batch_size=12), saturating(0)).run()
+    sizes = [o.candidate.micro_batch for o in machine.stages[0] if o.candidate]
+    assert max(sizes) == 6
+
+
+def test_patience_and_budget_end_a_stage() -> None:
+    zero = {"zero_optimization": {"stage": 1}}
+    patient = Machine(spec(zero, fast=False, tuner_early_stopping=4), saturating(1)).run()
+    assert patient.verdicts[1] == "explored; stopped after 4 runs without a better one"
+    budget = Machine(spec(zero, fast=False, tuner_num_trials=7, tuner_early_stopping=50), saturating(1)).run()
+    assert len(budget.stages[1]) == 7
+    assert "tuner_num_trials (7) is spent" in budget.verdicts[1]
+
+
+def test_the_knobs_of_a_stage_are_explored_at_the_selected_sizes() -> None:
+    machine = Machine(
+        spec({"zero_optimization": {"stage": 1}}, fast=False, tuner_early_stopping=99, num_tuning_micro_batch_sizes=1),
+        saturating(1),
+    ).run()
+    explored = {o.name for o in machine.stages[1] if o.candidate and o.candidate.micro_batch == 16}
+    assert len(explored) == 9
+
+
+def test_latency_prefers_the_smallest() -> None:
+    machine = Machine(
+        spec(metric="latency"),
+        lambda candidate: 10.0 * (candidate.micro_batch + candidate.stage if candidate else 1),
+    ).run()
+    assert plan.finalists(machine.spec, machine.history) == []  # the user's own is the best
+    assert machine.names(0)[:2] == ["z0_gas1_tmbspg1", "z0_gas1_tmbspg2"]
+
+
+def test_a_running_trial_is_waited_for_where_the_next_depends_on_it() -> None:
+    machine = Machine(spec(), saturating(1))
+    machine.reference.append(machine.observe("baseline", 0, None, "range"))
+    first = plan.next_step(machine.spec, machine.history)
+    assert isinstance(first, plan.Explore)
+    begun = machine.refused(first.candidates[0], "predicted_oom", "range")
+    machine.stages[0].append(replace(begun, state="running", reason=None))
+    assert isinstance(plan.next_step(machine.spec, machine.history), plan.Wait)

@@ -1,0 +1,96 @@
+"""Tuning spaces: stages, knobs, candidates and their names."""
+
+import pytest
+
+from dsopt.study import ds_keys
+from dsopt.study.ds_config import baseline_config, candidate_config, zero_stages
+from dsopt.study.space import Candidate, stage_space
+
+
+def test_names_are_those_of_the_tutorial() -> None:
+    assert Candidate(stage=1, micro_batch=3, gas=1).name == "z1_gas1_tmbspg3"
+    knobs = (("reduce_bucket_size", 5e7), ("allgather_bucket_size", 1e9))
+    assert Candidate(stage=1, micro_batch=11, gas=1, knobs=knobs).name == "z1_rbs5e+07_abs1e+09_gas1_tmbspg11"
+    knobs = (("overlap_comm", True), ("reduce_bucket_size", 500000001))
+    assert Candidate(stage=2, micro_batch=1, gas=2, knobs=knobs).name == "z2_ocT_rbs500000001_gas2_tmbspg1"
+
+
+@pytest.mark.parametrize(("stage", "settings"), [(0, 1), (1, 9), (2, 72), (3, 144)])
+def test_documented_spaces(stage: int, settings: int) -> None:
+    space = stage_space(stage, fast=False, user_zero={})
+    candidates = space.candidates([1, 2], gas=1)
+    assert len(candidates) == 2 * settings
+    assert len({c.name for c in candidates}) == len(candidates)
+    assert len(stage_space(stage, fast=True, user_zero={}).candidates([1, 2], gas=1)) == 2
+
+
+def test_the_tutorials_overwritten_space_has_two_times_one_candidates() -> None:
+    user = {"reduce_bucket_size": [5e7, 5e8], "allgather_bucket_size": 5e8}
+    candidates = stage_space(1, fast=False, user_zero=user).candidates([4], gas=1)
+    assert [dict(c.knobs) for c in candidates] == [{"reduce_bucket_size": 5e7}, {"reduce_bucket_size": 5e8}]
+    config = candidate_config({"zero_optimization": {"stage": 1, **user}}, candidates[1])
+    assert config["zero_optimization"] == {"stage": 1, "reduce_bucket_size": 5e8, "allgather_bucket_size": 5e8}
+
+
+def test_candidates_survive_as_optuna_parameters() -> None:
+    candidate = Candidate(stage=2, micro_batch=8, gas=4, knobs=(("overlap_comm", False),))
+    assert Candidate.from_params(2, candidate.params) == candidate
+
+
+@pytest.mark.parametrize(
+    ("zero", "stages"),
+    [
+        ({}, (0, 1, 2, 3)),
+        ({"zero_optimization": "all"}, (0, 1, 2, 3)),
+        ({"zero_optimization": {"stage": "all"}}, (0, 1, 2, 3)),
+        ({"zero_optimization": {"overlap_comm": True}}, (0, 1, 2, 3)),
+        ({"zero_optimization": {"stage": 2}}, (2,)),
+        ({"zero_optimization": {"stage": [3, 2]}}, (2, 3)),
+    ],
+)
+def test_stages(zero: dict, stages: tuple[int, ...]) -> None:
+    assert zero_stages(zero) == stages
+
+
+def test_the_baseline_is_the_users_configuration_and_no_more() -> None:
+    own = {"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}
+    assert baseline_config({**own, "autotuning": {"enabled": True}}) == own
+    lists = {"train_micro_batch_size_per_gpu": [4, 8], "zero_optimization": {"stage": [2, 3], "overlap_comm": True}}
+    assert baseline_config(lists) == {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 2, "overlap_comm": True},
+    }
+    assert baseline_config({"zero_optimization": "all"}) == {}
+
+
+def test_a_candidate_keeps_the_users_other_settings() -> None:
+    own = {
+        "train_batch_size": 8,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}},
+    }
+    config = candidate_config(own, Candidate(stage=2, micro_batch=3, gas=2))
+    assert config == {
+        "bf16": {"enabled": True},
+        "train_micro_batch_size_per_gpu": 3,
+        "gradient_accumulation_steps": 2,
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    }
+
+
+def test_known_keys_cover_the_models_of_the_installed_deepspeed() -> None:
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from deepspeed.runtime.zero.offload_config import (
+        DeepSpeedZeroOffloadOptimizerConfig,
+        DeepSpeedZeroOffloadParamConfig,
+    )
+
+    for model, known in (
+        (DeepSpeedZeroConfig, ds_keys.ZERO),
+        (DeepSpeedZeroOffloadParamConfig, ds_keys.OFFLOAD_PARAM),
+        (DeepSpeedZeroOffloadOptimizerConfig, ds_keys.OFFLOAD_OPTIMIZER),
+        (DeepSpeedFP16Config, ds_keys.FP16),
+        (DeepSpeedBF16Config, ds_keys.BF16),
+    ):
+        assert {field.alias or name for name, field in model.model_fields.items()} <= known
