@@ -80,6 +80,7 @@ def connect(url: URL) -> sa.Engine:
         with engine.connect():
             pass
     except sa.exc.DBAPIError as error:
+        engine.dispose()
         reason = (str(error.orig).strip().splitlines() or ["no reason given"])[-1].strip()
         if url.password:
             reason = reason.replace(str(url.password), "***")

@@ -232,4 +232,5 @@ def leased_devices(connection: sa.Connection, node: str) -> set[str]:
 
 def _insert_if_absent(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> bool:
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return connection.execute(insert(table).values(values).on_conflict_do_nothing()).rowcount == 1
+    statement = insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+    return connection.execute(statement).first() is not None

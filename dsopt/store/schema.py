@@ -38,8 +38,11 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
     with exclusive(engine, "schema"):
         _refuse_newer(engine)
         storage = open_optuna(engine, make_tables=True)
-        if storage.get_current_version() != storage.get_head_version():
-            storage.upgrade()
+        try:
+            if storage.get_current_version() != storage.get_head_version():
+                storage.upgrade()
+        finally:
+            close_optuna(storage)
         config = _alembic_config()
         with engine.begin() as connection:
             config.attributes["connection"] = connection
@@ -88,6 +91,12 @@ def open_optuna(engine: sa.Engine, *, make_tables: bool = False) -> optuna.stora
         ) from None
     prepare(storage.engine)
     return storage
+
+
+def close_optuna(storage: optuna.storages.RDBStorage) -> None:
+    """Closes the storage's connections."""
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 def _refuse_newer(engine: sa.Engine) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from dsopt.errors import DsoptError
 from dsopt.store import queries
 from dsopt.store.engine import connect, exclusive, shown, storage_url
-from dsopt.store.schema import ensure, open_optuna
+from dsopt.store.schema import close_optuna, ensure, open_optuna
 from dsopt.study.documents import nearest
 from dsopt.study.spec import StudySpec
 
@@ -50,6 +50,7 @@ class Store:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
+        self._rdb: optuna.storages.RDBStorage | None = None
         self._optuna: optuna.storages.BaseStorage | None = None
 
     @classmethod
@@ -60,8 +61,18 @@ class Store:
             DsoptError: the URL is wrong, the database cannot be reached, or it is of another version.
         """
         engine = connect(storage_url(url))
-        ensure(engine)
+        try:
+            ensure(engine)
+        except DsoptError:
+            engine.dispose()
+            raise
         return cls(engine)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        if self._rdb is not None:
+            close_optuna(self._rdb)
+        self.engine.dispose()
 
     @property
     def shown_url(self) -> str:
@@ -72,7 +83,8 @@ class Store:
     def optuna_storage(self) -> optuna.storages.BaseStorage:
         """Optuna's storage, with its cache of finished trials."""
         if self._optuna is None:
-            self._optuna = optuna.storages.get_storage(open_optuna(self.engine))
+            self._rdb = open_optuna(self.engine)
+            self._optuna = optuna.storages.get_storage(self._rdb)
         return self._optuna
 
     def optuna_study(

@@ -160,7 +160,7 @@ def test_other_unknown_keys_are_kept_with_a_warning(folder: Path) -> None:
 
 
 def test_an_inline_configuration_has_to_be_a_mapping(folder: Path) -> None:
-    with pytest.raises(DsoptError, match="ds_config: 3. Expected DeepSpeed's configuration as a mapping"):
+    with pytest.raises(DsoptError, match=r"ds_config: 3\. Expected DeepSpeed's configuration as a mapping"):
         build_spec({**BASE, "cwd": str(folder), "ds_config": 3}, "study.yaml")
 
 

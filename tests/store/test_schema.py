@@ -1,0 +1,127 @@
+"""The schema: made by many at once, upgraded from every revision, refused when it is newer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from dsopt.errors import DsoptError
+from dsopt.store import engine, schema
+from dsopt.store.studies import Store
+from dsopt.store.tables import metadata
+
+REVISIONS = sorted(script.revision for script in schema._scripts().walk_revisions())
+ROOT = Path(__file__).parent.parent.parent
+
+
+def connect(url: str) -> sa.Engine:
+    return engine.connect(engine.storage_url(url))
+
+
+def differences(connected: sa.Engine) -> list:
+    """What the tables that stand there lack against those that are declared."""
+    with connected.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "version_table": schema.VERSION_TABLE,
+                "include_name": lambda name, kind, _: kind != "table" or name.startswith("dsopt_"),
+                "include_object": lambda _, name, *rest: name != schema.VERSION_TABLE,
+                "compare_type": True,
+            },
+        )
+        return compare_metadata(context, metadata)
+
+
+def test_the_newest_revision_is_exactly_the_declared_tables(storage_url: str) -> None:
+    connected = connect(storage_url)
+    assert schema.state(connected).revision is None
+    assert schema.upgrade(connected).is_current
+    assert differences(connected) == []
+    connected.dispose()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, revision: str) -> None:
+    connected = connect(storage_url)
+    schema.upgrade(connected, revision)
+    with connected.begin() as connection:
+        columns, values = "name, spec, digest, state, created_at", "'old', '{}', 'd', 'created', 1"
+        connection.execute(sa.text(f"INSERT INTO dsopt_studies ({columns}) VALUES ({values})"))
+    if revision != REVISIONS[-1]:
+        with pytest.raises(DsoptError, match=r"is of an older dsopt.*dsopt db upgrade"):
+            Store.open(storage_url)
+    assert schema.upgrade(connected).is_current
+    assert differences(connected) == []
+    with connected.connect() as connection:
+        assert connection.execute(sa.text("SELECT name FROM dsopt_studies")).scalars().all() == ["old"]
+    connected.dispose()
+
+
+def test_a_database_of_a_newer_revision_is_refused_and_left_alone(storage_url: str) -> None:
+    connected = connect(storage_url)
+    schema.upgrade(connected)
+    with connected.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+    for use in (schema.upgrade, schema.ensure):
+        with pytest.raises(DsoptError, match="is of a newer dsopt: it has revision 9999"):
+            use(connected)
+    assert schema.state(connected).revision == "9999"
+    connected.dispose()
+
+
+def test_eight_upgrades_at_once_on_an_empty_database_all_succeed(storage_url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dsopt", "db", "upgrade", "--storage", storage_url]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+        for _ in range(8)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * 8, "\n".join(outputs)
+    assert sum("upgraded from nothing" in output for output in outputs) >= 1
+    connected = connect(storage_url)
+    assert differences(connected) == []
+    connected.dispose()
+
+
+def test_an_installed_wheel_carries_its_migrations(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path / "wheel", ROOT], check=True
+    )
+    [wheel] = (tmp_path / "wheel").glob("dsopt-*.whl")
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    url = f"sqlite:///{tmp_path / 'wheel.db'}"
+    script = "import dsopt, sys; assert dsopt.__file__.startswith(sys.argv.pop(1)); "
+    script += "from dsopt.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(site), "db", "upgrade", "--storage", url],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"revision {REVISIONS[-1]}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "not a database URL"),
+        ("mysql://u:secret@h/d", "'mysql' is not supported"),
+        ("sqlite://", "in memory"),
+        ("postgresql://user:secret@127.0.0.1:1/none", "cannot be reached"),
+        ("sqlite:////proc/none/dsopt.db", "its folder cannot be made"),
+        ("sqlite:////etc/passwd", "cannot be reached"),
+    ],
+)
+def test_storage_mistakes_name_no_password(url: str, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        Store.open(url)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)

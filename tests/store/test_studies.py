@@ -1,0 +1,172 @@
+"""Studies and attempts in both databases: what the database itself makes sure of."""
+
+import optuna
+import pytest
+import sqlalchemy as sa
+
+from dsopt.errors import DsoptError
+from dsopt.experiment.devices import DevicePool
+from dsopt.experiment.outcome import Failed
+from dsopt.store import queries
+from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead
+from dsopt.store.studies import Store
+from dsopt.study.spec import StudySpec
+
+POOL = DevicePool(kind="cpu", indices=(0, 1, 2))
+
+
+def spec(name: str = "s", **keys: object) -> StudySpec:
+    command = "deepspeed --num_gpus 2 t.py --deepspeed_config c.json"
+    return StudySpec.model_validate({"name": name, "command": command, "cwd": "/", "ds_config": {}, **keys})
+
+
+@pytest.fixture
+def store(storage_url: str):
+    opened = Store.open(storage_url)
+    yield opened
+    opened.close()
+
+
+def task(trial: int = 0, name: str = "z0_gas1_tmbspg1") -> Task:
+    return Task(part="z0", trial=trial, name=name, round=0)
+
+
+def test_creating_the_same_study_again_changes_nothing(store: Store) -> None:
+    first, is_new = store.create(spec())
+    again, is_new_again = store.create(spec())
+    assert (is_new, is_new_again) == (True, False)
+    assert again == first
+    names = optuna.get_all_study_names(store.optuna_storage)
+    assert sorted(names) == ["s/reference", "s/z0", "s/z1", "s/z2", "s/z3"]
+
+
+def test_a_different_spec_under_a_used_name_shows_the_difference(store: Store) -> None:
+    store.create(spec())
+    with pytest.raises(DsoptError) as caught:
+        store.create(spec(timeout_seconds=5))
+    assert '+  "timeout_seconds": 5.0' in str(caught.value)
+    assert "dsopt study delete s" in str(caught.value)
+    assert store.get("s").spec == spec()
+
+
+def test_a_name_that_is_not_there_suggests_the_nearest(store: Store) -> None:
+    with pytest.raises(DsoptError, match="There is none yet"):
+        store.get("tiny")
+    store.create(spec("tiny-gpt"))
+    with pytest.raises(DsoptError, match="Did you mean 'tiny-gpt'"):
+        store.get("tiny-gtp")
+
+
+def test_overwrite_starts_a_finished_study_anew(store: Store) -> None:
+    study, _ = store.create(spec())
+    store.advance(study, "finished")
+    again, is_new = store.create(spec(autotuning={"overwrite": True}))
+    assert is_new
+    assert again.state == "created"
+    assert not store.create(spec(autotuning={"overwrite": True}))[1]  # not finished: it goes on
+
+
+def test_stop_and_resume(store: Store) -> None:
+    study, _ = store.create(spec())
+    assert not store.resume(study)
+    assert store.stop(study, "enough")
+    assert not store.stop(study, "again")
+    assert store.get("s").note == "enough"
+    store.advance(study, "searching")  # a worker that has not noticed yet
+    assert store.state(study) == "stopped"
+    assert store.resume(store.get("s"))
+    assert store.state(study) == "created"
+
+
+def test_delete_leaves_nothing_of_a_study_and_all_of_others(store: Store) -> None:
+    study, _ = store.create(spec())
+    store.create(spec("other"))
+    record = WorkerRecord(store)
+    record.claim(study, task())
+    attempt = record.begin(study, task(), "/tmp/r", POOL, 2)
+    assert attempt is not None
+    with pytest.raises(DsoptError, match="has a run in hand"):
+        store.delete(store.get("s"))
+    record.finish(attempt, Failed(reason="crash", message="x"), "throughput")
+    store.delete(store.get("s"))
+    assert [s.name for s in store.all()] == ["other"]
+    assert all(name.startswith("other/") for name in optuna.get_all_study_names(store.optuna_storage))
+    with store.engine.connect() as connection:
+        for table in ("attempts", "claims", "leases", "measurements"):
+            assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 0
+
+
+def test_a_candidate_is_given_to_one_worker(store: Store) -> None:
+    study, _ = store.create(spec())
+    one, two = WorkerRecord(store), WorkerRecord(store)
+    assert one.claim(study, task(trial=0))
+    assert not two.claim(study, task(trial=1))
+    one.give_back(study, task(trial=0))
+    assert two.claim(study, task(trial=1))
+
+
+def test_a_device_is_leased_to_one_attempt(store: Store) -> None:
+    study, _ = store.create(spec())
+    record = WorkerRecord(store)
+    first = record.begin(study, task(0), "/tmp/a", POOL, 2)
+    assert first is not None
+    assert first.devices.indices == (0, 1)
+    assert record.begin(study, task(1), "/tmp/b", POOL, 2) is None
+    small = record.begin(study, task(1), "/tmp/b", POOL, 1)
+    assert small is not None
+    assert small.devices.indices == (2,)
+    assert small.port != first.port
+    record.finish(first, Failed(reason="crash", message="x"), "throughput")
+    assert record.begin(study, task(2), "/tmp/c", POOL, 2) is not None
+
+
+def test_a_finished_attempt_never_changes(store: Store) -> None:
+    study, _ = store.create(spec())
+    record = WorkerRecord(store)
+    attempt = record.begin(study, task(), "/tmp/a", POOL, 1)
+    assert attempt is not None
+    assert record.finish(attempt, Failed(reason="crash", message="first"), "throughput")
+    assert not record.finish(attempt, Failed(reason="timeout", message="second"), "throughput")
+    with pytest.raises(sa.exc.DBAPIError, match="a finished attempt never changes"), store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
+    [row] = store.runs(study)
+    assert (row["state"], row["message"]) == ("failed", "first")
+
+
+@pytest.mark.parametrize("column", ["dsopt_studies", "dsopt_attempts"])
+def test_only_known_states_are_kept(store: Store, column: str) -> None:
+    study, _ = store.create(spec())
+    WorkerRecord(store).begin(study, task(), "/tmp/a", POOL, 1)
+    with pytest.raises(sa.exc.IntegrityError), store.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {column} SET state = 'whatever'"))
+
+
+def test_a_worker_whose_process_is_gone_is_buried_and_its_trial_adopted(store: Store) -> None:
+    study, _ = store.create(spec())
+    dead, me = WorkerRecord(store), WorkerRecord(store)
+    dead.claim(study, task())
+    dead.begin(study, task(), "/tmp/a", POOL, 2)
+    assert bury_the_dead(store, me) == 0  # its process, this one, lives
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE dsopt_workers SET process_started = 1 WHERE id = {dead.id}"))
+    assert bury_the_dead(store, me) == 1
+    assert not dead.beat()
+    [row] = store.runs(study)
+    assert (row["state"], row["reason"]) == ("failed", "lost")
+    assert me.adopt(study, {("z0", 0)}) == task()
+    assert me.adopt(study, {("z0", 0)}) is None
+    with store.engine.connect() as connection:
+        assert queries.leased_devices(connection, me.node) == set()
+
+
+def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(store: Store) -> None:
+    store.create(spec())
+    far, me = WorkerRecord(store), WorkerRecord(store)
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE dsopt_workers SET host = 'elsewhere' WHERE id = {far.id}"))
+    bury_the_dead(store, me)
+    assert far.beat()
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 61 WHERE id = {far.id}"))
+    bury_the_dead(store, me)
+    assert not far.beat()
