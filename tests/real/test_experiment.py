@@ -1,0 +1,154 @@
+"""Single real runs: what each way of going wrong becomes, and what is left on the machine afterwards."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dsopt.experiment.devices import DevicePool, free_ports
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.leftovers import remove_shared_memory, remove_stale_build_locks
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.processes import processes_of
+from dsopt.experiment.run import RunRules, run_experiment
+from dsopt.experiment.rundir import RunDir
+from dsopt.study.command import LaunchCommand
+from dsopt.study.space import Candidate
+from dsopt.study.spec import MeasurementBudget
+from tests.conftest import SCRIPTS
+
+pytestmark = pytest.mark.real
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},
+}
+
+
+def run(
+    tmp_path: Path,
+    how: str,
+    *,
+    config: dict | None = None,
+    timeout_seconds: float = 120,
+    memory_limit_bytes: int | None = None,
+    expected: Candidate | None = None,
+    needs_flops: bool = False,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """One run of the misbehaving script with two ranks; checks that nothing of it is left."""
+    run_dir = RunDir.create(tmp_path, how)
+    run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
+    port = next(free_ports())
+    typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 {SCRIPTS / 'behaves.py'} {how} --deepspeed_config"
+    launch = Launch(
+        command=LaunchCommand.parse(f"{typed} {run_dir.ds_config}", "test"),
+        cwd=tmp_path,
+        run_dir=run_dir,
+        devices=DevicePool(kind="cpu", indices=(0, 1)),
+        port=port,
+        memory_limit_bytes=memory_limit_bytes,
+        count_flops=needs_flops,
+    )
+    rules = RunRules(
+        measurement=MeasurementBudget(max_steps=40),
+        window=None,
+        floor=(3, 5),
+        timeout_seconds=timeout_seconds,
+        expected=expected,
+        needs_flops=needs_flops,
+    )
+    outcome = run_experiment(launch, rules, (stop or threading.Event()).is_set, lambda progress: None)
+    assert processes_of(run_dir.path) == []
+    assert remove_shared_memory(port) == []
+    return outcome
+
+
+def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "trains", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.engine.world_size == 2
+    assert outcome.engine.num_params == 64 * 64 + 64
+    assert outcome.measurement.samples_per_step == 8
+    assert len(outcome.step_seconds) >= outcome.measurement.warmup_steps + outcome.measurement.measured_steps
+    assert 50e6 < outcome.peak_memory_bytes < 8e9
+    # forward and the weights' gradient of one 4 × 64 by 64 × 64 product, two operations a multiply-add
+    assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
+
+
+def test_an_exception_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "raises")
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.reason == "crash"
+    assert outcome.message.startswith("rank 1: ValueError: the second rank has had enough.")
+    assert "stderr.log" in outcome.message
+
+
+def test_the_memory_limit_is_enforced_and_met_as_out_of_memory(tmp_path: Path) -> None:
+    """16 GiB of inputs in the third step, on a rank that may have 4 GiB."""
+    outcome = run(tmp_path, "hogs", memory_limit_bytes=4 * 2**30)
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "oom"
+    assert "can't allocate memory" in outcome.message
+
+
+def test_a_configuration_that_deepspeed_refuses_is_infeasible(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "trains", config={**CONFIG, "zero_optimization": {"stage": 7}})
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "invalid_config"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("ignores-deepspeed", "the script ended without calling deepspeed.initialize"),
+        ("ends-early", "the script ended after 3 optimizer steps"),
+    ],
+)
+def test_a_script_that_gives_nothing_to_measure_is_told_so(tmp_path: Path, how: str, message: str) -> None:
+    outcome = run(tmp_path, how)
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.reason == "no_metrics"
+    assert message in outcome.message
+
+
+def test_a_script_that_hangs_is_ended_at_its_timeout(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "hangs", timeout_seconds=15)
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.reason == "timeout"
+    assert "DeepSpeed's engine had not been built when timeout_seconds (15 s) had passed" in outcome.message
+
+
+def test_a_script_with_a_configuration_of_its_own_is_found_out(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "own-config", expected=Candidate(stage=1, micro_batch=4, gas=1))
+    assert isinstance(outcome, Infeasible), outcome
+    assert "ZeRO stage 0, micro-batch 5, accumulation 1, not the 1, 4, 1 it was given" in outcome.message
+
+
+def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(6, stop.set).start()
+    started = time.monotonic()
+    assert isinstance(run(tmp_path, "hangs", stop=stop), Cancelled)
+    assert time.monotonic() - started < 25
+
+
+def test_a_lock_whose_owner_was_killed_is_removed_and_a_held_one_kept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    stale, held = tmp_path / "py311_cpu" / "stale" / "lock", tmp_path / "py311_cpu" / "held" / "lock"
+    for lock in (stale, held):
+        lock.parent.mkdir(parents=True)
+    stale.touch()
+    with held.open("x"):
+        assert remove_stale_build_locks() == [stale]
+    assert held.exists()
+    assert not stale.exists()
+
+
+def test_an_events_file_speaks_the_documented_protocol(tmp_path: Path) -> None:
+    run(tmp_path, "trains")
+    lines = [json.loads(line) for line in (tmp_path / "trains" / "events-rank1.jsonl").read_text().splitlines()]
+    assert {line["event"] for line in lines} >= {"engine", "step", "memory"}
+    assert all(line["v"] == 1 and line["rank"] == 1 for line in lines)

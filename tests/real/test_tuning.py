@@ -1,0 +1,131 @@
+"""Whole studies with real `deepspeed` runs, through the command line."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
+from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled, wait_until_nothing_runs
+
+pytestmark = pytest.mark.real
+
+OPTIMIZER = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
+SHORT = {
+    "measurement": {"max_steps": 25, "max_seconds": 6},
+    "confirmation": {"finalists": 1, "rounds": 2},
+    "timeout_seconds": 150,
+}
+
+
+def test_a_training_script_is_tuned_from_create_to_best(dsopt_on: Dsopt) -> None:
+    shutil.copy(TINY_GPT, dsopt_on.cwd / "my train.py")  # a path with a space, too
+    ds_config = {
+        "train_micro_batch_size_per_gpu": [2, 16],
+        "optimizer": OPTIMIZER,
+        "zero_optimization": {"stage": 1},
+        "autotuning": {"enabled": True},
+    }
+    (dsopt_on.cwd / "ds config.json").write_text(json.dumps(ds_config))
+    command = ["deepspeed", "--num_gpus", "2", "my train.py", "--layers=2", "--deepspeed_config", "ds config.json"]
+    (dsopt_on.cwd / "tiny.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    dsopt_on("study", "create", "tiny.yaml")
+    output = dsopt_on("worker", "tiny", "--devices", "cpu:2")
+    assert "z1_gas1_tmbspg2                    not run: it is your own configuration" in output
+    assert "times the baseline (95 % interval" in output
+    check_nothing_lost_nothing_doubled(dsopt_on, "tiny")
+    best = dsopt_on.json("study", "best", "tiny", "-o", "optimal.json")
+    assert best["comparison"]["best"] == "z1_gas1_tmbspg16"
+    assert best["comparison"]["speedup"] > 1.2  # 8 times the samples for a few times the work
+    optimal = json.loads((dsopt_on.cwd / "optimal.json").read_text())
+    assert optimal["train_micro_batch_size_per_gpu"] == 16
+    assert optimal["optimizer"] == OPTIMIZER
+    assert "autotuning" not in optimal
+    assert list(Path("/dev/shm").glob("deepspeed_allreduce_buffer_*")) == []
+
+
+def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
+    shutil.copy(SCRIPTS / "finetune.py", dsopt.cwd)
+    ds_config = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_batch_size": "auto",
+        "gradient_clipping": "auto",
+        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto", "torch_adam": True}},
+        "zero_optimization": {"stage": 2},
+        "autotuning": {
+            "enabled": True,
+            "max_train_micro_batch_size_per_gpu": 8,
+            "num_tuning_micro_batch_sizes": 1,
+            "arg_mappings": {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"},
+        },
+    }
+    (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
+    command = (
+        "deepspeed --num_gpus 2 finetune.py --deepspeed ds_config.json --output_dir out --use_cpu "
+        "--per_device_train_batch_size 4 --max_steps 500 --report_to none --save_strategy no --disable_tqdm true"
+    )
+    (dsopt.cwd / "hf.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    dsopt("study", "create", "hf.yaml")
+    dsopt("worker", "hf", "--devices", "cpu:2")
+    best = dsopt.json("study", "best", "hf")
+    runs = best_runs(dsopt)
+    assert {run["candidate"]: run["state"] for run in runs if run["round"] == 0} == {
+        "baseline": "measured",
+        "z2_gas1_tmbspg8": "measured",
+    }
+    if best["comparison"]["best"] == "z2_gas1_tmbspg8":
+        assert "--per_device_train_batch_size 8" in best["command"]
+    for run in runs:
+        config = json.loads((Path(run["run_dir"]) / "ds_config.json").read_text())
+        typed = (Path(run["run_dir"]) / "cmd.txt").read_text()
+        size = config["train_micro_batch_size_per_gpu"]
+        assert f"--per_device_train_batch_size {4 if size == 'auto' else size}" in typed
+
+
+def best_runs(dsopt: Dsopt) -> list[dict]:
+    return dsopt.json("study", "show", "hf")["runs"]
+
+
+def test_ten_kills_in_the_middle_of_real_runs_lose_double_and_orphan_nothing(dsopt: Dsopt) -> None:
+    shutil.copy(TINY_GPT, dsopt.cwd / "train.py")
+    ds_config = {
+        "train_micro_batch_size_per_gpu": [2, 16],
+        "optimizer": OPTIMIZER,
+        "zero_optimization": {"stage": [0, 3]},
+    }
+    (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
+    command = "deepspeed --num_gpus 2 train.py --layers 2 --deepspeed_config ds_config.json"
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"name": "simulated", "command": command, **SHORT}))
+    dsopt("study", "create", "study.yaml")
+    finished = False
+    for kill in range(10):
+        worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+        # from before the launch, over launcher, imports and engine, into the measurement and the next run
+        try:
+            worker.wait(timeout=(2, 5, 8, 11, 14, 17, 20, 6, 10, 15)[kill])
+            finished = True
+        except Exception:
+            worker.send_signal(signal.SIGKILL)
+        worker.communicate()
+        assert not finished, "the study was over before the tenth kill"
+        wait_until_nothing_runs(dsopt.cwd)
+    time.sleep(1)
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
+
+
+def test_a_script_without_deepspeed_ends_the_study_with_one_clear_message(dsopt: Dsopt) -> None:
+    (dsopt.cwd / "train.py").write_text("print('no DeepSpeed here')\n")
+    (dsopt.cwd / "ds_config.json").write_text("{}")
+    output = dsopt(
+        "tune", "--devices", "cpu:2", "--", "deepspeed", "--num_gpus", "2", "train.py", "--deepspeed_config",
+        "ds_config.json", code=1,
+    )  # fmt: skip
+    assert "error: study 'train': the baseline could not be measured: the script ended without calling" in output
+    assert "Traceback" not in output
+    assert "stopped" in dsopt("study", "list")

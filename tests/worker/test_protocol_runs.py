@@ -1,0 +1,232 @@
+"""Whole studies with a launcher that speaks the run protocol: everything around a run, quickly, on both databases."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+
+from dsopt.experiment.processes import processes_of
+from dsopt.store.studies import Store
+from tests.conftest import SCRIPTS, Dsopt
+
+STUDY = {
+    "name": "simulated",
+    "command": f"{SCRIPTS / 'deepspeed'} --num_gpus 2 train.py --deepspeed_config ds.json",
+    "autotuning": {"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 2},
+    "measurement": {"max_steps": 30},
+    "confirmation": {"finalists": 1, "rounds": 2},
+}
+
+
+def write_study(folder: Path, **keys: object) -> None:
+    (folder / "train.py").write_text("raise SystemExit('the simulated launcher runs no script')\n")
+    (folder / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 4}))
+    (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **keys}))
+
+
+@pytest.fixture
+def study(dsopt_on: Dsopt) -> Dsopt:
+    """The command in a folder with a created study."""
+    write_study(dsopt_on.cwd)
+    dsopt_on("study", "create", "study.yaml")
+    return dsopt_on
+
+
+def check_nothing_lost_nothing_doubled(dsopt: Dsopt, name: str = "simulated") -> None:
+    """After a study has finished: each claimed candidate was measured once, and nothing is left running."""
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    try:
+        found = store.get(name)
+        assert found.state == "finished"
+        runs = store.runs(found)
+        measured = Counter((run["stage"], run["candidate"], run["round"]) for run in runs if run["state"] == "measured")
+        assert measured
+        assert set(measured.values()) == {1}
+        assert not [run for run in runs if run["state"] == "running"]
+        for part in found.parts:
+            trials = store.optuna_study(found, part).get_trials(deepcopy=False)
+            assert not [t for t in trials if not t.state.is_finished()]
+            complete = [t for t in trials if t.state == optuna.trial.TrialState.COMPLETE]
+            keys = Counter((t.user_attrs["candidate"], t.user_attrs.get("round", 0)) for t in complete)
+            assert set(keys.values()) <= {1}
+        for run in runs:
+            assert processes_of(Path(run["run_dir"])) == []
+    finally:
+        store.close()
+
+
+def test_a_study_from_create_to_best(study: Dsopt) -> None:
+    output = study("worker", "simulated", "--devices", "cpu:2")
+    assert "times the baseline (95 % interval" in output
+    check_nothing_lost_nothing_doubled(study)
+
+    best = study.json("study", "best", "simulated")
+    assert best["comparison"]["best"] == "z1_gas1_tmbspg16"
+    assert best["ds_config"]["train_micro_batch_size_per_gpu"] == 16
+    # 32 samples in 23.4 ms against 8 in 14 ms
+    assert best["comparison"]["speedup"] == pytest.approx((32 / 0.0234) / (8 / 0.014), rel=0.01)
+
+    results = study.cwd / "autotuning_results" / "simulated"
+    assert json.loads((results / "ds_config_optimal.json").read_text()) == best["ds_config"]
+    assert (results / "cmd_optimal.txt").read_text().startswith(f"cd {study.cwd} && ")
+    assert "| global " in (results / "summary.txt").read_text()
+    run = results / "z1_gas1_tmbspg16"
+    written = {path.name for path in run.iterdir()}
+    assert written == {
+        "cmd.txt", "ds_config.json", "exp.json", "metrics.json", "stdout.log", "stderr.log", "events-rank0.jsonl",
+    }  # fmt: skip
+    assert json.loads((study.cwd / "autotuning_exps" / "simulated" / "z1_gas1_tmbspg16.json").read_text())
+
+    started = time.monotonic()
+    again = study("worker", "simulated")
+    assert "is finished" in again
+    assert output[output.index("| tuning_space") :] == again[again.index("| tuning_space") :]
+    assert time.monotonic() - started < 30
+    check_stage_studies_make_sense_in_optuna(study)
+
+
+def check_stage_studies_make_sense_in_optuna(study: Dsopt) -> None:
+    store = Store.open(study.environment["DSOPT_STORAGE"])
+    z1 = store.optuna_study(store.get("simulated"), "z1")
+    assert z1.metric_names == ["samples per second"]
+    assert z1.user_attrs["verdict"].startswith("explored")
+    [trial] = [t for t in z1.trials if t.user_attrs["candidate"] == "z1_gas1_tmbspg16"]
+    assert trial.params == {"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1}
+    assert trial.value == pytest.approx(trial.user_attrs["samples_per_second"])
+    assert all(isinstance(v, str | int | float | bool) for v in trial.user_attrs.values())
+    store.close()
+
+
+def test_out_of_memory_is_knowledge(dsopt_on: Dsopt) -> None:
+    """The simulated device takes 56 samples; without a limit on the batch the search goes up to that and no further."""
+    write_study(dsopt_on.cwd, autotuning={"num_tuning_micro_batch_sizes": 1}, measurement={"max_steps": 20})
+    dsopt_on("study", "create", "study.yaml")
+    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    z0 = store.optuna_study(store.get("simulated"), "z0").trials
+    sizes = [t.params["train_micro_batch_size_per_gpu"] for t in z0 if t.state == optuna.trial.TrialState.COMPLETE]
+    assert 55 <= max(sizes) <= 56
+    refused = [t for t in z0 if t.state == optuna.trial.TrialState.PRUNED]
+    assert all(t.values is None or "reason" in t.user_attrs for t in refused)
+    store.close()
+
+
+def test_ten_kills_at_different_moments_lose_and_double_nothing(study: Dsopt) -> None:
+    for kill in range(10):
+        worker = study.start("worker", "simulated", "--devices", "cpu:2")
+        time.sleep(1.2 + 0.17 * kill)
+        worker.kill()
+        worker.communicate()
+        assert worker.returncode == -signal.SIGKILL
+        wait_until_nothing_runs(study.cwd)
+    study("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(study)
+
+
+def wait_until_nothing_runs(folder: Path) -> None:
+    """No process of any run of a folder is left, within seconds, though no worker lives to end it."""
+    deadline = time.monotonic() + 15
+    results = folder / "autotuning_results" / "simulated"
+    while time.monotonic() < deadline:
+        runs = list(results.iterdir()) if results.is_dir() else []
+        if not any(processes_of(run) for run in runs):
+            return
+        time.sleep(0.1)
+    raise AssertionError("processes of a killed worker's run are left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_worker_gives_its_claim_back_and_says_how_to_go_on(study: Dsopt, number: int) -> None:
+    study.environment["SIMULATED_SECONDS"] = "30"
+    worker = study.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(study.cwd)
+    worker.send_signal(number)
+    output, _ = worker.communicate(timeout=20)
+    assert worker.returncode == 130, output
+    assert "go on with: dsopt worker simulated" in output
+    wait_until_nothing_runs(study.cwd)
+    store = Store.open(study.environment["DSOPT_STORAGE"])
+    [run] = store.runs(store.get("simulated"))
+    assert run["state"] == "cancelled"
+    [trial] = store.optuna_study(store.get("simulated"), "reference").trials
+    assert trial.state == optuna.trial.TrialState.FAIL
+    store.close()
+
+
+def wait_for_a_run(folder: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not list(folder.glob("autotuning_results/*/*/cmd.txt")):
+        assert time.monotonic() < deadline, "no run was started"
+        time.sleep(0.05)
+
+
+def test_a_stopped_study_leaves_its_workers_and_resumes(study: Dsopt) -> None:
+    study.environment["SIMULATED_SECONDS"] = "30"
+    worker = study.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(study.cwd)
+    study("study", "stop", "simulated")
+    output, _ = worker.communicate(timeout=30)
+    assert worker.returncode == 0, output
+    assert "was stopped" in output
+    assert "is stopped" in study("worker", "simulated")
+    study.environment["SIMULATED_SECONDS"] = "0.1"
+    study("study", "resume", "simulated")
+    study("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(study)
+
+
+def test_two_workers_share_a_study_and_never_a_device(dsopt_on: Dsopt) -> None:
+    """A grid of knobs, which is explored side by side: four slots for runs of two."""
+    write_study(
+        dsopt_on.cwd,
+        ds_config={
+            "train_micro_batch_size_per_gpu": [4, 8],
+            "zero_optimization": {"stage": 1, "reduce_bucket_size": [1, 2, 3, 4, 5]},
+        },
+        autotuning={"tuner_type": "random", "tuner_early_stopping": 50},
+        measurement={"max_steps": 30},
+    )
+    dsopt_on("study", "create", "study.yaml")
+    workers = [dsopt_on.start("worker", "simulated", "--devices", "cpu:4") for _ in range(2)]
+    outputs = [worker.communicate(timeout=200)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    runs = store.runs(store.get("simulated"))
+    store.close()
+    spans = sorted((run["started_at"], run["finished_at"]) for run in runs)
+    overlapping = sum(start < end for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert overlapping >= 1
+    ports = [read_port(Path(run["run_dir"])) for run in runs]
+    for (start, _), port, (next_start, _), next_port in zip(spans, ports, spans[1:], ports[1:], strict=False):
+        assert start <= next_start
+        assert port != next_port
+
+
+def read_port(run_dir: Path) -> str:
+    words = (run_dir / "cmd.txt").read_text().split()
+    return words[words.index("--master_port") + 1]
+
+
+def test_a_run_that_dies_silently_is_tried_again_and_then_left(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    launcher = dsopt.cwd / "bin" / "deepspeed"
+    launcher.parent.mkdir()
+    launcher.write_text("#!/bin/sh\necho going down >&2\nkill -9 $$\n")
+    launcher.chmod(0o755)
+    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**STUDY, "command": command}))
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+    assert "ended by signal 9" in output
+    assert "out-of-memory killer" in output
+    assert "going down" in output
+    runs = dsopt.json("study", "show", "simulated")["runs"]
+    assert Counter(run["candidate"] for run in runs) == {"baseline": 2, "profile": 2}
+    assert os.path.isdir(runs[0]["run_dir"])
