@@ -1,13 +1,14 @@
 """Ends the run in hand when its worker dies, however it dies.
 
 A worker killed by SIGKILL cannot end anything itself. It holds the only write end of a pipe to this small process and
-writes the run directory of each launch to it; when the pipe reads end-of-file, the worker is gone.
+writes port and run directory of each launch to it; when the pipe reads end-of-file, the worker is gone.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 
+from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
 
 
@@ -23,10 +24,10 @@ class Guard:
             text=True,
         )
 
-    def watch(self, run_dir: Path) -> None:
+    def watch(self, run_dir: Path, port: int) -> None:
         """From now on this run ends with the worker. To be called before the launch."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{run_dir}\n")
+        self._process.stdin.write(f"{port} {run_dir}\n")
         self._process.stdin.flush()
 
     def close(self) -> None:
@@ -38,13 +39,15 @@ class Guard:
 
 def main() -> None:
     """The guard's side."""
-    latest: Path | None = None
+    latest = ""
     for line in sys.stdin:
-        latest = Path(line.rstrip("\n"))
-    if latest is not None:
+        latest = line.rstrip("\n")
+    if latest:
+        port, _, run_dir = latest.partition(" ")
         # twice: a launcher may have forked a rank between the look and the kill
-        kill_all(latest)
-        kill_all(latest)
+        kill_all(Path(run_dir))
+        kill_all(Path(run_dir))
+        remove_shared_memory(int(port))
 
 
 if __name__ == "__main__":

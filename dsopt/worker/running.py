@@ -29,7 +29,7 @@ from dsopt.worker.knowledge import load_history, ranks_of
 
 _WAIT_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
-_MAX_LOST = 5
+_MAX_LOST = 12  # preempted workers are no fault of a candidate; one that takes every worker with it is
 
 
 class Runner:
@@ -126,7 +126,7 @@ class Runner:
             expected=candidate,
             needs_flops=tuning.metric == "FLOPS",
         )
-        self._guard.watch(run_dir.path)
+        self._guard.watch(run_dir.path, attempt.port)
         outcome = run_experiment(launch, rules, self._should_stop, _Reporter(trial, tuning.metric, self._tell))
         if isinstance(outcome, Measured):
             run_dir.write_json(run_dir.metrics, describe(outcome))
