@@ -18,7 +18,7 @@ def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None
         RunQuality(
             name=attrs.get("candidate", "?") + (f" (round {attrs['round']})" if attrs.get("round") else ""),
             interval_percent=attrs["interval_percent"],
-            drifting=attrs["drifting"],
+            drifting=attrs.get("drifting", False),
         )
         for attrs in store.measured_attrs(study)
     ]

@@ -12,13 +12,15 @@ from dsopt.experiment.rundir import RUN_DIR_VARIABLE
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:
     """The living processes started for this run directory, whatever session or process group they moved to."""
-    wanted = str(run_dir)
-    me = os.getpid()
+    wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
     found = []
-    for process in psutil.process_iter():
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
         try:
-            if process.pid != me and process.environ().get(RUN_DIR_VARIABLE) == wanted:
-                found.append(process)
+            # not psutil's environ(): this looks at every process of the machine between two runs
+            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(int(entry.name)))
         except (psutil.Error, OSError):
             continue  # ended meanwhile, or another user's
     return [process for process in found if _is_alive(process)]

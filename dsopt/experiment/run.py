@@ -50,6 +50,7 @@ class Progress:
     phase: str
     seconds: float
     steps: int
+    engine: Engine | None
     measurement: Measurement | None
 
 
@@ -101,7 +102,10 @@ def run_experiment(
             elapsed = time.monotonic() - started
             if new_steps or not seen.steps:
                 phase = "measuring" if seen.steps else "starting"
-                on_progress(Progress(phase=phase, seconds=elapsed, steps=len(seen.steps), measurement=measurement))
+                progress = Progress(
+                    phase=phase, seconds=elapsed, steps=len(seen.steps), engine=seen.engine, measurement=measurement
+                )
+                on_progress(progress)
             outcome = _judge(seen, rules, measurement, exit_code, elapsed, launch)
             if outcome is not None:
                 return outcome

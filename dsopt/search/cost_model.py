@@ -11,7 +11,7 @@ from dsopt.search.history import Observation
 from dsopt.study.space import Candidate, Knob
 
 _MIN_OBSERVATIONS = 3
-_ROUNDS = 60
+_ROUNDS = 40
 
 
 class CostModel:
@@ -38,7 +38,7 @@ class CostModel:
             known = [o.candidate for o in self._measured if o.candidate is not None]
             targets = np.log([o.value for o in self._measured if o.value is not None])
             data = xgboost.DMatrix(self._features(known), label=targets)
-            settings = {"max_depth": 3, "eta": 0.2, "min_child_weight": 0.5, "lambda": 0.1, "nthread": 1, "seed": 0}
+            settings = {"max_depth": 3, "eta": 0.3, "min_child_weight": 0.5, "lambda": 0.1, "nthread": 1, "seed": 0}
             settings["base_score"] = float(targets.mean())
             self._booster = xgboost.train(settings, data, num_boost_round=_ROUNDS)
         logarithms: NDArray[np.float64] = self._booster.predict(xgboost.DMatrix(self._features(candidates)))

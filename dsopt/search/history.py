@@ -138,20 +138,27 @@ def observe(trials: Sequence[FrozenTrial], counted: Collection[int], stage: int 
 
 def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
     attrs = trial.user_attrs
-    state: State = attrs.get("outcome", "running") if trial.state.is_finished() else "running"
     measured = trial.state == TrialState.COMPLETE
+    candidate = None if stage is None or not trial.params else Candidate.from_params(stage, trial.params)
     return Observation(
         trial=trial.number,
-        name=attrs.get("candidate", ""),
+        name=candidate.name if candidate else attrs.get("candidate", ""),
         round=attrs.get("round", 0),
-        candidate=None if stage is None or not trial.params else Candidate.from_params(stage, trial.params),
+        candidate=candidate,
         phase=attrs.get("phase", "range"),
-        state=state,
+        state=_STATES.get(trial.state, "running"),
         reason=attrs.get("reason"),
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
         facts=_facts(attrs) if measured else None,
     )
+
+
+_STATES: Mapping[TrialState, State] = {
+    TrialState.COMPLETE: "measured",
+    TrialState.PRUNED: "infeasible",
+    TrialState.FAIL: "failed",
+}
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:

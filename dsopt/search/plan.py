@@ -147,13 +147,10 @@ def _stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int
         verdict = _why_not(history, memory, stage)
         if verdict:
             return CloseStage(stage=stage, verdict=verdict)
-    if any(o.reason == "early_stopping" for o in observations):
-        return CloseStage(stage=stage, verdict=f"explored; stopped after {_patience(spec)} runs without a better one")
-    launched = sum(o.launched for o in observations)
-    if launched >= spec.autotuning.tuner_num_trials:
-        return CloseStage(stage=stage, verdict=f"explored; tuner_num_trials ({launched}) is spent")
-
     running = any(o.state == "running" for o in observations)
+    spent = _budget_spent(spec, observations)
+    if spent:
+        return Wait() if running else CloseStage(stage=stage, verdict=spent)
     space, gas = spec.space(stage), facts.gas
     sizes = spec.micro_batch_list
     if sizes is None:
@@ -179,6 +176,16 @@ def _stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int
         message = next((o.message for o in observations if o.message), "nothing in it was small enough")
         return CloseStage(stage=stage, verdict=f"nothing ran: {message}")
     return CloseStage(stage=stage, verdict="explored")
+
+
+def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
+    """Why nothing more may be tried at a stage, if so."""
+    launched = sum(o.launched for o in observations)
+    if any(o.reason == "early_stopping" for o in observations):
+        return f"explored; stopped after {spec.autotuning.tuner_early_stopping} runs without a better one"
+    if launched >= spec.autotuning.tuner_num_trials:
+        return f"explored; tuner_num_trials ({launched}) is spent"
+    return None
 
 
 def _why_not(history: History, memory: MemoryModel, stage: int) -> str | None:
@@ -253,10 +260,6 @@ def _largest_in_budget(spec: StudySpec, facts: ModelFacts) -> int | None:
 def _in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
     largest = _largest_in_budget(spec, facts)
     return largest is None or candidate.micro_batch <= largest
-
-
-def _patience(spec: StudySpec) -> int:
-    return spec.autotuning.tuner_early_stopping
 
 
 def _confirmation_step(spec: StudySpec, history: History) -> Step:

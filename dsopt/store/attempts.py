@@ -28,12 +28,14 @@ class Task:
         trial: number of its trial in the part's Optuna study.
         name: the candidate's name, or `baseline` or `profile`.
         round: 0 in the search, 1, 2 … in the confirmation.
+        phase: in the search, whether it was chosen to find the range of micro-batch sizes or to explore within it.
     """
 
     part: str
     trial: int
     name: str
     round: int
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +154,9 @@ def bury_the_dead(store: Store, me: WorkerRecord) -> int:
     minute. Its claims are left without a worker, for `WorkerRecord.adopt`.
 
     Returns:
-        How many attempts were ended as lost.
+        How many workers were buried.
     """
+    buried = 0
     with store.engine.begin() as connection:
         for worker in queries.other_workers(connection, me.id):
             here = worker["host"] == host_identity()
@@ -163,14 +166,14 @@ def bury_the_dead(store: Store, me: WorkerRecord) -> int:
                     for row in queries.running_attempts_of_worker(connection, worker["id"]):
                         kill_all(Path(row["run_dir"]))
                 queries.delete_worker(connection, worker["id"])
+                buried += 1
     with store.engine.begin() as connection:
-        lost = queries.orphaned_attempts(connection)
-        for row in lost:
+        for row in queries.orphaned_attempts(connection):
             kill_all(Path(row["run_dir"]))
             queries.finish_attempt(
                 connection, row["id"], state="failed", reason="lost", message="its worker died while it ran"
             )
-    return len(lost)
+    return buried
 
 
 def _take(pool: DevicePool, count: int, lease: Callable[[str], bool]) -> tuple[int, ...]:

@@ -52,6 +52,7 @@ class Store:
         self.engine = engine
         self._rdb: optuna.storages.RDBStorage | None = None
         self._optuna: optuna.storages.BaseStorage | None = None
+        self._studies: dict[tuple[int, str], optuna.Study] = {}
 
     @classmethod
     def open(cls, url: str) -> "Store":
@@ -87,20 +88,17 @@ class Store:
             self._optuna = optuna.storages.get_storage(self._rdb)
         return self._optuna
 
-    def optuna_study(
-        self,
-        study: StoredStudy,
-        part: str,
-        sampler: optuna.samplers.BaseSampler | None = None,
-        pruner: optuna.pruners.BasePruner | None = None,
-    ) -> optuna.Study:
-        """The Optuna study of one part. Neither sampler nor pruner is kept in a database, so both are given here."""
-        return optuna.load_study(
-            study_name=f"{study.name}/{part}",
-            storage=self.optuna_storage,
-            sampler=sampler or optuna.samplers.RandomSampler(seed=0),
-            pruner=pruner or optuna.pruners.NopPruner(),
-        )
+    def optuna_study(self, study: StoredStudy, part: str) -> optuna.Study:
+        """The Optuna study of one part. Neither sampler nor pruner is kept in a database: who asks sets them."""
+        key = (study.id, part)
+        if key not in self._studies:
+            self._studies[key] = optuna.load_study(
+                study_name=f"{study.name}/{part}",
+                storage=self.optuna_storage,
+                sampler=optuna.samplers.RandomSampler(seed=0),
+                pruner=optuna.pruners.NopPruner(),
+            )
+        return self._studies[key]
 
     def create(self, spec: StudySpec) -> tuple[StoredStudy, bool]:
         """Keeps a new study. Creating the same study again changes nothing.
@@ -177,7 +175,7 @@ class Store:
             finished = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
             for claim in queries.claims_of(connection, study.id):
                 trial = finished.get(claim["trial"]) if claim["stage"] == REFERENCE else None
-                if trial is not None and trial.state.is_finished() and trial.user_attrs.get("outcome") != "measured":
+                if trial is not None and trial.state in (TrialState.PRUNED, TrialState.FAIL):
                     queries.release_claim(connection, study_id=study.id, stage=REFERENCE, trial=trial.number)
             return True
 

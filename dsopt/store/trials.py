@@ -21,51 +21,55 @@ def open_trial(study: optuna.Study, number: int) -> Trial:
     return Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
 
 
-def mark(trial: Trial, **attrs: str | int) -> None:
-    """Says in the dashboard what a trial is about, before it runs."""
+def mark(trial: Trial, **attrs: str | float | bool) -> None:
+    """Writes user attributes, which the dashboard shows. Each takes some milliseconds."""
     for key, value in attrs.items():
         trial.set_user_attr(key, value)
 
 
-def tell(study: optuna.Study, trial: Trial, outcome: Outcome, metric: str, attrs: Mapping[str, Any]) -> None:
+def last_reported_step(trial: Trial) -> int:
+    """The last step with an intermediate value, of an attempt whose worker died; -1 without one."""
+    known = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+    return max(known, default=-1)
+
+
+def tell(trial: Trial, outcome: Outcome, metric: str) -> None:
     """Tells Optuna an outcome; a trial that somebody else has finished meanwhile is left as it is.
 
     Measured is COMPLETE with the metric. Infeasible is PRUNED with a constraint, which samplers that know constraints
     learn from. Failed and cancelled are FAIL. No failure ever becomes a number.
     """
     try:
-        for key, value in {**attrs, **_headline(outcome)}.items():
-            trial.set_user_attr(key, value)
+        if isinstance(outcome, Measured) and "world_size" not in trial.user_attrs:
+            mark_engine(trial, outcome.engine)  # the worker that saw it has died
+        mark(trial, **_headline(outcome))
         if isinstance(outcome, Measured):
-            study.tell(trial, outcome.metric(metric), skip_if_finished=True)
+            trial.study.tell(trial, outcome.metric(metric), skip_if_finished=True)
         elif isinstance(outcome, Infeasible):
             trial.set_constraint("fits", 1.0)
-            study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+            trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         else:
-            study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+            trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
     except UpdateFinishedTrialError:
         return
 
 
-def tell_pruned(study: optuna.Study, trial: Trial, reason: str, message: str) -> None:
+def tell_pruned(trial: Trial, reason: str, message: str) -> None:
     """Tells Optuna that a trial was refused before its launch."""
-    trial.set_user_attr("outcome", "infeasible")
-    trial.set_user_attr("reason", reason)
-    trial.set_user_attr("message", message)
+    mark(trial, reason=reason, message=message)
     if reason == "predicted_oom":
         trial.set_constraint("fits", 1.0)
-    study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+    trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
 
 
 def tell_nobodys(study: optuna.Study, number: int) -> None:
     """Ends a trial that a worker died over before it had claimed a candidate."""
     trial = open_trial(study, number)
-    trial.set_user_attr("outcome", "failed")
-    trial.set_user_attr("reason", "lost")
-    study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+    mark(trial, reason="lost")
+    trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
-def tell_like(study: optuna.Study, trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
+def tell_like(trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
     """Tells a trial the outcome of another that ran the very same configuration."""
     for key, value in other.user_attrs.items():
         if key not in ("candidate", "round", "phase"):
@@ -74,7 +78,7 @@ def tell_like(study: optuna.Study, trial: Trial, other: optuna.trial.FrozenTrial
     if other.state == TrialState.PRUNED:
         trial.set_constraint("fits", 1.0)
     value = other.value if other.state == TrialState.COMPLETE else None
-    study.tell(trial, value, state=other.state, skip_if_finished=True)
+    trial.study.tell(trial, value, state=other.state, skip_if_finished=True)
 
 
 def outcome_from_details(details: Mapping[str, Any]) -> Measured:
@@ -92,26 +96,21 @@ def outcome_from_details(details: Mapping[str, Any]) -> Measured:
     )
 
 
+def mark_engine(trial: Trial, engine: Engine) -> None:
+    """Writes what the engine said of itself, while the run still goes on: it takes some milliseconds."""
+    mark(trial, **{key: value for key, value in asdict(engine).items() if key != "rank"})
+
+
 def _headline(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, Infeasible | Failed | Cancelled):
-        reason, message = outcome.reason, outcome.message[:_MESSAGE_LENGTH]
-        return {"outcome": outcome.state, "reason": reason, "message": message}
+        return {"reason": outcome.reason, "message": outcome.message[:_MESSAGE_LENGTH]}
     m = outcome.measurement
-    engine = asdict(outcome.engine)
-    facts = ("num_params", "trainable_params", "world_size", "dtype", "device", "device_memory_bytes", "zero_stage")
-    return {
-        "outcome": "measured",
+    headline = {
         "samples_per_second": m.samples_per_second,
         "step_milliseconds": m.step_seconds * 1000,
-        "step_milliseconds_low": (m.step_seconds - m.half_width_seconds) * 1000,
-        "step_milliseconds_high": (m.step_seconds + m.half_width_seconds) * 1000,
         "interval_percent": m.relative_half_width * 100,
-        "measured_steps": m.measured_steps,
-        "warmup_steps": m.warmup_steps,
-        "drifting": m.drifting,
+        "steps": f"{m.measured_steps} after {m.warmup_steps} of warm-up",
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "activation_bytes": outcome.activation_bytes,
-        "micro_batch": engine["micro_batch"],
-        "gas": engine["gas"],
-        **{name: engine[name] for name in facts},
     }
+    return headline | ({"drifting": True} if m.drifting else {})

@@ -1,6 +1,7 @@
 """What to run next: the plan carried out in the database, under the study's lock."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import optuna
 from optuna.trial import TrialState
@@ -17,7 +18,16 @@ from dsopt.store.engine import exclusive
 from dsopt.store.studies import REFERENCE, Store, StoredStudy
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.worker.happenings import Happening, StageClosed, StudyFinished, TaskSkipped
-from dsopt.worker.knowledge import load_history
+from dsopt.worker.knowledge import HistoryReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A claimed task, its trial in Optuna, and what was known when it was chosen."""
+
+    task: Task
+    trial: optuna.Trial
+    history: History
 
 
 class Asker:
@@ -27,23 +37,31 @@ class Asker:
         self._store = store
         self._record = record
         self._tell = tell
+        self._readers: dict[int, HistoryReader] = {}
+        self._adopted_from: set[int] = set()  # studies in which nothing was left by workers that died
 
-    def next_task(self, study: StoredStudy) -> Task | None:
-        """Claims the next task. None: nothing to run now; the study is finished, or others have what comes first.
+    def next_task(self, study: StoredStudy) -> Assignment | None:
+        """Claims the next task.
 
-        A trial whose worker died comes before anything new.
+        None: nothing to run now; the study is finished, or others have what comes first. A trial whose worker died
+        comes before anything new.
 
         Raises:
             DsoptError: the study cannot go on before the user has mended something; it is stopped with that note.
         """
         with exclusive(self._store.engine, f"study-{study.id}"):
-            bury_the_dead(self._store, self._record)
-            task = self._record.adopt(study, self._running_trials(study))
-            while task is None:
-                history = load_history(self._store, study)
+            if bury_the_dead(self._store, self._record):
+                self._adopted_from.clear()
+            adopted = self._adopt(study)
+            history = self._reader(study).read()
+            if adopted is not None:
+                trial = trials.open_trial(self._store.optuna_study(study, adopted.part), adopted.trial)
+                return Assignment(task=adopted, trial=trial, history=history)
+            while True:
                 step = plan.next_step(study.spec, history)
                 match step:
                     case plan.Wait():
+                        self._adopted_from.discard(study.id)
                         return None
                     case plan.GiveUp(message=message):
                         self._store.stop(study, message)
@@ -57,11 +75,25 @@ class Asker:
                         self._tell(StageClosed(study=study, stage=stage, verdict=verdict))
                     case plan.RunReference():
                         self._store.advance(study, plan.state_of(step))
-                        task = self._ask_reference(study, step)
+                        return self._ask_reference(study, step, history)
                     case plan.Explore():
                         self._store.advance(study, plan.state_of(step))
-                        task = self._ask_candidate(study, step, history)
-            return task
+                        assignment = self._ask_candidate(study, step, history)
+                        if assignment is not None:
+                            return assignment
+                history = self._reader(study).read()
+
+    def _reader(self, study: StoredStudy) -> HistoryReader:
+        return self._readers.setdefault(study.id, HistoryReader(self._store, study))
+
+    def _adopt(self, study: StoredStudy) -> Task | None:
+        """Takes over a running trial that nobody runs; looks for one only when there may be one."""
+        if study.id in self._adopted_from:
+            return None
+        task = self._record.adopt(study, self._running_trials(study))
+        if task is None:
+            self._adopted_from.add(study.id)
+        return task
 
     def _running_trials(self, study: StoredStudy) -> set[tuple[str, int]]:
         """The running trials of a study that can go on; ends those that a worker died over while it asked for them."""
@@ -78,27 +110,29 @@ class Asker:
                     trials.tell_nobodys(optuna_study, trial.number)
         return running
 
-    def _ask_reference(self, study: StoredStudy, step: plan.RunReference) -> Task:
+    def _ask_reference(self, study: StoredStudy, step: plan.RunReference, history: History) -> Assignment:
         optuna_study = self._store.optuna_study(study, REFERENCE)
         trial = optuna_study.ask()
+        trials.mark(trial, candidate=step.name, round=step.round)
         task = Task(part=REFERENCE, trial=trial.number, name=step.name, round=step.round)
         claimed = self._record.claim(study, task)
         assert claimed, "the plan names no reference run that is claimed, and the study is locked"
-        return task
+        return Assignment(task=task, trial=trial, history=history)
 
-    def _ask_candidate(self, study: StoredStudy, step: plan.Explore, history: History) -> Task | None:
+    def _ask_candidate(self, study: StoredStudy, step: plan.Explore, history: History) -> Assignment | None:
         """Asks Optuna, whose sampler of ours claims a candidate. None: a pruner refused it."""
         part, tuning = f"z{step.stage}", study.spec.autotuning
         claimed: list[Task] = []
 
         def claim(candidate: Candidate, trial: int) -> bool:
-            task = Task(part=part, trial=trial, name=candidate.name, round=0)
+            task = Task(part=part, trial=trial, name=candidate.name, round=0, phase=step.phase)
             if self._record.claim(study, task):
                 claimed.append(task)
             return bool(claimed)
 
         space = study.spec.space(step.stage)
-        sampler = CandidateSampler(
+        optuna_study = self._store.optuna_study(study, part)
+        optuna_study.sampler = CandidateSampler(
             step.candidates,
             space,
             tuner_type=tuning.tuner_type,
@@ -106,14 +140,13 @@ class Asker:
             maximize=tuning.maximize,
             claim=claim,
         )
-        optuna_study = self._store.optuna_study(study, part, sampler)
         trial = optuna_study.ask(distributions(space))
         [task] = claimed
-        trials.mark(trial, candidate=task.name, phase=step.phase)
         refusal = _refusal(study, step, trial, history)
         if refusal is None:
-            return task
-        trials.tell_pruned(optuna_study, trial, *refusal)
+            return Assignment(task=task, trial=trial, history=history)
+        trials.mark(trial, candidate=task.name, phase=step.phase)
+        trials.tell_pruned(trial, *refusal)
         self._tell(TaskSkipped(study=study, task=task, why=refusal[1]))
         return None
 

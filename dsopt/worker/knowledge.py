@@ -8,26 +8,43 @@ from dsopt.store.studies import REFERENCE, Store, StoredStudy
 from dsopt.study.spec import StudySpec
 
 
+class HistoryReader:
+    """Reads what counts of a study, from its Optuna studies and the claims; a closed stage is read once."""
+
+    def __init__(self, store: Store, study: StoredStudy) -> None:
+        self._store = store
+        self._study = study
+        self._closed: dict[int, tuple[list[Observation], str]] = {}
+
+    def read(self) -> History:
+        """What is known now."""
+        counted = claimed_trials(self._store, self._study)
+        stages: dict[int, list[Observation]] = {stage: [] for stage in self._study.spec.stages}
+        verdicts: dict[int, str] = {}
+        for stage in stages:
+            if stage not in self._closed:
+                part = f"z{stage}"
+                stages[stage] = self._observe(part, stage, counted)
+                verdict = self._store.optuna_study(self._study, part).user_attrs.get("verdict")
+                if verdict is None:
+                    break  # stages are gone through in order: those behind the open one have no trials yet
+                self._closed[stage] = (stages[stage], verdict)
+            stages[stage], verdicts[stage] = self._closed[stage]
+        return History(
+            reference=self._observe(REFERENCE, None, counted),
+            stages=stages,
+            verdicts=verdicts,
+            maximize=self._study.spec.autotuning.maximize,
+        )
+
+    def _observe(self, part: str, stage: int | None, counted: set[tuple[str, int]]) -> list[Observation]:
+        trials = self._store.optuna_study(self._study, part).get_trials(deepcopy=False)
+        return observe(trials, {number for name, number in counted if name == part}, stage)
+
+
 def load_history(store: Store, study: StoredStudy) -> History:
-    """What counts of a study, from its Optuna studies and the claims."""
-    counted = claimed_trials(store, study)
-    stages: dict[int, list[Observation]] = {}
-    verdicts: dict[int, str] = {}
-    reference: list[Observation] = []
-    for part in study.parts:
-        optuna_study = store.optuna_study(study, part)
-        numbers = {number for name, number in counted if name == part}
-        trials = optuna_study.get_trials(deepcopy=False)
-        if part == REFERENCE:
-            reference = observe(trials, numbers, None)
-            continue
-        stage = int(part.removeprefix("z"))
-        stages[stage] = observe(trials, numbers, stage)
-        verdict = optuna_study.user_attrs.get("verdict")
-        if verdict:
-            verdicts[stage] = verdict
-    maximize = study.spec.autotuning.maximize
-    return History(reference=reference, stages=stages, verdicts=verdicts, maximize=maximize)
+    """What counts of a study now."""
+    return HistoryReader(store, study).read()
 
 
 def ranks_of(spec: StudySpec, pool: DevicePool) -> int:

@@ -71,9 +71,9 @@ class Worker:
                 raise Interrupted
             if self._given_up.is_set():
                 raise DsoptError("other workers gave this one up for dead; start it again to go on")
-            task = asker.next_task(study)
-            if task is not None:
-                runner.run_task(study, task)
+            assignment = asker.next_task(study)
+            if assignment is not None:
+                runner.run_task(study, assignment)
             elif self._store.state(study) not in _LEFT:
                 self._stop.wait(_WAIT_SECONDS)
 

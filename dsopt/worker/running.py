@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import optuna
@@ -24,8 +24,9 @@ from dsopt.study.candidate_run import candidate_command
 from dsopt.study.ds_config import baseline_config, candidate_config
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.worker.asking import Assignment
 from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted
-from dsopt.worker.knowledge import load_history, ranks_of
+from dsopt.worker.knowledge import ranks_of
 
 _WAIT_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
@@ -54,26 +55,23 @@ class Runner:
         """Ends the guard."""
         self._guard.close()
 
-    def run_task(self, study: StoredStudy, task: Task) -> None:
+    def run_task(self, study: StoredStudy, assignment: Assignment) -> None:
         """Runs a task, unless it is the baseline under another name or has a recorded outcome already."""
-        optuna_study = self._store.optuna_study(study, task.part)
-        trial = trials.open_trial(optuna_study, task.trial)
-        trials.mark(trial, candidate=task.name, **({"round": task.round} if task.round else {}))
-        history = load_history(self._store, study)
+        task, trial, history = assignment.task, assignment.trial, assignment.history
         candidate = _candidate(study, task, trial, history)
         if task.part != REFERENCE and plan.is_baseline(history, candidate):
             self._tell_as_baseline(study, task, trial, history)
             return
         self._tell(TaskStarted(study=study, task=task, history=history))
-        outcome, run_dir = self._recorded_outcome(study, task)
+        outcome = self._recorded_outcome(study, task)
         while outcome is None:
-            outcome, run_dir = self._attempt(study, task, candidate, trial)
+            outcome = self._attempt(study, task, candidate, trial)
             if self._is_to_be_retried(study, task, outcome):
                 outcome = None
         if isinstance(outcome, Cancelled):
             self._record.give_back(study, task)
         metric = study.spec.autotuning.metric
-        trials.tell(optuna_study, trial, outcome, metric, {"run_dir": run_dir})
+        trials.tell(trial, outcome, metric)
         value = outcome.metric(metric) if isinstance(outcome, Measured) else None
         self._tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
 
@@ -81,24 +79,25 @@ class Runner:
         baseline = history.find("baseline")
         assert baseline is not None
         reference = self._store.optuna_study(study, REFERENCE)
-        trials.tell_like(trial.study, trial, reference.get_trials(deepcopy=False)[baseline.trial], "baseline")
+        trials.mark(trial, candidate=task.name, **({"phase": task.phase} if task.phase else {}))
+        trials.tell_like(trial, reference.get_trials(deepcopy=False)[baseline.trial], "baseline")
         self._tell(TaskSkipped(study=study, task=task, why="it is your own configuration, measured as the baseline"))
 
-    def _recorded_outcome(self, study: StoredStudy, task: Task) -> tuple[Outcome | None, str]:
+    def _recorded_outcome(self, study: StoredStudy, task: Task) -> Outcome | None:
         """The outcome that a worker recorded but died before telling, if this task has one."""
         row = last_attempt(self._store, study, task)
         if row is None:
-            return None, ""
+            return None
         if row["state"] == "measured":
-            return trials.outcome_from_details(json.loads(row["details"])), row["run_dir"]
+            return trials.outcome_from_details(json.loads(row["details"]))
         if row["state"] == "infeasible":
-            return Infeasible(reason=row["reason"], message=row["message"]), row["run_dir"]
+            return Infeasible(reason=row["reason"], message=row["message"])
         if row["state"] == "failed" and row["reason"] != "lost":
-            return Failed(reason=row["reason"], message=row["message"]), row["run_dir"]
+            return Failed(reason=row["reason"], message=row["message"])
         lost = failed_launches(self._store, study, task).get("lost", 0)
         if lost >= _MAX_LOST:
-            return Failed(reason="lost", message=f"{lost} workers died over it, one after the other"), row["run_dir"]
-        return None, ""
+            return Failed(reason="lost", message=f"{lost} workers died over it, one after the other")
+        return None
 
     def _is_to_be_retried(self, study: StoredStudy, task: Task, outcome: Outcome) -> bool:
         if not isinstance(outcome, Failed) or not outcome.retryable:
@@ -106,9 +105,7 @@ class Runner:
         failures = failed_launches(self._store, study, task)
         return sum(failures.values()) - failures.get("lost", 0) < study.spec.max_attempts
 
-    def _attempt(
-        self, study: StoredStudy, task: Task, candidate: Candidate | None, trial: optuna.Trial
-    ) -> tuple[Outcome, str]:
+    def _attempt(self, study: StoredStudy, task: Task, candidate: Candidate | None, trial: optuna.Trial) -> Outcome:
         """One launch: hold devices, launch, read the events into an outcome, record it."""
         spec = study.spec
         tuning = spec.autotuning
@@ -116,7 +113,7 @@ class Runner:
         attempt = self._begin(study, task, run_dir)
         if attempt is None:
             run_dir.path.rmdir()
-            return Cancelled(), ""
+            return Cancelled()
         launch = _prepare(spec, task, candidate, run_dir, attempt)
         rules = RunRules(
             measurement=spec.measurement,
@@ -127,12 +124,14 @@ class Runner:
             needs_flops=tuning.metric == "FLOPS",
         )
         self._guard.watch(run_dir.path, attempt.port)
-        outcome = run_experiment(launch, rules, self._should_stop, _Reporter(trial, tuning.metric, self._tell))
+        marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
+        reporter = _Reporter(trial, tuning.metric, marks, self._tell)
+        outcome = run_experiment(launch, rules, self._should_stop, reporter)
         if isinstance(outcome, Measured):
             run_dir.write_json(run_dir.metrics, describe(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):
             raise DsoptError("other workers gave this one up for dead; start it again to go on")
-        return outcome, str(run_dir.path)
+        return outcome
 
     def _begin(self, study: StoredStudy, task: Task, run_dir: RunDir) -> Attempt | None:
         """Waits for free devices and begins an attempt on them. None: asked to stop while waiting."""
@@ -147,18 +146,32 @@ class Runner:
 
 
 class _Reporter:
-    """Passes a run's progress on: to Optuna as intermediate values, once a second at most, and to who watches."""
+    """Passes a run's progress on: to who watches, and to Optuna.
 
-    def __init__(self, trial: optuna.Trial, metric: str, tell: Callable[[Happening], None]) -> None:
+    What Optuna is told while the run goes on need not be told between two runs, where it would cost time: first what
+    the run is about, then what the engine said, then intermediate values, once a second at most.
+    """
+
+    def __init__(
+        self, trial: optuna.Trial, metric: str, marks: Mapping[str, str], tell: Callable[[Happening], None]
+    ) -> None:
         self._trial = trial
         self._metric = metric
+        self._marks = marks
         self._tell = tell
+        self._is_marked = self._engine_is_marked = False
         self._last_report = time.monotonic()
-        known = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-        self._last_step = max(known, default=-1)  # of an attempt whose worker died
+        self._last_step = -1
 
     def __call__(self, progress: Progress) -> None:
         self._tell(TaskProgressed(progress=progress))
+        if not self._is_marked:
+            trials.mark(self._trial, **self._marks)
+            self._last_step = trials.last_reported_step(self._trial)
+            self._is_marked = True
+        if progress.engine is not None and not self._engine_is_marked:
+            trials.mark_engine(self._trial, progress.engine)
+            self._engine_is_marked = True
         value = _so_far(progress.measurement, self._metric)
         due = time.monotonic() - self._last_report >= _REPORT_SECONDS
         if value is not None and due and progress.steps > self._last_step:
