@@ -61,8 +61,8 @@ def run_deepspeeds_autotuner(folder: Path) -> tuple[float, int, dict]:
     (folder / "ds_config.json").write_text(json.dumps(config))
     environment = {**os.environ, "PATH": f"{stand_ins}:{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = [
-        BIN / "deepspeed", "--hostfile", folder / "hosts", "--autotuning", "tune", "--num_gpus", "2", "--num_nodes", "1",
-        SCRIPT, "--steps", "2000", "--deepspeed_config", folder / "ds_config.json",
+        BIN / "deepspeed", "--hostfile", folder / "hosts", "--autotuning", "tune", "--num_gpus", "2",
+        "--num_nodes", "1", SCRIPT, "--steps", "2000", "--deepspeed_config", folder / "ds_config.json",
     ]  # fmt: skip
     started = time.perf_counter()
     with (folder / "log").open("w") as log:

@@ -6,10 +6,13 @@ writes port and run directory of each launch to it; when the pipe reads end-of-f
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
+
+_FORK_SECONDS = 2.0
 
 
 class Guard:
@@ -31,8 +34,9 @@ class Guard:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """Lets the guard end, together with whatever still runs."""
+        """Lets the guard end; no run is in hand any more."""
         assert self._process.stdin is not None
+        self._process.stdin.write("\n")
         self._process.stdin.close()
         self._process.wait()
 
@@ -44,9 +48,11 @@ def main() -> None:
         latest = line.rstrip("\n")
     if latest:
         port, _, run_dir = latest.partition(" ")
-        # twice: a launcher may have forked a rank between the look and the kill
-        kill_all(Path(run_dir))
-        kill_all(Path(run_dir))
+        # again and again for a while: a process that is just being forked shows its environment only after its exec
+        deadline = time.monotonic() + _FORK_SECONDS
+        while time.monotonic() < deadline:
+            kill_all(Path(run_dir))
+            time.sleep(0.05)
         remove_shared_memory(int(port))
 
 
