@@ -133,9 +133,8 @@ def main() -> None:
     for name, config in configs.items():
         seconds, launches = (f"{tuners[name][0]:.0f} s", tuners[name][1]) if name in tuners else ("-", "-")
         runs = ", ".join(f"{value:.0f}" for value in throughputs[name])
-        print(
-            f"| {name} | {seconds} | {launches} | {shown(config)} | {statistics.median(throughputs[name]):.0f} ({runs}) |"
-        )
+        median = statistics.median(throughputs[name])
+        print(f"| {name} | {seconds} | {launches} | {shown(config)} | {median:.0f} ({runs}) |")
     log = (folder / "deepspeed" / "log").read_text()
     print("DeepSpeed's own words:", *re.findall(r"Tuning completed in.*|Wrote the optimal.*", log), sep="\n  ")
 
