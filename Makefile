@@ -19,8 +19,9 @@ demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt study create studies/tiny-gpt.yaml
 	$(BIN)/dsopt worker tiny-gpt --devices cpu:2
 
+# Real runs go one after the other in one process; what mostly waits runs beside them in the other.
 test: install ## everything that can run on this machine
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not real and not gpu"

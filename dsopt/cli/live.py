@@ -74,7 +74,8 @@ def _label(task: Task) -> str:
 def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
     if not isinstance(outcome, Measured) or value is None:
         assert not isinstance(outcome, Measured)
-        return f"{outcome.state}, {outcome.reason}: {outcome.message}"
+        reason = "" if outcome.reason == outcome.state else f", {outcome.reason}"
+        return f"{outcome.state}{reason}: {outcome.message}"
     m = outcome.measurement
     drift = ", still drifting" if m.drifting else ""
     return (
@@ -155,4 +156,4 @@ class _LiveView:
             return f"{self.runs} runs done; confirmation takes {rounds} rounds"
         observations = self.history.stages[int(self.task.part.removeprefix("z"))]
         used = sum(o.launched for o in observations)
-        return f"{tuning.tuner_num_trials - used + 1} of {tuning.tuner_num_trials} trials left in this stage"
+        return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of this stage left"

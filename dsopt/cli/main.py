@@ -58,7 +58,7 @@ def dsopt() -> None:
 def main() -> None:
     """Runs the command line and exits."""
     try:
-        dsopt(standalone_mode=False)
+        dsopt(standalone_mode=False, prog_name="dsopt")
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:

@@ -19,7 +19,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import MeasurementBudget
 from tests.conftest import SCRIPTS
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
 CONFIG = {
     "train_micro_batch_size_per_gpu": 4,

@@ -12,7 +12,7 @@ import yaml
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
 from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled, wait_until_nothing_runs
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
 OPTIMIZER = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
 SHORT = {

@@ -1,0 +1,137 @@
+"""The command line: start-up, exit codes, one clear message for each mistake, nothing changed by one."""
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+import yaml
+
+from dsopt.report.dashboard import make_dashboard_server
+from dsopt.store.studies import Store
+from tests.conftest import Dsopt
+from tests.worker.test_protocol_runs import STUDY, write_study
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = """
+import sys
+sys.argv = ["dsopt", "--help"]
+try:
+    from dsopt.cli.main import main
+    main()
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+heavy = {"torch", "deepspeed", "optuna", "sqlalchemy", "xgboost", "pydantic", "numpy", "scipy", "rich", "alembic"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("study", "worker", "tune", "db", "dashboard"):
+        assert f"  {command} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["study", "create", "missing.yaml"], 1, "missing.yaml: no such file"),
+        (["study", "show", "nothing"], 1, "no study 'nothing'"),
+        (["study", "best", "nothing"], 1, "no study 'nothing'"),
+        (["worker", "nothing"], 1, "no study 'nothing'"),
+        (["worker", "--devices", "gpu:1"], 1, "'gpu:1' names no device"),
+        (["worker", "--devices", "7-3"], 1, "'7-3' names no device"),
+        (["worker", "--devices", "cpu:0"], 1, "'cpu:0' names no device"),
+        (["worker", "--devices", "999"], 1, "no GPU 999 here"),
+        (["tune", "--", "python", "train.py"], 1, "starts with 'python'"),
+        (["tune"], 2, "Missing argument"),
+        (["study"], 2, "Usage: dsopt study"),
+        (["study", "crate"], 2, "No such command 'crate'"),
+        (["study", "list", "--storage", "mysql://u:secret@h/d"], 1, "'mysql' is not supported"),
+        (["study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d"], 1, "u:***@127.0.0.1:1/d cannot be"),
+        (["db", "check"], 1, "has no dsopt tables"),
+        (["dashboard", "--port", "99999"], 2, "99999 is not in the range"),
+    ],
+)
+def test_mistakes(dsopt: Dsopt, args: list[str], code: int, message: str) -> None:
+    output = dsopt(*args, code=code)
+    assert message in output
+    assert "Traceback" not in output
+    assert "secret" not in output
+
+
+def test_reading_commands_speak_json(dsopt: Dsopt) -> None:
+    assert dsopt.json("study", "list") == []
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    assert [s["name"] for s in dsopt.json("study", "list")] == ["simulated"]
+    shown = dsopt.json("study", "show", "simulated")
+    assert shown["runs"] == []
+    assert [row["tuning_space"] for row in shown["stages"]] == ["z0", "z1", "z2", "z3"]
+    assert dsopt.json("db", "check")["current"] is True
+    assert "has no result yet" in dsopt("study", "best", "simulated", "--json", code=1)
+
+
+def test_the_life_of_a_study_that_is_never_run(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    assert "Created study 'simulated'" in dsopt("study", "create", "study.yaml")
+    assert "exists already, with the same spec" in dsopt("study", "create", "study.yaml")
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**STUDY, "timeout_seconds": 7}))
+    assert '+  "timeout_seconds": 7.0' in dsopt("study", "create", "study.yaml", code=1)
+    assert "was not stopped" in dsopt("study", "resume", "simulated")
+    assert "Stopped study" in dsopt("study", "stop", "simulated")
+    assert "is stopped already" in dsopt("study", "stop", "simulated")
+    assert "goes on" in dsopt("study", "resume", "simulated")
+    dsopt("study", "delete", "simulated", "--yes")
+    assert "There is no study yet" in dsopt("study", "list")
+
+
+def test_more_ranks_than_devices_are_refused_before_anything_is_created(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    command = STUDY["command"].replace("--num_gpus 2", "--num_gpus 64").split()
+    output = dsopt("tune", "--devices", "cpu:2", "--", *command, code=1)
+    assert "--num_gpus 64: this worker has 2 CPU slots" in output
+    assert dsopt.json("study", "list") == []
+
+
+def test_tune_names_the_study_after_the_script_and_goes_on_with_it(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    (dsopt.cwd / "ds.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": [4, 8], "zero_optimization": {"stage": 1}})
+    )
+    command = ["tune", "--devices", "cpu:2", "--", *STUDY["command"].split()]
+    output = dsopt(*command)
+    assert "Created study 'train'" in output
+    assert "times the baseline (95 % interval" in output
+    again = dsopt(*command)
+    assert "Going on with study 'train'" in again
+    assert "is finished" in again
+
+
+def test_the_dashboard_shows_the_studies_and_changes_nothing(sqlite_url: str, dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    store = Store.open(sqlite_url)
+    server = make_dashboard_server(store.optuna_storage, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with urllib.request.urlopen(f"{address}/api/studies") as response:
+            names = {study["study_name"] for study in json.load(response)["study_summaries"]}
+        assert names == {"simulated/reference", *(f"simulated/z{stage}" for stage in range(4))}
+        with urllib.request.urlopen(f"{address}/dashboard/") as response:
+            assert b"<html" in response.read()
+        for method, path in (("POST", "studies"), ("DELETE", "studies/1"), ("PUT", "studies/1/note")):
+            request = urllib.request.Request(f"{address}/api/{path}", data=b"{}", method=method)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request)
+            assert refused.value.code == 405
+            refused.value.close()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        store.close()
