@@ -1,0 +1,70 @@
+"""What only a CUDA device can show: device-side step times, peak memory, out of memory by the memory fraction."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from dsopt.experiment.devices import DevicePool, free_ports, visible_gpus
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.outcome import Infeasible, Measured, Outcome
+from dsopt.experiment.run import RunRules, run_experiment
+from dsopt.experiment.rundir import RunDir
+from dsopt.study.command import LaunchCommand
+from dsopt.study.spec import MeasurementBudget
+from tests.conftest import TINY_GPT
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.xdist_group("real"),
+    pytest.mark.skipif(not visible_gpus(), reason="no CUDA device"),
+]
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 8,
+    "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+def run(tmp_path: Path, memory_limit_bytes: int | None) -> Outcome:
+    shutil.copy(TINY_GPT, tmp_path)
+    run_dir = RunDir.create(tmp_path, "run")
+    run_dir.write_json(run_dir.ds_config, CONFIG)
+    typed = "deepspeed --num_gpus 1 train.py --hidden 1024 --heads 16 --layers 12 --length 512 --deepspeed_config"
+    launch = Launch(
+        command=LaunchCommand.parse(f"{typed} {run_dir.ds_config}", "test"),
+        cwd=tmp_path,
+        run_dir=run_dir,
+        devices=DevicePool(kind="gpu", indices=(visible_gpus()[0],)),
+        port=next(free_ports()),
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    rules = RunRules(
+        measurement=MeasurementBudget(max_steps=60),
+        window=None,
+        floor=(3, 5),
+        timeout_seconds=300,
+        expected=None,
+        needs_flops=False,
+    )
+    return run_experiment(launch, rules, threading.Event().is_set, lambda progress: None)
+
+
+def test_a_gpu_run_is_measured_on_the_devices_own_clock(tmp_path: Path) -> None:
+    outcome = run(tmp_path, None)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.engine.dtype == "bf16"
+    assert "NVIDIA" in outcome.engine.device
+    # 16 bytes of states for each of 150M parameters, at least
+    assert outcome.peak_memory_bytes > 16 * outcome.engine.num_params
+    assert outcome.activation_bytes > 0
+    assert outcome.measurement.relative_half_width < 0.1
+
+
+def test_the_memory_fraction_makes_a_real_out_of_memory(tmp_path: Path) -> None:
+    outcome = run(tmp_path, 2 * 2**30)
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "oom"
