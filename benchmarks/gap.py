@@ -56,7 +56,7 @@ def main() -> None:
             "measurement": {"max_steps": 15},
         }
         (path / "study.yaml").write_text(yaml.safe_dump(study))
-        store = Store.open(f"sqlite:///{path}/dsopt.db")
+        store = Store.open(f"sqlite:///{path}/dsopt.db", make=True)
         made, _ = store.create(load_spec(path / "study.yaml")[0])
         pool = DevicePool(kind="cpu", indices=(0, 1))
         Worker(store, pool, threading.Event(), print_nothing).work([made])

@@ -19,7 +19,7 @@ def dashboard(port: int, host: str, storage: str) -> None:
         server = make_dashboard_server(store.optuna_storage, host, port)
     except OSError as error:
         raise DsoptError(
-            f"--port {port}: cannot listen on {host}: {error.strerror}. Choose another with --port."
+            f"--host {host} --port {port}: cannot listen there: {error.strerror}. Choose others."
         ) from None
     click.echo(f"Dashboard of {store.shown_url} on http://{host}:{server.server_port}/ (Ctrl-C ends it)")
     try:

@@ -37,14 +37,13 @@ def check(storage: str, as_json: bool) -> None:
     """Say whether the database is of this version of dsopt; exit code 1 when it is not."""
     from dsopt.store import engine, schema
 
-    connection = engine.connect(engine.storage_url(storage))
+    url = engine.storage_url(storage)
+    if not engine.exists(url):
+        raise DsoptError(f"--storage: {engine.shown(url)}: no such file. Make it with: dsopt db upgrade")
+    connection = engine.connect(url)
     found = schema.state(connection)
     if as_json:
         print_json({"revision": found.revision, "head": found.head, "current": found.is_current})
-    if not found.is_current:
-        what = f"revision {found.revision}" if found.revision else "no dsopt tables"
-        raise DsoptError(
-            f"{engine.shown(connection.url)} has {what}; this dsopt needs {found.head}. Run: dsopt db upgrade"
-        )
+    schema.check(connection)
     if not as_json:
         click.echo(f"{engine.shown(connection.url)}: revision {found.revision}, as this dsopt needs it.")

@@ -1,9 +1,11 @@
 """What a running worker shows: a live view on a terminal, plain lines elsewhere."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -36,7 +38,7 @@ def watch(pool: DevicePool) -> Iterator[Callable[[Happening], None]]:
     console = Console()
     if not (sys.stdout.isatty() and console.is_terminal):
         click.echo(f"Working with {pool}.")
-        yield lambda happening: _print_lines(happening, click.echo)
+        yield lambda happening: _print_lines(happening, _echo)
         return
     view = _LiveView(pool)
     with Live(console=console, get_renderable=view.render, refresh_per_second=4, transient=True) as live:
@@ -46,6 +48,14 @@ def watch(pool: DevicePool) -> Iterator[Callable[[Happening], None]]:
             _print_lines(happening, lambda line: live.console.print(line, highlight=False))
 
         yield show
+
+
+def _echo(line: str) -> None:
+    """Prints a line; tuning goes on when the reader, such as `head`, has gone."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
 
 
 def _print_lines(happening: Happening, write: Callable[[str], None]) -> None:

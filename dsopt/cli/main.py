@@ -74,7 +74,17 @@ def main() -> None:
         # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except Exception:
+    except OSError as error:
+        # a disk that is full, a folder that may not be written: the user's to mend wherever it is met
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        engine = sys.modules.get("dsopt.store.engine")
+        reason = engine.database_error(error) if engine else None
+        if reason is not None:
+            click.echo(f"error: the database: {reason}", err=True)
+            sys.exit(1)
         traceback.print_exc()
         click.echo("error: this is a defect of dsopt; please report it with the lines above.", err=True)
         sys.exit(3)

@@ -41,13 +41,13 @@ def devices_option(command: _F) -> _F:
     )(command)
 
 
-def open_store(url: str) -> Store:
-    """Opens the storage; Optuna's own log lines are not for the user of a command."""
+def open_store(url: str, *, make: bool = False) -> Store:
+    """Opens the storage, and makes it with `make`; Optuna's own log lines are not for the user of a command."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    return Store.open(url)
+    return Store.open(url, make=make)
 
 
 def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value

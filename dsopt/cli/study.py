@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from dsopt.cli.options import json_option, open_store, print_json, storage_option
-from dsopt.cli.result import summary_of
+from dsopt.cli.result import summary_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.report.files import optimum, write_config
+from dsopt.store.studies import NoStudiesError
 from dsopt.study.load import load_spec
 from dsopt.worker.knowledge import load_history
 
@@ -27,7 +28,7 @@ def create(file: Path, name: str | None, storage: str) -> None:
     spec, warnings = load_spec(file, name)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    made, is_new = open_store(storage).create(spec)
+    made, is_new = open_store(storage, make=True).create(spec)
     if is_new:
         click.echo(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
     else:
@@ -39,7 +40,10 @@ def create(file: Path, name: str | None, storage: str) -> None:
 @json_option
 def list_(storage: str, as_json: bool) -> None:
     """List the studies."""
-    studies = open_store(storage).all()
+    try:
+        studies = open_store(storage).all()
+    except NoStudiesError:
+        studies = []
     if as_json:
         print_json([{"name": s.name, "state": s.state, "created_at": s.created_at} for s in studies])
         return
@@ -91,16 +95,19 @@ def best(name: str, output: Path | None, storage: str, as_json: bool) -> None:
         )
     result = optimum(found.spec, load_history(store, found))
     if output is not None:
+        output = output.absolute()  # the command is run in another folder
         try:
             write_config(output, result)
         except OSError as error:
             raise DsoptError(f"--output: {output}: cannot be written: {error.strerror}.") from None
-    config = str(output) if output else str(Path(found.spec.cwd) / found.spec.results_dir / "ds_config_optimal.json")
+    config = output or Path(found.spec.cwd) / found.spec.results_dir / "ds_config_optimal.json"
+    if not config.exists():
+        write_results(store, found)
     if as_json:
-        print_json({**summary.to_json(), "ds_config": result.ds_config, "ds_config_file": config,
-                    "command": str(result.command.with_config(config))})  # fmt: skip
+        print_json({**summary.to_json(), "ds_config": result.ds_config, "ds_config_file": str(config),
+                    "command": str(result.command.with_config(str(config)))})  # fmt: skip
         return
-    click.echo(f"{summary.sentence()}\nConfiguration: {config}\nCommand: {result.command.with_config(config)}")
+    click.echo(f"{summary.sentence()}\nConfiguration: {config}\nCommand: {result.command.with_config(str(config))}")
 
 
 @study.command()

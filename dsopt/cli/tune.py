@@ -46,7 +46,7 @@ def tune(
     ranks_of(spec, pool)  # before anything is created
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    store = open_store(storage)
+    store = open_store(storage, make=True)
     made, is_new = store.create(spec)
     click.echo(f"{'Created' if is_new else 'Going on with'} study '{made.name}'.")
     if not is_new and store.resume(made):

@@ -12,7 +12,7 @@ from dsopt.cli.options import devices_option, open_store, storage_option
 from dsopt.cli.result import summary_of, write_results
 from dsopt.errors import Interrupted
 from dsopt.experiment.devices import DevicePool, parse_devices
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.studies import NoStudiesError, Store, StoredStudy
 from dsopt.worker.happenings import Happening, StudyFinished
 from dsopt.worker.loop import Worker
 
@@ -24,7 +24,13 @@ from dsopt.worker.loop import Worker
 def worker(studies: tuple[str, ...], devices: str | None, storage: str) -> None:
     """Work on studies (default: all that are not finished) until they are finished."""
     pool = parse_devices(devices)
-    store = open_store(storage)
+    try:
+        store = open_store(storage)
+    except NoStudiesError:
+        if studies:
+            raise
+        click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+        return
     if studies:
         chosen = [store.get(name) for name in dict.fromkeys(studies)]
     else:

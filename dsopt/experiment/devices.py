@@ -14,6 +14,7 @@ from dsopt.errors import DsoptError
 
 # Below the kernel's ephemeral range, so that no outgoing connection is given a port we chose a moment ago.
 _PORTS = range(20000, 32768)
+_MOST_SLOTS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +45,12 @@ def parse_devices(text: str | None) -> DevicePool:
         if gpus:
             return DevicePool(kind="gpu", indices=tuple(gpus))
         return DevicePool(kind="cpu", indices=tuple(range(len(os.sched_getaffinity(0)))))
-    slots = re.fullmatch(r"cpu:(\d+)", text)
-    if slots and int(slots.group(1)) >= 1:
+    slots = re.fullmatch(r"cpu:(\d{1,5})", text, re.ASCII)
+    if slots and 1 <= int(slots.group(1)) <= _MOST_SLOTS:
         return DevicePool(kind="cpu", indices=tuple(range(int(slots.group(1)))))
     indices: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part, re.ASCII)
         if match is None or int(match.group(2) or match.group(1)) < int(match.group(1)):
             raise DsoptError(
                 f"--devices: {text!r}: {part!r} names no device. Expected GPU indices such as '0,1,4-7', "
@@ -68,12 +69,22 @@ def visible_gpus() -> list[int]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False)
-    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+    try:
+        listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
+    uuids = {int(index): uuid for index, uuid in re.findall(r"^GPU (\d+):.*\(UUID: ([^)]+)\)", listing, re.MULTILINE)}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(range(count))
-    return [int(index) for index in visible.split(",") if index.strip().isdigit() and int(index) < count]
+        return sorted(uuids)
+    chosen: list[int] = []
+    for name in (word.strip() for word in visible.split(",")):
+        found = [i for i, uuid in uuids.items() if name and (name == str(i) or uuid.startswith(name))]
+        if len(found) != 1:
+            break  # as CUDA does: what comes after a name it does not know is invisible
+        if found[0] not in chosen:
+            chosen.append(found[0])
+    return chosen
 
 
 def default_ranks(pool: DevicePool) -> int:

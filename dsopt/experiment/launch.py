@@ -73,7 +73,9 @@ def find_launcher(name: str) -> Path:
         DsoptError: it is in neither place.
     """
     beside = Path(sys.executable).parent
-    found = shutil.which(name) or shutil.which(Path(name).name, path=str(beside))
+    found = shutil.which(name) or (shutil.which(name, path=str(beside)) if os.sep not in name else None)
+    if found is None and os.sep in name:
+        raise DsoptError(f"command: the launcher '{name}' is not there, or is no program. Check its path.")
     if found is None:
         raise DsoptError(
             f"command: the launcher '{name}' is neither on PATH nor in {beside}. "

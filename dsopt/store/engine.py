@@ -26,7 +26,7 @@ def storage_url(text: str) -> URL:
     """
     try:
         url = make_url(text)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         # not the text itself: it may hold a password
         raise DsoptError(
             "--storage: not a database URL. Expected one like 'sqlite:///tuning.db' or "
@@ -38,6 +38,12 @@ def storage_url(text: str) -> URL:
         raise DsoptError("--storage: an SQLite database in memory ends with its process. Expected a file.")
     if url.drivername not in ("sqlite", "postgresql+psycopg"):
         raise DsoptError(f"--storage: '{url.drivername}' is not supported. Expected sqlite or postgresql.")
+    if "@" in (url.host or ""):
+        raise DsoptError(
+            "--storage: the password holds an '@', '/' or ':' as it is. Write them as %40, %2F and %3A in the URL."
+        )
+    if url.drivername == "sqlite" and url.host:
+        raise DsoptError(f"--storage: an SQLite URL has no host ({url.host!r}). Expected 'sqlite:///FILE'.")
     if url.drivername == "sqlite":
         assert url.database is not None
         url = url.set(database=str(Path(url.database).resolve()))
@@ -46,7 +52,8 @@ def storage_url(text: str) -> URL:
 
 def shown(url: URL) -> str:
     """The URL as it may be printed: without its password."""
-    return url.render_as_string(hide_password=True)
+    secret = [key for key in url.query if "pass" in key]
+    return url.difference_update_query(secret).render_as_string(hide_password=True)
 
 
 def engine_options(url: URL) -> dict[str, Any]:
@@ -82,13 +89,28 @@ def connect(url: URL) -> sa.Engine:
     except sa.exc.DBAPIError as error:
         engine.dispose()
         reason = (str(error.orig).strip().splitlines() or ["no reason given"])[-1].strip()
-        if url.password:
-            reason = reason.replace(str(url.password), "***")
+        secrets = [url.password, *(value for key, value in url.query.items() if "pass" in key)]
+        if any(str(secret) in reason for secret in secrets if secret and len(str(secret)) > 3):
+            reason = "the server's message holds the password and is not shown"
         raise DsoptError(
             f"--storage: {shown(url)} cannot be reached: {reason.rstrip('.')}. "
             "Check the URL (--storage or DSOPT_STORAGE) and that the server runs."
         ) from None
     return engine
+
+
+def database_error(error: BaseException | None) -> str | None:
+    """The database's own words where an exception came from it, such as a file that cannot be written."""
+    while error is not None:
+        if isinstance(error, sa.exc.DBAPIError):
+            return " ".join(str(error.orig).split())
+        error = error.__cause__
+    return None
+
+
+def exists(url: URL) -> bool:
+    """Whether there is a database to connect to; a server's is there by assumption."""
+    return url.drivername != "sqlite" or Path(str(url.database)).exists()
 
 
 def prepare(engine: sa.Engine) -> None:

@@ -37,8 +37,12 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
     """
     with exclusive(engine, "schema"):
         _refuse_newer(engine)
-        storage = open_optuna(engine, make_tables=True)
+        storage = open_optuna(engine, upgrading=True)
         try:
+            if storage.get_current_version() not in storage.get_all_versions():
+                raise DsoptError(
+                    f"--storage: {shown(engine.url)} is of a newer Optuna. Install the newer one here too."
+                )
             if storage.get_current_version() != storage.get_head_version():
                 storage.upgrade()
         finally:
@@ -64,12 +68,29 @@ def ensure(engine: sa.Engine) -> None:
     """Makes the schema in an empty database; otherwise sees to it that it is the current one.
 
     Raises:
-        DsoptError: the database is of another version of dsopt.
+        DsoptError: the database is of another version of dsopt, or of another application.
+    """
+    if state(engine).revision is None:
+        tables = set(sa.inspect(engine).get_table_names())
+        if tables and not {"studies", "trials", "version_info"} <= tables:
+            raise DsoptError(
+                f"--storage: {shown(engine.url)} is another application's: it has tables such as "
+                f"'{min(tables)}'. Expected an empty database, or one of Optuna."
+            )
+        upgrade(engine)
+    check(engine)
+
+
+def check(engine: sa.Engine) -> None:
+    """Sees to it that the schema is the one this version works on.
+
+    Raises:
+        DsoptError: it is older, newer, or there is none.
     """
     found = state(engine)
     if found.revision is None:
-        upgrade(engine)
-    elif not found.is_current:
+        raise DsoptError(f"--storage: {shown(engine.url)} has no dsopt tables. Make them with: dsopt db upgrade")
+    if not found.is_current:
         _refuse_newer(engine)
         raise DsoptError(
             f"--storage: {shown(engine.url)} is of an older dsopt (revision {found.revision}, this is {found.head}). "
@@ -77,12 +98,15 @@ def ensure(engine: sa.Engine) -> None:
         )
 
 
-def open_optuna(engine: sa.Engine, *, make_tables: bool = False) -> optuna.storages.RDBStorage:
+def open_optuna(engine: sa.Engine, *, upgrading: bool = False) -> optuna.storages.RDBStorage:
     """Optuna's storage on the same database."""
     url = engine.url.render_as_string(hide_password=False)
     try:
         storage = optuna.storages.RDBStorage(
-            url, engine_kwargs=engine_options(engine.url), skip_table_creation=not make_tables
+            url,
+            engine_kwargs=engine_options(engine.url),
+            skip_compatibility_check=upgrading,
+            skip_table_creation=not upgrading,
         )
     except RuntimeError as error:
         raise DsoptError(

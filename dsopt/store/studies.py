@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from dsopt.errors import DsoptError
 from dsopt.store import queries
-from dsopt.store.engine import connect, exclusive, shown, storage_url
-from dsopt.store.schema import close_optuna, ensure, open_optuna
+from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
 from dsopt.study.documents import nearest
 from dsopt.study.spec import StudySpec
 
 REFERENCE = "reference"
+_CREATE = "Create one with: dsopt study create FILE"
 _UNFINISHED = ("created", "baseline", "searching", "confirming")
 _METRIC_NAMES = {"throughput": "samples per second", "latency": "milliseconds per step", "FLOPS": "FLOPS per GPU"}
 
@@ -45,6 +46,10 @@ class StoredStudy:
         return [REFERENCE, *(f"z{stage}" for stage in self.spec.stages)]
 
 
+class NoStudiesError(DsoptError):
+    """Nothing was ever created in this storage."""
+
+
 class Store:
     """The open storage: one engine for dsopt's tables, one Optuna storage on the same database."""
 
@@ -55,15 +60,24 @@ class Store:
         self._studies: dict[tuple[int, str], optuna.Study] = {}
 
     @classmethod
-    def open(cls, url: str) -> "Store":
-        """Opens a storage by its URL; makes the schema in an empty database.
+    def open(cls, url: str, *, make: bool = False) -> "Store":
+        """Opens a storage by its URL; with `make`, makes the schema in an empty database.
 
         Raises:
+            NoStudiesError: nothing was ever created there.
             DsoptError: the URL is wrong, the database cannot be reached, or it is of another version.
         """
-        engine = connect(storage_url(url))
+        parsed = storage_url(url)
+        if not make and not exists(parsed):
+            raise NoStudiesError(f"--storage: {shown(parsed)}: no such file; there is no study yet. {_CREATE}")
+        engine = connect(parsed)
         try:
-            ensure(engine)
+            if make:
+                ensure(engine)
+            elif state(engine).revision is None:
+                raise NoStudiesError(f"--storage: {shown(parsed)}: there is no study yet. {_CREATE}")
+            else:
+                check(engine)
         except DsoptError:
             engine.dispose()
             raise

@@ -1,5 +1,6 @@
 """The launch command a person types: what of it belongs to the launcher, to the script, to DeepSpeed."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ _VALUED = frozenset(
     """.split()
 )
 _CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
+_SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -46,6 +49,8 @@ class LaunchCommand:
             words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
         except ValueError as error:
             raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
+        if isinstance(command, str):
+            words = [_expanded(word, where) for word in words]
         environment: list[tuple[str, str]] = []
         while words and _ASSIGNMENT.match(words[0]):
             key, _, value = words.pop(0).partition("=")
@@ -135,6 +140,20 @@ class LaunchCommand:
     def with_config(self, path: str) -> "LaunchCommand":
         """The same command reading DeepSpeed's configuration from `path`."""
         return self.with_script_value(self.config_flag or "--deepspeed_config", path)
+
+
+def _expanded(word: str, where: str) -> str:
+    """A word of a typed command with its variables' values. No shell runs the command, so other syntax is refused."""
+    if word in _SHELL or word.startswith((">", "2>")) or "$(" in word or "`" in word:
+        raise DsoptError(
+            f"{where}: '{word}' is syntax of the shell, and no shell runs the command. "
+            "Expected one 'deepspeed' command and no more."
+        )
+    expanded = os.path.expandvars(word)
+    unset = _VARIABLE.search(expanded)
+    if unset:
+        raise DsoptError(f"{where}: the variable '{unset.group()}' in '{word}' is not set. Set it, or write its value.")
+    return expanded
 
 
 def _split_launcher_args(words: list[str], where: str) -> tuple[list[str], list[str]]:

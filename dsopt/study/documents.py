@@ -22,8 +22,8 @@ def read_text(path: Path, what: str) -> str:
         raise DsoptError(f"{path}: is a folder. Expected the {what}, a file.") from None
     except UnicodeDecodeError as error:
         raise DsoptError(f"{path}: is not UTF-8 text (byte {error.start}). Expected the {what}.") from None
-    except OSError as error:
-        raise DsoptError(f"{path}: cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        raise DsoptError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -39,8 +39,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise DsoptError(f"{path}: {where}{error.problem or 'invalid YAML'}. Correct the file.") from None
-    except yaml.YAMLError as error:
-        raise DsoptError(f"{path}: invalid YAML: {error}. Correct the file.") from None
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # PyYAML lets a value such as 2026-13-45, which looks like a date, fail as Python's own
+        raise DsoptError(f"{path}: invalid YAML: {' '.join(str(error).split())}. Correct the file.") from None
     if not isinstance(document, dict):
         raise DsoptError(f"{path}: holds {_kind(document)}. Expected a mapping of keys such as 'name' and 'command'.")
     return document
@@ -62,11 +63,16 @@ def read_json(path: Path) -> dict[str, Any]:
             found[key] = value
         return found
 
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number of JSON")
+
     try:
-        document = json.loads(text, object_pairs_hook=unique)
+        document = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DsoptError(f"{path}: {where}: invalid JSON: {error.msg}. Correct the file.") from None
+    except (ValueError, RecursionError) as error:
+        raise DsoptError(f"{path}: invalid JSON: {error}. Correct the file.") from None
     if not isinstance(document, dict):
         raise DsoptError(f"{path}: holds {_kind(document)}. Expected a JSON object.")
     return document

@@ -1,6 +1,7 @@
 """DeepSpeed's configuration: what a person may have got wrong in it, and the one that a candidate runs with."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +24,15 @@ def check_keys(config: Mapping[str, Any], where: str) -> list[str]:
         section: Any = config
         for key in path:
             section = section.get(key, {}) if isinstance(section, Mapping) else {}
-        if not isinstance(section, Mapping):
+        if section == "auto" or section is None or (path == ("zero_optimization",) and section == "all"):
             continue
+        if not isinstance(section, Mapping):
+            raise DsoptError(f"{where}: {'.'.join(path)}: {section!r}. Expected an object.")
         for key in section:
             if key in known:
                 continue
             full = ".".join([*path, str(key)])
-            meant = nearest(str(key), known)
+            meant = nearest(str(key).lower(), known)
             if meant:
                 raise DsoptError(
                     f"{where}: unknown key '{full}'. Did you mean '{'.'.join([*path, meant])}'? "
@@ -49,8 +52,8 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
         mp_size: ranks that share one model replica.
     """
     micro = config.get(MICRO_BATCH)
-    for value in micro if isinstance(micro, list) else [micro]:
-        if value not in (None, "auto") and not _is_count(value):
+    for value in micro if isinstance(micro, list) else [] if micro in (None, "auto") else [micro]:
+        if not _is_count(value):
             raise DsoptError(
                 f"{where}: {MICRO_BATCH}: {micro!r}: {value!r} is not a micro-batch size. "
                 'Expected a whole number of at least 1, a list of them, or "auto".'
@@ -77,27 +80,26 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
 
 
 def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | None, mp_size: int) -> None:
+    """Refuses a `train_batch_size` that cannot be micro-batch × accumulation × data-parallel ranks."""
+    if ranks and ranks % mp_size:
+        raise DsoptError(f"{where}: autotuning.mp_size: {mp_size} does not divide the {ranks} ranks of the command.")
     total, micro, gas = config.get(TRAIN_BATCH), config.get(MICRO_BATCH), config.get(ACCUMULATION)
     if total in (None, "auto"):
         return
     if not _is_count(total):
         raise DsoptError(f'{where}: {TRAIN_BATCH}: {total!r}. Expected a whole number of at least 1 or "auto".')
     assert isinstance(total, int)
-    if not _is_count(micro) or not isinstance(micro, int):
-        return
-    replicas = ranks // mp_size if ranks else None
-    if replicas and _is_count(gas) and isinstance(gas, int) and total != micro * gas * replicas:
-        raise DsoptError(
-            f"{where}: {TRAIN_BATCH}: {total} contradicts {MICRO_BATCH} {micro} × {ACCUMULATION} {gas} × "
-            f"{replicas} data-parallel ranks = {micro * gas * replicas}. "
-            f"Correct one of them, or leave {TRAIN_BATCH} out."
-        )
-    if total % (micro * (replicas or 1)):
-        raise DsoptError(
-            f"{where}: {TRAIN_BATCH}: {total} is no multiple of {MICRO_BATCH} {micro}"
-            + (f" × {replicas} data-parallel ranks" if replicas else "")
-            + f". Correct one of them, or leave {TRAIN_BATCH} out."
-        )
+    mend = f"Correct one of them, or leave {TRAIN_BATCH} out."
+    sizes = micro if isinstance(micro, list) else [micro]
+    for size in sizes:
+        factors = {MICRO_BATCH: size, ACCUMULATION: gas, "data-parallel ranks": ranks // mp_size if ranks else None}
+        known = {name: int(value) for name, value in factors.items() if value is not None and _is_count(value)}
+        product = math.prod(known.values())
+        parts = " × ".join(f"{name} {value}" for name, value in known.items())
+        if len(known) == len(factors) and total != product:
+            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} contradicts {parts} = {product}. {mend}")
+        if total % product:
+            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} is no multiple of {parts} = {product}. {mend}")
 
 
 def zero_stages(config: Mapping[str, Any], where: str = "DeepSpeed configuration") -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """From what a person wrote (a YAML file, or a command line alone) to a checked StudySpec."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def load_spec(path: Path, name: str | None = None) -> tuple[StudySpec, list[str]
     folder = path.resolve().parent
     if isinstance(content.get("cwd", ""), str):
         content["cwd"] = str((folder / content.get("cwd", "")).resolve())
-    content["name"] = name or content.get("name", path.stem)
+    content["name"] = content.get("name", path.stem) if name is None else name
     return build_spec(content, str(path))
 
 
@@ -51,8 +52,11 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     if isinstance(content["command"], list):
         content["command"] = str(LaunchCommand.parse(content["command"], f"{where}: command"))
     command = LaunchCommand.parse(str(content["command"]), f"{where}: command")
+    content["command"] = str(command)
+    if not str(command).isprintable():
+        raise DsoptError(f"{where}: command: holds a character that cannot be printed or is no valid text.")
     cwd = Path(str(content.get("cwd", Path.cwd())))
-    if not cwd.is_dir():
+    if "\0" in str(cwd) or not cwd.is_dir():
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder the command is started in.")
     _check_command(command, cwd, where)
     ds_config, config_where = _find_config(content, command, cwd, where)
@@ -60,11 +64,11 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     if not isinstance(inner, Mapping):
         raise DsoptError(f"{config_where}: autotuning: {inner!r}. Expected an object.")
     _refuse_unknown_keys({"autotuning": inner}, config_where)
-    outer = content.get("autotuning") or {}
-    merged = {**inner, **outer} if isinstance(outer, Mapping) else outer
-    if isinstance(merged, dict):
-        merged = {key: value for key, value in merged.items() if key not in _IGNORED_AUTOTUNING}
-        merged.pop("enabled", None)
+    _check_section(inner, config_where)
+    content = {key: value for key, value in content.items() if value is not None or key not in _SECTIONS}
+    outer = content.pop("autotuning", {})
+    merged = _useful({**inner, **outer}) if isinstance(outer, Mapping) else outer
+    _check_json(ds_config, config_where)
     warnings = check_keys(ds_config, config_where)
     document: dict[str, Any] = {**content, "cwd": str(cwd), "ds_config": ds_config}
     if merged:
@@ -75,14 +79,37 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
         raise DsoptError(_explain(error.errors()[0], where)) from None
     ranks = command.option("--num_gpus", "--num_accelerators")
     mp_size = spec.autotuning.mp_size
-    check_values(spec.ds_config, config_where, int(ranks) if ranks and ranks.isdigit() else None, mp_size)
+    check_values(spec.ds_config, config_where, int(ranks) if ranks and ranks.isdecimal() else None, mp_size)
     _check_window(spec.autotuning, where)
+    _check_sizes(spec, where)
     return spec, warnings
+
+
+def _useful(autotuning: Mapping[str, Any]) -> dict[str, Any]:
+    """The section without what says nothing to dsopt."""
+    return {key: value for key, value in autotuning.items() if key not in ("enabled", *_IGNORED_AUTOTUNING)}
+
+
+def _check_section(autotuning: Mapping[str, Any], where: str) -> None:
+    """Checks an `autotuning` section by itself, so that the file it stands in is the one that is named."""
+    try:
+        Autotuning.model_validate(_useful(autotuning))
+    except ValidationError as error:
+        details = error.errors()[0]
+        raise DsoptError(_explain({**details, "loc": ("autotuning", *details["loc"])}, where)) from None
+
+
+def _check_json(ds_config: Mapping[str, Any], where: str) -> None:
+    """Refuses what YAML can hold and DeepSpeed's configuration cannot."""
+    try:
+        json.dumps(ds_config, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DsoptError(f"{where}: cannot be written as JSON: {error}. Correct the value.") from None
 
 
 def _check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
     ranks = command.option("--num_gpus", "--num_accelerators")
-    if ranks is not None and not (ranks.isdigit() and int(ranks) >= 1):
+    if ranks is not None and not (ranks.isdecimal() and int(ranks) >= 1):
         raise DsoptError(f"{where}: command: --num_gpus {ranks}. Expected a whole number of at least 1.")
     for name in ("--num_nodes", "--hostfile", "-H"):
         value = command.option(name)
@@ -151,6 +178,18 @@ def _check_window(autotuning: Autotuning, where: str) -> None:
         )
 
 
+def _check_sizes(spec: StudySpec, where: str) -> None:
+    tuning = spec.autotuning
+    largest = tuning.max_train_micro_batch_size_per_gpu
+    own = spec.ds_config.get("train_micro_batch_size_per_gpu")
+    smallest = max(tuning.min_train_micro_batch_size_per_gpu, own if isinstance(own, int) else 1)
+    if largest is not None and largest < smallest:
+        raise DsoptError(
+            f"{where}: autotuning.max_train_micro_batch_size_per_gpu: {largest} is below the smallest micro-batch size "
+            f"to try, {smallest}. Expected at least that."
+        )
+
+
 def _explain(error: ErrorDetails, where: str) -> str:
     """One of pydantic's findings as a sentence with key, value and expectation."""
     location: Sequence[Any] = error["loc"]
@@ -166,7 +205,7 @@ def _explain(error: ErrorDetails, where: str) -> str:
     if kind == "string_pattern_mismatch":
         return (
             f"{where}: {key}: {value!r}. Expected a name of letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit."
+            "beginning with a letter or digit, at most 100 of them."
         )
     message = error["msg"].removeprefix("Value error, ")
     return f"{where}: {key}: {value!r}. {message[0].upper()}{message[1:]}."

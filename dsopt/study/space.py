@@ -106,7 +106,7 @@ def stage_space(stage: int, *, fast: bool, user_zero: Mapping[str, Any]) -> Stag
 
 
 def _initials(key: str) -> str:
-    return "".join(word[0] for word in key.split("_"))
+    return "".join(word[:1] for word in key.split("_"))
 
 
 def _shown(value: Knob) -> str:

@@ -24,6 +24,8 @@ def parse_bytes(value: object) -> object:
     if match is None:
         raise ValueError("expected a number of bytes, such as 24GiB or 80GB")
     number, prefix, binary = match.groups()
+    if len(number) > 18:
+        raise ValueError("expected a number of bytes that a device can have")
     return int(float(number) * (1024 if binary else 1000) ** _POWER[prefix.lower()])
 
 
@@ -45,7 +47,7 @@ def _mappings(value: object) -> object:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Autotuning(_Strict):

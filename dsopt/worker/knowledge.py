@@ -1,5 +1,8 @@
 """What a worker has to know of a study before it decides."""
 
+import tempfile
+from pathlib import Path
+
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool, default_ranks
 from dsopt.search.history import History, Observation, observe
@@ -45,6 +48,26 @@ class HistoryReader:
 def load_history(store: Store, study: StoredStudy) -> History:
     """What counts of a study now."""
     return HistoryReader(store, study).read()
+
+
+def check_folders(spec: StudySpec) -> None:
+    """Makes the folders that runs write to, before anything is run.
+
+    Raises:
+        DsoptError: one of them cannot be made or written.
+    """
+    for key, path in (("results_dir", spec.results_dir), ("exps_dir", spec.exps_dir)):
+        folder = Path(spec.cwd) / path
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise DsoptError(
+                f"study '{spec.name}': autotuning.{key}: {str(folder)!r} cannot be written: {reason}. "
+                "Mend the folder, or give another in a new study."
+            ) from None
 
 
 def ranks_of(spec: StudySpec, pool: DevicePool) -> int:

@@ -10,7 +10,7 @@ from dsopt.store.attempts import HEARTBEAT_SECONDS, WorkerRecord
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.asking import Asker
 from dsopt.worker.happenings import Happening
-from dsopt.worker.knowledge import ranks_of
+from dsopt.worker.knowledge import check_folders, ranks_of
 from dsopt.worker.running import Runner
 
 _WAIT_SECONDS = 0.5
@@ -44,24 +44,35 @@ class Worker:
 
         Raises:
             Interrupted: the worker was asked to stop.
-            DsoptError: a study cannot go on before the user has mended something.
+            DsoptError: studies cannot go on before the user has mended something; the others are finished.
         """
-        for study in studies:
-            ranks_of(study.spec, self._pool)
-            find_launcher(study.spec.launch.launcher)
         record = WorkerRecord(self._store)
         heart = threading.Thread(target=self._beat, args=(record,), daemon=True)
         heart.start()
         runner = Runner(self._store, record, self._pool, self._should_leave, self._tell)
         asker = Asker(self._store, record, self._tell)
         try:
-            for study in studies:
-                self._work_on(study, asker, runner)
+            problems = [problem for study in studies if (problem := self._try(study, asker, runner))]
         finally:
             self._closing.set()
             heart.join()
             runner.close()
             record.leave()
+        if problems:
+            raise DsoptError("\n".join(problems))
+
+    def _try(self, study: StoredStudy, asker: Asker, runner: Runner) -> str | None:
+        """Works on one study; a problem of it does not keep the others waiting."""
+        try:
+            ranks_of(study.spec, self._pool)
+            find_launcher(study.spec.launch.launcher)
+            check_folders(study.spec)
+            self._work_on(study, asker, runner)
+        except DsoptError as error:
+            if self._given_up.is_set():
+                raise
+            return str(error)
+        return None
 
     def _work_on(self, study: StoredStudy, asker: Asker, runner: Runner) -> None:
         self._current = study

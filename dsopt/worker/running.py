@@ -130,6 +130,8 @@ class Runner:
         if isinstance(outcome, Measured):
             run_dir.write_json(run_dir.metrics, describe(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):
+            if self._store.state(study) is None:
+                raise DsoptError(f"study '{study.name}' was deleted while it was worked on; nothing of it is left")
             raise DsoptError("other workers gave this one up for dead; start it again to go on")
         return outcome
 

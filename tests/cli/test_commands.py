@@ -38,9 +38,9 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
     ("args", "code", "message"),
     [
         (["study", "create", "missing.yaml"], 1, "missing.yaml: no such file"),
-        (["study", "show", "nothing"], 1, "no study 'nothing'"),
-        (["study", "best", "nothing"], 1, "no study 'nothing'"),
-        (["worker", "nothing"], 1, "no study 'nothing'"),
+        (["study", "show", "nothing"], 1, "there is no study yet"),
+        (["study", "best", "nothing"], 1, "there is no study yet"),
+        (["worker", "nothing"], 1, "there is no study yet"),
         (["worker", "--devices", "gpu:1"], 1, "'gpu:1' names no device"),
         (["worker", "--devices", "7-3"], 1, "'7-3' names no device"),
         (["worker", "--devices", "cpu:0"], 1, "'cpu:0' names no device"),
@@ -51,7 +51,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "crate"], 2, "No such command 'crate'"),
         (["study", "list", "--storage", "mysql://u:secret@h/d"], 1, "'mysql' is not supported"),
         (["study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d"], 1, "u:***@127.0.0.1:1/d cannot be"),
-        (["db", "check"], 1, "has no dsopt tables"),
+        (["db", "check"], 1, "no such file. Make it with: dsopt db upgrade"),
         (["dashboard", "--port", "99999"], 2, "99999 is not in the range"),
     ],
 )

@@ -55,7 +55,7 @@ def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, r
         connection.execute(sa.text(f"INSERT INTO dsopt_studies ({columns}) VALUES ({values})"))
     if revision != REVISIONS[-1]:
         with pytest.raises(DsoptError, match=r"is of an older dsopt.*dsopt db upgrade"):
-            Store.open(storage_url)
+            Store.open(storage_url, make=True)
     assert schema.upgrade(connected).is_current
     assert differences(connected) == []
     with connected.connect() as connection:
@@ -109,6 +109,25 @@ def test_an_installed_wheel_carries_its_migrations(tmp_path: Path) -> None:
     assert f"revision {REVISIONS[-1]}" in done.stdout
 
 
+def test_another_applications_database_is_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    connected = connect(url)
+    with connected.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE customers (id INTEGER)"))
+    with pytest.raises(DsoptError, match="is another application's: it has tables such as 'customers'"):
+        Store.open(url, make=True)
+    with pytest.raises(DsoptError, match="there is no study yet"):
+        Store.open(url)
+    assert sa.inspect(connected).get_table_names() == ["customers"]
+    connected.dispose()
+
+
+def test_reading_makes_no_database(tmp_path: Path) -> None:
+    with pytest.raises(DsoptError, match="no such file; there is no study yet"):
+        Store.open(f"sqlite:///{tmp_path / 'folder' / 'mistyped.db'}")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -118,10 +137,15 @@ def test_an_installed_wheel_carries_its_migrations(tmp_path: Path) -> None:
         ("postgresql://user:secret@127.0.0.1:1/none", "cannot be reached"),
         ("sqlite:////proc/none/dsopt.db", "its folder cannot be made"),
         ("sqlite:////etc/passwd", "cannot be reached"),
+        ("sqlite://host/x.db", "has no host"),
+        ("postgresql://user:secret/none", "not a database URL"),
+        ("postgresql://user:se@secret@127.0.0.1/none", "Write them as %40"),
+        ("postgresql://user@127.0.0.1:1/none?password=secret", "cannot be reached"),
+        ("postgresql://user:secret@127.0.0.1:port/none", "not a database URL"),
     ],
 )
 def test_storage_mistakes_name_no_password(url: str, message: str) -> None:
     with pytest.raises(DsoptError) as caught:
-        Store.open(url)
+        Store.open(url, make=True)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -22,7 +22,7 @@ def spec(name: str = "s", **keys: object) -> StudySpec:
 
 @pytest.fixture
 def store(storage_url: str):
-    opened = Store.open(storage_url)
+    opened = Store.open(storage_url, make=True)
     yield opened
     opened.close()
 

@@ -18,6 +18,9 @@ from dsopt.study.documents import nearest, read_json, read_yaml
         ("", "holds nothing"),
         ("just text", "holds text"),
         ("a: !!python/object:os.system 1", "could not determine a constructor"),
+        ("a: 2026-13-45", "month must be in 1..12"),
+        ("a: !!int x", "invalid"),
+        ("[" * 5000, "invalid YAML"),
     ],
 )
 def test_yaml_mistakes_are_named_with_their_place(tmp_path: Path, text: str, message: str) -> None:
@@ -42,6 +45,8 @@ def test_numbers_such_as_5e8_are_numbers(tmp_path: Path) -> None:
         ('{"zero_optimization": {"stage": 1, "stage": 2}}', "key 'stage' stands twice"),
         ("[1]", "holds a list"),
         ("", "line 1, column 1: invalid JSON"),
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ("[" * 100_000, "invalid JSON"),
     ],
 )
 def test_json_mistakes_are_named_with_their_place(tmp_path: Path, text: str, message: str) -> None:

@@ -104,6 +104,17 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"command": "deepspeed missing.py --deepspeed_config ds.json"}, "no training script 'missing.py'"),
         ({"command": "deepspeed train.py --deepspeed_config no.json"}, "no such file"),
         ({"command": "deepspeed train.py"}, "no DeepSpeed configuration"),
+        ({"command": "deepspeed train.py --deepspeed_config ds.json && echo hi"}, "'&&' is syntax of the shell"),
+        ({"command": "deepspeed train.py --deepspeed_config ds.json > log"}, "'>' is syntax of the shell"),
+        ({"command": "deepspeed $NOT_SET_AT_ALL/t.py"}, "the variable '$NOT_SET_AT_ALL'"),
+        ({"autotuning": {"mp_size": 3}}, "autotuning.mp_size: 3 does not divide the 2 ranks"),
+        (
+            {"autotuning": {"max_train_micro_batch_size_per_gpu": 2}},
+            "2 is below the smallest micro-batch size to try, 4",
+        ),
+        ({"timeout_seconds": float("inf")}, "timeout_seconds: inf."),
+        ({"memory_per_device": "9" * 400}, "memory_per_device"),
+        ({"name": "n" * 101}, "at most 100 of them"),
         ({"command": "deepspeed --num_gpus two train.py --deepspeed_config ds.json"}, "--num_gpus two"),
         ({"command": "deepspeed --num_nodes 2 train.py --deepspeed_config ds.json"}, "--num_nodes 2"),
         ({"command": "deepspeed --autotuning tune train.py --deepspeed_config ds.json"}, "Leave it out"),
@@ -127,6 +138,15 @@ def test_mistakes_in_the_study_file(folder: Path, keys: dict, message: str) -> N
         ({"fp16": {"enable": True}}, "Did you mean 'fp16.enabled'?"),
         ({"autotuning": {"fats": True}}, "unknown key 'autotuning.fats'. Did you mean 'autotuning.fast'?"),
         ({"autotuning": 3}, "autotuning: 3."),
+        ({"autotuning": {"metric": "speed"}}, "autotuning.metric: 'speed'. Expected 'throughput'"),
+        ({"fp16": True}, "fp16: True. Expected an object"),
+        ({"TRAIN_BATCH_SIZE": 4}, "Did you mean 'train_batch_size'?"),
+        ({"steps_per_print": float("nan")}, "NaN is no number of JSON"),
+        ({"train_micro_batch_size_per_gpu": [1, None]}, "None is not a micro-batch size"),
+        ({"train_micro_batch_size_per_gpu": [1, "auto"]}, "'auto' is not a micro-batch size"),
+        ({"train_batch_size": 7, "train_micro_batch_size_per_gpu": [2, 4]}, "7 is no multiple of"),
+        ({"train_batch_size": 7, "gradient_accumulation_steps": 2}, "7 is no multiple of"),
+        ({"train_batch_size": 1}, "1 is no multiple of data-parallel ranks 2"),
         ({"train_micro_batch_size_per_gpu": [0, 4]}, "0 is not a micro-batch size"),
         ({"train_micro_batch_size_per_gpu": [1, "two"]}, "'two' is not a micro-batch size"),
         ({"train_micro_batch_size_per_gpu": []}, "the list is empty"),
@@ -150,6 +170,20 @@ def test_mistakes_in_the_deepspeed_configuration(folder: Path, ds_config: dict, 
         load(folder, ds_config)
     assert message in str(caught.value)
     assert "ds.json" in str(caught.value)
+
+
+def test_what_json_cannot_hold_is_refused_in_an_inline_configuration(folder: Path) -> None:
+    circle: dict = {}
+    circle["again"] = circle
+    for value in (b"bytes", circle, float("nan"), "\ud800"):
+        with pytest.raises(DsoptError, match="cannot be written as JSON"):
+            build_spec({**BASE, "cwd": str(folder), "ds_config": {"my_section": value}}, "study.yaml")
+
+
+def test_variables_in_a_typed_command_have_their_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_CONFIG", "ds.json")
+    spec, _ = load(folder, command="deepspeed train.py --deepspeed_config ${MY_CONFIG}")
+    assert spec.launch.config_path == "ds.json"
 
 
 def test_other_unknown_keys_are_kept_with_a_warning(folder: Path) -> None:
