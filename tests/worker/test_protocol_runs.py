@@ -118,6 +118,26 @@ def test_out_of_memory_is_knowledge(dsopt_on: Dsopt) -> None:
     store.close()
 
 
+def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> None:
+    """100 samples do not fit the simulated device: the least-memory profile stands in for the baseline."""
+    write_study(dsopt.cwd)
+    ds_config = {"train_micro_batch_size_per_gpu": 100, "zero_optimization": {"stage": 1}}
+    (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
+    autotuning = {"max_train_micro_batch_size_per_gpu": 100, "num_tuning_micro_batch_sizes": 1}
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**STUDY, "autotuning": autotuning}))
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "simulated", "--devices", "cpu:2")
+    assert "Baseline (your configuration) does not run: rank 0: tried to allocate" in output
+    assert "There is no factor: your own configuration does not run." in output
+    runs = dsopt.json("study", "show", "simulated")["runs"]
+    assert [(run["candidate"], run["state"]) for run in runs[:2]] == [
+        ("baseline", "infeasible"),
+        ("profile", "measured"),
+    ]
+    best = dsopt.json("study", "best", "simulated")
+    assert 50 <= best["ds_config"]["train_micro_batch_size_per_gpu"] <= 56
+
+
 def test_ten_kills_at_different_moments_lose_and_double_nothing(study: Dsopt) -> None:
     for kill in range(10):
         worker = study.start("worker", "simulated", "--devices", "cpu:2")
