@@ -17,7 +17,7 @@ install: .venv/installed ## make .venv and install dsopt into it
 
 demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt study create studies/tiny-gpt.yaml
-	$(BIN)/dsopt worker tiny-gpt --devices cpu:2
+	$(BIN)/dsopt worker tiny-gpt
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the other.
 test: install ## everything that can run on this machine

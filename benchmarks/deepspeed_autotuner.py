@@ -29,8 +29,8 @@ STUDY = ROOT / "studies" / "tiny-gpt.yaml"
 SCRIPT = ROOT / "studies" / "tiny-gpt" / "train.py"
 OWN_CONFIG = ROOT / "studies" / "tiny-gpt" / "ds_config.json"
 BIN = Path(sys.executable).parent
-STEPS = 300
-ROUNDS = 3
+STEPS = 200
+ROUNDS = 2
 
 _SSH = """#!/bin/bash
 # stands in for ssh: runs the command here
@@ -58,6 +58,8 @@ def run_deepspeeds_autotuner(folder: Path) -> tuple[float, int, dict]:
     tuning = yaml.safe_load(STUDY.read_text())["autotuning"]
     config = json.loads(OWN_CONFIG.read_text())
     config["autotuning"] = {"enabled": True, **tuning}
+    # without a list it explores stage 0 alone, against its documents; this is the space that dsopt has by default
+    config["zero_optimization"] = {"stage": [0, 1, 2, 3]}
     (folder / "ds_config.json").write_text(json.dumps(config))
     environment = {**os.environ, "PATH": f"{stand_ins}:{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = [

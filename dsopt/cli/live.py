@@ -29,8 +29,6 @@ from dsopt.worker.happenings import (
     TaskStarted,
 )
 
-_UNITS = {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}
-
 
 @contextlib.contextmanager
 def watch(pool: DevicePool) -> Iterator[Callable[[Happening], None]]:
@@ -89,7 +87,7 @@ def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
     m = outcome.measurement
     drift = ", still drifting" if m.drifting else ""
     return (
-        f"{value:.6g} {_UNITS[study.spec.autotuning.metric]} (±{100 * m.relative_half_width:.1f} %, "
+        f"{value:.6g} {study.spec.autotuning.unit} (±{100 * m.relative_half_width:.1f} %, "
         f"{m.measured_steps} steps after {m.warmup_steps} of warm-up{drift})"
     )
 
@@ -150,7 +148,7 @@ class _LiveView:
 
     def _best(self) -> str:
         assert self.study is not None
-        unit = _UNITS[self.study.spec.autotuning.metric]
+        unit = self.study.spec.autotuning.unit
         if self.history is None or not self.history.measured:
             return "none yet"
         best = max(self.history.measured, key=self.history.score)

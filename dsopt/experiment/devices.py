@@ -47,6 +47,11 @@ def parse_devices(text: str | None) -> DevicePool:
         return DevicePool(kind="cpu", indices=tuple(range(len(os.sched_getaffinity(0)))))
     slots = re.fullmatch(r"cpu:(\d{1,5})", text, re.ASCII)
     if slots and 1 <= int(slots.group(1)) <= _MOST_SLOTS:
+        if gpus and os.environ.get("DS_ACCELERATOR") != "cpu":
+            raise DsoptError(
+                f"--devices: {text!r}: this machine has GPUs, and DeepSpeed would use them. "
+                "Name GPUs, or set DS_ACCELERATOR=cpu to train on the CPU."
+            )
         return DevicePool(kind="cpu", indices=tuple(range(int(slots.group(1)))))
     indices: list[int] = []
     for part in text.split(","):

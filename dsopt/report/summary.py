@@ -10,8 +10,6 @@ from dsopt.search.history import History, Observation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
-_UNITS = {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
@@ -170,7 +168,7 @@ def summarize(
         study=spec.name,
         state=state,
         metric=spec.autotuning.metric,
-        unit=_UNITS[spec.autotuning.metric],
+        unit=spec.autotuning.unit,
         note=note if state == "stopped" else None,
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",

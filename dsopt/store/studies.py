@@ -22,7 +22,6 @@ from dsopt.study.spec import StudySpec
 REFERENCE = "reference"
 _CREATE = "Create one with: dsopt study create FILE"
 _UNFINISHED = ("created", "baseline", "searching", "confirming")
-_METRIC_NAMES = {"throughput": "samples per second", "latency": "milliseconds per step", "FLOPS": "FLOPS per GPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +251,7 @@ class Store:
             if made.metric_names is None:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                    made.set_metric_names([_METRIC_NAMES[autotuning.metric]])
+                    made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
                 made.set_user_attr("command", study.spec.command)
                 about = "baseline and confirmation runs" if part == REFERENCE else f"ZeRO stage {part[1:]}"
                 made.set_user_attr("about", f"dsopt study '{study.name}': {about}")

@@ -81,6 +81,11 @@ class Autotuning(_Strict):
         return (self.start_profile_step, self.end_profile_step) if given else None
 
     @property
+    def unit(self) -> str:
+        """The metric's unit, as people read it."""
+        return {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}[self.metric]
+
+    @property
     def maximize(self) -> bool:
         """Whether a larger metric is better."""
         return self.metric != "latency"

@@ -40,9 +40,16 @@ def test_visible_gpus(four_gpus: None, monkeypatch: pytest.MonkeyPatch, visible:
     assert visible_gpus() == gpus
 
 
-@pytest.mark.parametrize(("text", "names"), [("0,2-3", "gpu:0 gpu:2 gpu:3"), ("cpu:2", "cpu:0 cpu:1"), ("1", "gpu:1")])
+@pytest.mark.parametrize(("text", "names"), [("0,2-3", "gpu:0 gpu:2 gpu:3"), ("1", "gpu:1"), ("2,2", "gpu:2")])
 def test_devices_that_are_asked_for(four_gpus: None, text: str, names: str) -> None:
     assert parse_devices(text).names() == names.split()
+
+
+def test_slots_are_for_machines_that_train_on_the_cpu(four_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DsoptError, match="this machine has GPUs, and DeepSpeed would use them"):
+        parse_devices("cpu:2")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert parse_devices("cpu:2").names() == ["cpu:0", "cpu:1"]
 
 
 def test_all_gpus_are_used_where_nothing_is_asked_for(four_gpus: None) -> None:

@@ -95,7 +95,7 @@ def test_a_study_from_create_to_best(study: Dsopt) -> None:
 def check_stage_studies_make_sense_in_optuna(study: Dsopt) -> None:
     store = Store.open(study.environment["DSOPT_STORAGE"])
     z1 = store.optuna_study(store.get("simulated"), "z1")
-    assert z1.metric_names == ["samples per second"]
+    assert z1.metric_names == ["throughput (samples/s)"]
     assert z1.user_attrs["verdict"].startswith("explored")
     [trial] = [t for t in z1.trials if t.user_attrs["candidate"] == "z1_gas1_tmbspg16"]
     assert trial.params == {"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1}
