@@ -7,6 +7,7 @@ from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.launch import find_launcher
 from dsopt.store.attempts import HEARTBEAT_SECONDS, WorkerRecord
+from dsopt.store.engine import database_error
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.asking import Asker
 from dsopt.worker.happenings import Happening
@@ -94,7 +95,12 @@ class Worker:
     def _beat(self, record: WorkerRecord) -> None:
         """Says every few seconds that this worker lives, and sees whether its study was stopped or deleted."""
         while not self._closing.wait(HEARTBEAT_SECONDS):
-            if not record.beat():
-                self._given_up.set()
-            if self._current is not None and self._store.state(self._current) in ("stopped", None):
-                self._study_left.set()
+            try:
+                if not record.beat():
+                    self._given_up.set()
+                if self._current is not None and self._store.state(self._current) in ("stopped", None):
+                    self._study_left.set()
+            except Exception as error:
+                if database_error(error) is None:
+                    raise
+                # a server that restarts is back at one of the next beats; until then nothing is known to be wrong
