@@ -36,7 +36,7 @@ def tune(
     parsed = LaunchCommand.parse(command, where)
     content: dict[str, Any] = {
         "name": name or Path(parsed.script).stem.replace(" ", "-"),
-        "command": str(parsed),
+        "command": list(command),  # the shell has split it already
         "cwd": str(Path.cwd()),
         "timeout_seconds": timeout_seconds,
         "memory_per_device": memory_per_device,

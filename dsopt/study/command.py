@@ -49,8 +49,6 @@ class LaunchCommand:
             words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
         except ValueError as error:
             raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
-        if isinstance(command, str):
-            words = [_expanded(word, where) for word in words]
         environment: list[tuple[str, str]] = []
         while words and _ASSIGNMENT.match(words[0]):
             key, _, value = words.pop(0).partition("=")
@@ -140,6 +138,17 @@ class LaunchCommand:
     def with_config(self, path: str) -> "LaunchCommand":
         """The same command reading DeepSpeed's configuration from `path`."""
         return self.with_script_value(self.config_flag or "--deepspeed_config", path)
+
+
+def typed_words(command: str, where: str) -> list[str]:
+    """The words of a command as a person types it, with the values of variables in them.
+
+    Only for what was typed: a command that a shell has split already, or that was kept, is taken as it is.
+    """
+    try:
+        return [_expanded(word, where) for word in shlex.split(command)]
+    except ValueError as error:
+        raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
 
 
 def _expanded(word: str, where: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import LaunchCommand
+from dsopt.study.command import LaunchCommand, typed_words
 from dsopt.study.documents import nearest, read_json, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
 from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, StudySpec
@@ -49,9 +49,9 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     _refuse_unknown_keys(content, where)
     if "command" not in content:
         raise DsoptError(f"{where}: key 'command' is missing. Expected the launch command you type today.")
-    if isinstance(content["command"], list):
-        content["command"] = str(LaunchCommand.parse(content["command"], f"{where}: command"))
-    command = LaunchCommand.parse(str(content["command"]), f"{where}: command")
+    typed = content["command"]
+    words = typed if isinstance(typed, list) else typed_words(str(typed), f"{where}: command")
+    command = LaunchCommand.parse(words, f"{where}: command")
     content["command"] = str(command)
     if not str(command).isprintable():
         raise DsoptError(f"{where}: command: holds a character that cannot be printed or is no valid text.")

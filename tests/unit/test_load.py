@@ -186,6 +186,13 @@ def test_variables_in_a_typed_command_have_their_values(folder: Path, monkeypatc
     assert spec.launch.config_path == "ds.json"
 
 
+def test_a_command_given_as_a_list_is_taken_as_it_is(folder: Path) -> None:
+    words = ["deepspeed", "train.py", "--deepspeed_config", "ds.json", "--pattern", "$HOME|x", ">"]
+    spec, _ = load(folder, command=words)
+    assert spec.launch.argv() == words
+    assert StudySpec.model_validate_json(spec.to_json()).launch.argv() == words
+
+
 def test_other_unknown_keys_are_kept_with_a_warning(folder: Path) -> None:
     spec, warnings = load(folder, {"train_micro_batch_size_per_gpu": 4, "my_own_section": {"x": 1}})
     assert spec.ds_config["my_own_section"] == {"x": 1}
