@@ -1,10 +1,8 @@
 """`dsopt db …`: the database's schema."""
 
-import logging
-
 import click
 
-from dsopt.cli.options import json_option, print_json, storage_option
+from dsopt.cli.options import json_option, print_json, quiet_libraries, storage_option
 from dsopt.errors import DsoptError
 
 
@@ -17,12 +15,9 @@ def db() -> None:
 @storage_option
 def upgrade(storage: str) -> None:
     """Make or upgrade Optuna's and dsopt's tables. Safe to run from several nodes at once."""
-    import optuna
-
     from dsopt.store import engine, schema
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    quiet_libraries()
     connection = engine.connect(engine.storage_url(storage))
     before = schema.state(connection).revision
     after = schema.upgrade(connection)

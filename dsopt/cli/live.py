@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dsopt.cli.options import run_label
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.outcome import Measured, Outcome
 from dsopt.experiment.run import Progress
@@ -66,17 +67,13 @@ def _line(happening: Happening) -> str | None:
     """The line for the record; what only goes on has none."""
     match happening:
         case TaskEnded(study=study, task=task, outcome=outcome, value=value):
-            return f"{_label(task):<34} {_result(study, outcome, value)}"
+            return f"{run_label(task.name, task.round):<34} {_result(study, outcome, value)}"
         case TaskSkipped(task=task, why=why):
-            return f"{_label(task):<34} not run: {why}"
+            return f"{run_label(task.name, task.round):<34} not run: {why}"
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:
             return None
-
-
-def _label(task: Task) -> str:
-    return task.name + (f" (round {task.round})" if task.round else "")
 
 
 def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
@@ -124,7 +121,7 @@ class _LiveView:
             return table
         table.add_row("study", f"{self.study.name}, with {self.pool}")
         table.add_row("stage", self._stage())
-        table.add_row("trial", _label(self.task) if self.task else "choosing the next")
+        table.add_row("trial", run_label(self.task.name, self.task.round) if self.task else "choosing the next")
         table.add_row("now", self._now())
         table.add_row("best", self._best())
         table.add_row("budget", self._budget())

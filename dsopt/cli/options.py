@@ -41,12 +41,22 @@ def devices_option(command: _F) -> _F:
     )(command)
 
 
-def open_store(url: str, *, make: bool = False) -> Store:
-    """Opens the storage, and makes it with `make`; Optuna's own log lines are not for the user of a command."""
+def quiet_libraries() -> None:
+    """Log lines of Optuna and Alembic are not for the user of a command."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def run_label(name: str, round_: int) -> str:
+    """How a run is called: its candidate, and its round in the confirmation."""
+    return f"{name} (round {round_})" if round_ else name
+
+
+def open_store(url: str, *, make: bool = False) -> Store:
+    """Opens the storage, and makes it with `make`."""
+    quiet_libraries()
     return Store.open(url, make=make)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dsopt.cli.options import run_label
 from dsopt.report.files import write_files
 from dsopt.report.summary import RunQuality, Summary, summarize
 from dsopt.store.studies import Store, StoredStudy
@@ -16,7 +17,7 @@ def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None
     state = "finished" if finished else store.state(study) or study.state
     qualities = [
         RunQuality(
-            name=attrs.get("candidate", "?") + (f" (round {attrs['round']})" if attrs.get("round") else ""),
+            name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
             interval_percent=attrs["interval_percent"],
             drifting=attrs.get("drifting", False),
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from dsopt.cli.options import json_option, open_store, print_json, storage_option
+from dsopt.cli.options import json_option, open_store, print_json, run_label, storage_option
 from dsopt.cli.result import summary_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.report.files import optimum, write_config
@@ -71,7 +71,7 @@ def show(name: str, storage: str, as_json: bool) -> None:
     click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
     for run in runs:
         result = f"{run['metric']:.6g} {summary.unit}" if run["metric"] is not None else run["reason"] or ""
-        label = run["candidate"] + (f" (round {run['round']})" if run["round"] else "")
+        label = run_label(run["candidate"], run["round"])
         click.echo(f"  {label:<36} {run['state']:<10} {result}")
         if run["message"]:
             click.echo(f"      {run['message']}")
