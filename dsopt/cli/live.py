@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -95,22 +95,22 @@ class _LiveView:
 
     pool: DevicePool
     study: StoredStudy | None = None
-    task: Task | None = None
     history: History | None = None
-    progress: Progress | None = None
+    runs_in_hand: dict[Task, Progress | None] = field(default_factory=dict)
     runs: int = 0
 
     def update(self, happening: Happening) -> None:
         match happening:
             case TaskStarted(study=study, task=task, history=history):
-                self.study, self.task, self.history, self.progress = study, task, history, None
-            case TaskProgressed(progress=progress):
-                self.progress = progress
-            case TaskEnded():
-                self.task = self.progress = None
+                self.study, self.history = study, history
+                self.runs_in_hand[task] = None
+            case TaskProgressed(task=task, progress=progress):
+                self.runs_in_hand[task] = progress
+            case TaskEnded(task=task):
+                self.runs_in_hand.pop(task, None)
                 self.runs += 1
             case StudyFinished():
-                self.task = None
+                self.runs_in_hand.clear()
 
     def render(self) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -120,28 +120,13 @@ class _LiveView:
             table.add_row("worker", f"waiting; {self.pool}")
             return table
         table.add_row("study", f"{self.study.name}, with {self.pool}")
-        table.add_row("stage", self._stage())
-        table.add_row("trial", run_label(self.task.name, self.task.round) if self.task else "choosing the next")
-        table.add_row("now", self._now())
+        for task, progress in list(self.runs_in_hand.items()):
+            table.add_row(_stage_of(task), Text(f"{run_label(task.name, task.round)}: {_now(progress)}"))
+        if not self.runs_in_hand:
+            table.add_row("next", "choosing")
         table.add_row("best", self._best())
         table.add_row("budget", self._budget())
         return table
-
-    def _stage(self) -> str:
-        if self.task is None or self.task.part == "reference":
-            return "confirmation" if self.task and self.task.round else "baseline"
-        return f"ZeRO {self.task.part.removeprefix('z')}"
-
-    def _now(self) -> Text:
-        if self.progress is None or self.task is None:
-            return Text("launching" if self.task else "-")
-        if self.progress.phase == "starting":
-            return Text(f"starting, {self.progress.seconds:.0f} s")
-        text = f"measuring, {self.progress.steps} steps"
-        m = self.progress.measurement
-        if m is not None:
-            text += f", {m.samples_per_second:.4g} samples/s ±{100 * m.relative_half_width:.1f} %"
-        return Text(text)
 
     def _best(self) -> str:
         assert self.study is not None
@@ -156,9 +141,28 @@ class _LiveView:
     def _budget(self) -> str:
         assert self.study is not None
         tuning = self.study.spec.autotuning
-        if self.task is None or self.history is None or self.task.part == "reference":
+        parts = {task.part for task in list(self.runs_in_hand)} - {"reference"}
+        if not parts or self.history is None:
             rounds = self.study.spec.confirmation.rounds
             return f"{self.runs} runs done; confirmation takes {rounds} rounds"
-        observations = self.history.stages[int(self.task.part.removeprefix("z"))]
-        used = sum(o.launched for o in observations)
-        return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of this stage left"
+        stage = int(min(parts).removeprefix("z"))
+        used = sum(o.launched for o in self.history.stages[stage])
+        return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"
+
+
+def _stage_of(task: Task) -> str:
+    if task.part == "reference":
+        return "confirmation" if task.round else "baseline"
+    return f"ZeRO {task.part.removeprefix('z')}"
+
+
+def _now(progress: Progress | None) -> str:
+    if progress is None:
+        return "launching"
+    if progress.phase == "starting":
+        return f"starting, {progress.seconds:.0f} s"
+    text = f"measuring, {progress.steps} steps"
+    m = progress.measurement
+    if m is not None:
+        text += f", {m.samples_per_second:.4g} samples/s ±{100 * m.relative_half_width:.1f} %"
+    return text

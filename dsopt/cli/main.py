@@ -17,6 +17,7 @@ _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
+    "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
     "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
 }

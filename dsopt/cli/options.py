@@ -41,6 +41,16 @@ def devices_option(command: _F) -> _F:
     )(command)
 
 
+def scaling_option(command: _F) -> _F:
+    """`--apply-lr-scaling`: the learning rate follows the batch."""
+    return click.option(
+        "--apply-lr-scaling",
+        "scale_lr",
+        is_flag=True,
+        help="Write the learning rate scaled to the best configuration's global batch.",
+    )(command)
+
+
 def quiet_libraries() -> None:
     """Log lines of Optuna and Alembic are not for the user of a command."""
     import optuna

@@ -33,6 +33,8 @@ def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None
     )
 
 
-def write_results(store: Store, study: StoredStudy) -> list[Path]:
+def write_results(store: Store, study: StoredStudy, *, scale_lr: bool = False) -> list[Path]:
     """Writes the result files of a study that is finished or just about to be."""
-    return write_files(study.spec, load_history(store, study), summary_of(store, study, finished=True))
+    return write_files(
+        study.spec, load_history(store, study), summary_of(store, study, finished=True), scale_lr=scale_lr
+    )

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
-from dsopt.cli.options import json_option, open_store, print_json, run_label, storage_option
+from dsopt.cli.options import json_option, open_store, print_json, run_label, scaling_option, storage_option
 from dsopt.cli.result import summary_of, write_results
 from dsopt.errors import DsoptError
+from dsopt.experiment.results import results_folder
 from dsopt.report.files import optimum, write_config
 from dsopt.store.studies import NoStudiesError
 from dsopt.study.load import load_spec
@@ -81,9 +82,10 @@ def show(name: str, storage: str, as_json: bool) -> None:
 @study.command()
 @click.argument("name")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the DeepSpeed configuration to this file.")
+@scaling_option
 @storage_option
 @json_option
-def best(name: str, output: Path | None, storage: str, as_json: bool) -> None:
+def best(name: str, output: Path | None, scale_lr: bool, storage: str, as_json: bool) -> None:
     """Give the best configuration of a finished study."""
     store = open_store(storage)
     found = store.get(name)
@@ -93,20 +95,22 @@ def best(name: str, output: Path | None, storage: str, as_json: bool) -> None:
             f"study '{name}' has no result yet: its state is '{found.state}'. "
             f"Go on with: dsopt worker {name} (after 'dsopt study resume {name}' when it was stopped)."
         )
-    result = optimum(found.spec, load_history(store, found))
+    result = optimum(found.spec, load_history(store, found), scale_lr=scale_lr)
     if output is not None:
         output = output.absolute()  # the command is run in another folder
         try:
             write_config(output, result)
         except OSError as error:
             raise DsoptError(f"--output: {output}: cannot be written: {error.strerror}.") from None
-    config = output or Path(found.spec.cwd) / found.spec.results_dir / "ds_config_optimal.json"
-    if not config.exists():
-        write_results(store, found)
+    config = output or results_folder(found.spec) / "ds_config_optimal.json"
+    if output is None and (scale_lr or not config.exists()):
+        write_results(store, found, scale_lr=scale_lr)
     if as_json:
         print_json({**summary.to_json(), "ds_config": result.ds_config, "ds_config_file": str(config),
                     "command": str(result.command.with_config(str(config)))})  # fmt: skip
         return
+    if summary.batch_advice is not None:
+        click.echo(summary.batch_advice.text(applied=scale_lr))
     click.echo(f"{summary.sentence()}\nConfiguration: {config}\nCommand: {result.command.with_config(str(config))}")
 
 
@@ -149,4 +153,4 @@ def delete(name: str, yes: bool, storage: str) -> None:
     if not yes:
         click.confirm(f"Delete study '{name}' and all its trials?", abort=True)
     store.delete(found)
-    click.echo(f"Deleted study '{name}'. Its files stay in {Path(found.spec.cwd) / found.spec.results_dir}.")
+    click.echo(f"Deleted study '{name}'. Its files stay in {results_folder(found.spec)}.")

@@ -1,54 +1,105 @@
-"""`dsopt tune -- deepspeed …`: create a study from a command, work on it here, print the summary."""
+"""`dsopt tune|run -- deepspeed …`: a study from a command, worked on here; `run` trains with the result."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from dsopt.cli.options import devices_option, open_store, storage_option
+from dsopt.cli.options import devices_option, open_store, scaling_option, storage_option
+from dsopt.cli.result import write_results
 from dsopt.cli.worker import run_worker
+from dsopt.errors import DsoptError
 from dsopt.experiment.devices import parse_devices
+from dsopt.experiment.results import results_folder
+from dsopt.experiment.training import train
+from dsopt.report.files import optimum
+from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec
-from dsopt.worker.knowledge import ranks_of
+from dsopt.worker.knowledge import load_history, most_ranks_of
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _options(command: _F) -> _F:
+    """The arguments that `tune` and `run` share."""
+    for option in (
+        storage_option,
+        devices_option,
+        scaling_option,
+        click.option("--memory-per-device", metavar="SIZE", help="Cap on what a rank may use of its device: 24GiB."),
+        click.option("--timeout-seconds", type=float, help="A run that has not been measured by then is ended."),
+        click.option("--name", help="Name of the study. Default: the training script's."),
+        click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- deepspeed …"),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- deepspeed …")
-@click.option("--name", help="Name of the study. Default: the training script's.")
-@click.option("--timeout-seconds", type=float, help="A run that has not been measured by then is ended.")
-@click.option("--memory-per-device", metavar="SIZE", help="Cap on what a rank may use of its device, such as 24GiB.")
-@devices_option
-@storage_option
-def tune(
-    command: tuple[str, ...],
-    name: str | None,
-    timeout_seconds: float | None,
-    memory_per_device: str | None,
-    devices: str | None,
-    storage: str,
-) -> None:
+@_options
+def tune(command: tuple[str, ...], scale_lr: bool, devices: str | None, storage: str, **settings: Any) -> None:  # noqa: ANN401 - click's options
     """Tune a COMMAND on this machine: create the study, work on it, print the summary.
 
     Settings of the search come from the "autotuning" section of the DeepSpeed configuration.
     """
+    tune_command(command, settings, scale_lr=scale_lr, devices=devices, storage=storage)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@_options
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    command: tuple[str, ...],
+    scale_lr: bool,
+    devices: str | None,
+    storage: str,
+    **settings: Any,  # noqa: ANN401 - click's options
+) -> None:
+    """Tune a COMMAND as `dsopt tune` does, then start the real training with the best configuration.
+
+    The training runs as your own command would, to its own end; its exit code is this command's.
+    """
+    store, study = tune_command(command, settings, scale_lr=scale_lr, devices=devices, storage=storage)
+    if store.state(study) != "finished":
+        raise DsoptError(
+            f"study '{study.name}' is not finished; nothing was trained. Go on with: dsopt worker {study.name}"
+        )
+    history = load_history(store, study)
+    config = results_folder(study.spec) / "ds_config_optimal.json"
+    if not config.exists():
+        raise DsoptError(f"study '{study.name}' has no configuration that runs; nothing was trained.")
+    best = optimum(study.spec, history, scale_lr=scale_lr).command.with_config(str(config))
+    click.echo(f"\nTraining with the best configuration: {best}\n")
+    context.exit(train(best, Path(study.spec.cwd)))
+
+
+def tune_command(
+    command: tuple[str, ...], settings: dict[str, Any], *, scale_lr: bool, devices: str | None, storage: str
+) -> tuple[Store, StoredStudy]:
+    """Creates the study of a command, or goes on with it, and works on it in this process."""
     where = "command line"
     parsed = LaunchCommand.parse(command, where)
     content: dict[str, Any] = {
-        "name": name or Path(parsed.script).stem.replace(" ", "-"),
+        "name": Path(parsed.script).stem.replace(" ", "-"),
         "command": list(command),  # the shell has split it already
         "cwd": str(Path.cwd()),
-        "timeout_seconds": timeout_seconds,
-        "memory_per_device": memory_per_device,
+        **{key: value for key, value in settings.items() if value is not None},
     }
-    spec, warnings = build_spec({key: value for key, value in content.items() if value is not None}, where)
+    spec, warnings = build_spec(content, where)
     pool = parse_devices(devices)
-    ranks_of(spec, pool)  # before anything is created
+    most_ranks_of(spec, pool)  # before anything is created
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     store = open_store(storage, make=True)
-    made, is_new = store.create(spec)
-    click.echo(f"{'Created' if is_new else 'Going on with'} study '{made.name}'.")
-    if not is_new and store.resume(made):
-        made = store.get(made.name)
-    run_worker(store, [made], pool)
+    study, is_new = store.create(spec)
+    click.echo(f"{'Created' if is_new else 'Going on with'} study '{study.name}'.")
+    if not is_new and store.resume(study):
+        study = store.get(study.name)
+    run_worker(store, [study], pool)
+    if scale_lr and store.state(study) == "finished":
+        write_results(store, study, scale_lr=True)
+    return store, study

@@ -18,7 +18,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A DeepSpeed engine was built, with these settings in force."""
+    """A DeepSpeed engine was built, with these settings in force. What could not be read is None or 0."""
 
     kind: ClassVar[str] = "engine"
     rank: int
@@ -31,6 +31,19 @@ class Engine:
     micro_batch: int
     gas: int
     dtype: str
+    largest_layer_params: int = 0
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    host_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The first batch that the script fed: the size of the first dimension that all of its tensors share."""
+
+    kind: ClassVar[str] = "batch"
+    rank: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +111,8 @@ class End:
     reason: str = "script_ended"
 
 
-Event: TypeAlias = Engine | Step | Memory | Flops | Oom | Error | End
-_KINDS: Final[Mapping[str, type[Event]]] = {k.kind: k for k in (Engine, Step, Memory, Flops, Oom, Error, End)}
+Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | End
+_KINDS: Final[Mapping[str, type[Event]]] = {k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, End)}
 
 
 class EventWriter:

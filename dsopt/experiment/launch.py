@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.errors import DsoptError
@@ -18,7 +18,8 @@ from dsopt.experiment.processes import kill_all
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
 from dsopt.study.command import LaunchCommand
 
-_DEVICE_OPTIONS = ("--num_gpus", "--num_accelerators", "--include", "-i", "--exclude", "-e")
+_NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
+_NODES_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,25 +46,44 @@ class Launch:
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
-        command = self.command.without_options("--master_port").with_options("--master_port", str(self.port))
-        if self.devices.kind == "gpu":
-            indices = ",".join(map(str, self.devices.indices))
-            command = command.without_options(*_DEVICE_OPTIONS).with_options("--include", f"localhost:{indices}")
-        if command.is_module:
-            return replace(command, script="dsopt.probe", script_args=("-m", command.script, *command.script_args))
-        command = command.with_options("--module")
-        return replace(command, script="dsopt.probe", script_args=(command.script, *command.script_args))
+        command = self.command.with_port(self.port)
+        if self.devices.kind == "gpu" and not command.uses_hostfile:
+            command = self._on_leased_gpus(command)
+        return command.with_module("dsopt.probe")
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The launcher's environment: the worker's, the assignments in front of the command, and the run protocol's."""
-        environment = {**base, **dict(self.command.environment), RUN_DIR_VARIABLE: str(self.run_dir.path)}
-        if self.devices.kind == "gpu":
-            environment.pop("CUDA_VISIBLE_DEVICES", None)  # `--include` names devices of the node
+        protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path)}
         if self.memory_limit_bytes:
-            environment[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
+            protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:
-            environment[COUNT_FLOPS_VARIABLE] = "1"
+            protocol[COUNT_FLOPS_VARIABLE] = "1"
+        environment = {**base, **dict(self.command.environment), **protocol}
+        if self.command.uses_hostfile:
+            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, protocol))
+        elif self.devices.kind == "gpu" and self.command.launcher.kind == "deepspeed":
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # `--include` names devices of the node
+        elif self.devices.kind == "gpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices.indices))
         return environment
+
+    def _on_leased_gpus(self, command: LaunchCommand) -> LaunchCommand:
+        launcher = command.launcher
+        if launcher.kind != "deepspeed":
+            return command.with_ranks(len(self.devices.indices))
+        indices = ",".join(map(str, self.devices.indices))
+        kept = command.without_options(*launcher.ranks, *launcher.nodes, *launcher.devices)
+        return kept.with_options("--include", f"localhost:{indices}")
+
+    def _write_node_environment(self, environment: Mapping[str, str], protocol: Mapping[str, str]) -> Path:
+        """The file from which the deepspeed launcher takes the variables of ranks on other nodes."""
+        path = self.run_dir.path / "node_environment"
+        name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
+        own = [folder / name for folder in (self.cwd, Path.home())]
+        lines = [file.read_text("utf-8").rstrip("\n") for file in own if file.is_file()]
+        lines += [f"{key}={value}" for key, value in protocol.items()]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
 
 
 def find_launcher(name: str) -> Path:
@@ -88,7 +108,7 @@ class Process:
     """A launched attempt, from the launcher down to its ranks."""
 
     def __init__(self, launch: Launch) -> None:
-        program = find_launcher(launch.command.launcher)
+        program = find_launcher(launch.command.program[0])
         command = launch.probed_command()
         environment = launch.environment(os.environ)
         # compilers of extensions look for `ninja` on PATH, where the launcher's own environment keeps it
@@ -113,18 +133,24 @@ class Process:
     def kill(self) -> None:
         """Ends every process of the run at once and removes what they left behind.
 
-        For runs whose result is already on disk: nothing is asked of their ranks any more.
+        For runs whose result is already on disk: nothing is asked of their ranks any more. Ranks on other nodes can
+        only be ended by the launcher that started them, so that one is asked first.
         """
+        if self._launch.command.uses_hostfile:
+            self._ask_to_end(_NODES_PATIENCE_SECONDS)
         self._signal(signal.SIGKILL)
         self._popen.wait()
         self._clean_up()
 
     def terminate(self, *, patience_seconds: float = 5.0) -> None:
         """Asks the launcher to end its ranks, then ends what is left."""
+        self._ask_to_end(patience_seconds)
+        self.kill()
+
+    def _ask_to_end(self, patience_seconds: float) -> None:
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout=patience_seconds)
-        self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._popen.poll() is None:

@@ -1,11 +1,13 @@
 """What came of one attempt: one of four values, never a number that stands for a failure."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from dsopt.experiment.events import Engine
 from dsopt.experiment.measure import Measurement
 
+PASSES: Final = ("forward", "backward", "step")
 InfeasibleReason = Literal["oom", "predicted_oom", "invalid_config"]
 FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
 
@@ -21,6 +23,8 @@ class Measured:
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, where they were counted.
+        pass_seconds: of every step, what its forward passes, backward passes and optimizer calls took.
+        rows: size of the first dimension of the first batch, 0 where it could not be seen.
     """
 
     state: ClassVar = "measured"
@@ -30,13 +34,23 @@ class Measured:
     peak_memory_bytes: int
     activation_bytes: int
     flops_per_step: float | None
+    pass_seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rows: int = 0
 
     def metric(self, name: str) -> float:
-        """The value of a tuning metric: samples/s, milliseconds per step, or FLOPS of one GPU."""
+        """The value of a tuning metric: samples/s, FLOPS of one GPU, or milliseconds of an optimizer step.
+
+        `latency` is all of a step; `forward`, `backward` and `step` are the parts of it in those calls of the engine,
+        all micro-steps together.
+        """
         if name == "throughput":
             return self.measurement.samples_per_second
         if name == "latency":
             return self.measurement.step_seconds * 1000
+        if name in PASSES:
+            first = self.measurement.warmup_steps
+            seen = self.pass_seconds[name][first : first + self.measurement.measured_steps]
+            return sum(seen) / len(seen) * 1000
         assert name == "FLOPS"
         assert self.flops_per_step is not None, "FLOPS are counted whenever they are the metric"
         return self.flops_per_step / self.measurement.step_seconds

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from dsopt.experiment.events import End, Engine, Error, Event, EventReader, Flops, Memory, Oom, Step
+from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventReader, Flops, Memory, Oom, Step
 from dsopt.experiment.launch import Launch, Process
 from dsopt.experiment.leftovers import remove_stale_build_locks
 from dsopt.experiment.measure import Measurement, measure
@@ -33,6 +33,8 @@ class RunRules:
         timeout_seconds: a run that has not been measured by then is ended.
         expected: the candidate whose settings the engine must report, or None for the user's own configuration.
         needs_flops: whether the run must count floating-point operations.
+        needs_pass: the pass of a step that has to be seen: `forward`, `backward` or `step`.
+        own_rows: rows of the batches in the user's own run, and its micro-batch size.
     """
 
     measurement: MeasurementBudget
@@ -41,6 +43,8 @@ class RunRules:
     timeout_seconds: float
     expected: Candidate | None
     needs_flops: bool
+    needs_pass: str | None
+    own_rows: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class _Seen:
     """What the events have said so far."""
 
     engine: Engine | None = None
+    rows: int = 0
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     flops: float | None = None
@@ -69,6 +74,8 @@ class _Seen:
     def add(self, event: Event) -> None:
         if isinstance(event, Engine) and event.rank == 0:
             self.engine = event
+        elif isinstance(event, Batch) and event.rank == 0:
+            self.rows = event.rows
         elif isinstance(event, Step) and event.rank == 0:
             self.steps.append(event)
             self.first_step_at = self.first_step_at or time.monotonic()
@@ -132,7 +139,7 @@ def _judge(
     if seen.problems:
         return _problem(seen, log_path=str(log))
     if seen.engine is not None and rules.expected is not None:
-        contradiction = _contradiction(seen.engine, rules.expected)
+        contradiction = _contradiction(seen.engine, rules.expected) or _stale_batch(seen, rules)
         if contradiction:
             return Infeasible(reason="invalid_config", message=contradiction)
     if measurement is not None and seen.engine is not None:
@@ -144,6 +151,11 @@ def _judge(
             if rules.needs_flops and seen.flops is None:
                 return Failed(
                     reason="no_metrics", message="no floating-point operations were counted; choose another metric"
+                )
+            if rules.needs_pass and not any(_passes(seen)[rules.needs_pass]):
+                return Failed(
+                    reason="no_metrics",
+                    message=f"the engine's {rules.needs_pass} calls are not seen in this script; choose another metric",
                 )
             return _measured(seen, measurement)
     if exit_code is not None:
@@ -185,7 +197,17 @@ def _measured(seen: _Seen, measurement: Measurement) -> Measured:
         peak_memory_bytes=max((m.peak_reserved_bytes for m in seen.memory.values()), default=0),
         activation_bytes=max((m.activation_bytes for m in seen.memory.values()), default=0),
         flops_per_step=seen.flops,
+        pass_seconds=_passes(seen),
+        rows=seen.rows,
     )
+
+
+def _passes(seen: _Seen) -> dict[str, tuple[float, ...]]:
+    return {
+        "forward": tuple(step.forward_seconds for step in seen.steps),
+        "backward": tuple(step.backward_seconds for step in seen.steps),
+        "step": tuple(step.optimizer_seconds for step in seen.steps),
+    }
 
 
 def _problem(seen: _Seen, log_path: str) -> Outcome:
@@ -215,6 +237,24 @@ def _contradiction(engine: Engine, expected: Candidate) -> str | None:
     )
 
 
+def _stale_batch(seen: _Seen, rules: RunRules) -> str | None:
+    """Why a run is not the candidate's, where the script still feeds the batches of the user's own run.
+
+    The engine believes its configuration and would count samples that were never there. Rows say that only where they
+    were the micro-batch size in the user's own run; one row may be a packed batch.
+    """
+    if rules.own_rows is None or rules.expected is None or not seen.rows:
+        return None
+    rows, micro_batch = rules.own_rows
+    asked = rules.expected.micro_batch
+    if rows != micro_batch or rows == 1 or seen.rows != rows or rows == asked:
+        return None
+    return (
+        f"the script fed batches of {rows}, as in your own run, though its configuration says {asked}: its figures "
+        "would be wrong. Name the flag that sets its batch size in autotuning.arg_mappings."
+    )
+
+
 def _ended(seen: _Seen, exit_code: int, launch: Launch) -> Failed:
     """The launcher has ended before anything could be measured, and no rank said why."""
     log = launch.run_dir.stderr
@@ -235,7 +275,7 @@ def _ended(seen: _Seen, exit_code: int, launch: Launch) -> Failed:
     if "No module named dsopt" in tail or "No module named 'dsopt'" in tail:
         return Failed(
             reason="crash",
-            message=f"the Python that '{launch.command.launcher}' uses cannot import dsopt. "
+            message=f"the Python that '{launch.command.program[0]}' uses cannot import dsopt. "
             f"Install dsopt in the training environment too. Log: {log}",
         )
     how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
@@ -276,7 +316,10 @@ def describe(outcome: Measured) -> dict[str, object]:
         "step_seconds_interval_95": [m.step_seconds - m.half_width_seconds, m.step_seconds + m.half_width_seconds],
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "activation_bytes": outcome.activation_bytes,
+        "flops_per_step": outcome.flops_per_step,
+        "rows": outcome.rows,
         "measurement": asdict(m),
         "engine": asdict(outcome.engine),
         "step_seconds": list(outcome.step_seconds),
+        "pass_seconds": {name: list(seconds) for name, seconds in outcome.pass_seconds.items()},
     }

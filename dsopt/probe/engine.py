@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsopt.experiment.events import Engine, EventWriter, Flops, Memory, Step
+from dsopt.experiment.events import Batch, EventWriter, Flops, Memory, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
 from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
+from dsopt.probe.model import common_rows, describe
 
 
 @dataclass(slots=True)
@@ -22,6 +23,19 @@ class _Pending:
     forward: list[tuple[Mark, Mark]] = field(default_factory=list)
     backward: list[tuple[Mark, Mark]] = field(default_factory=list)
     optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a hooked method, not yet made."""
+
+    method: Callable[..., Any]
+    owner: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:  # noqa: ANN401
+        return self.method(self.owner, *self.args, **self.kwargs)
 
 
 class EngineObserver:
@@ -41,6 +55,7 @@ class EngineObserver:
         self._current: _Pending | None = None
         self._steps = 0
         self._activation_bytes = 0
+        self._saw_batch = False
         self._last_peaks = (0, 0)
         self._flop_counter: Any = None
 
@@ -61,7 +76,7 @@ class EngineObserver:
             self._clock.wait()
             self._emit_passed()
 
-    def _around_init(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _around_init(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         from deepspeed.accelerator import get_accelerator
 
         accelerator = get_accelerator()
@@ -77,13 +92,16 @@ class EngineObserver:
             self._engine = engine
             if on_device:
                 self._clock, self._memory = DeviceClock(accelerator), DeviceMemory(accelerator)
-            self._writer.emit(_describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
+            self._writer.emit(describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
         return result
 
-    def _around_forward(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine or not engine.training:
             return call()
         first = self._steps == 0 and not self._activation_bytes
+        if not self._saw_batch:
+            self._saw_batch = True
+            self._writer.emit(Batch(rank=self._writer.rank, rows=common_rows([*call.args, *call.kwargs.values()])))
         before = self._memory.in_use() if first else 0
         if self._count_flops and self._flop_counter is None:
             self._start_counting_flops()
@@ -95,7 +113,7 @@ class EngineObserver:
             self._activation_bytes = max(0, in_use - before)
         return result
 
-    def _around_backward(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _around_backward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
         start = self._clock.mark()
@@ -105,7 +123,7 @@ class EngineObserver:
         self._stop_counting_flops(engine)
         return result
 
-    def _around_step(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _around_step(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
         boundary = engine.is_gradient_accumulation_boundary()
@@ -117,7 +135,7 @@ class EngineObserver:
             self._end_step(end)
         return result
 
-    def _around_train_batch(self, engine: Any, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _around_train_batch(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
         self._begin_step()
@@ -188,41 +206,12 @@ class EngineObserver:
             self._writer.emit(Flops(rank=self._writer.rank, flops_per_step=flops))
 
 
-def _wrap(owner: Any, name: str, around: Callable[[Any, Callable[[], Any]], Any]) -> None:  # noqa: ANN401
+def _wrap(owner: Any, name: str, around: Callable[[Any, _Call], Any]) -> None:  # noqa: ANN401
     """Replaces a method by `around(self, call)`, where `call()` runs the original with the caller's arguments."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return around(self, lambda: original(self, *args, **kwargs))
+        return around(self, _Call(original, self, args, kwargs))
 
     setattr(owner, name, method)
-
-
-def _describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
-    parameters = list(engine.module.parameters())
-    # under ZeRO 3 a parameter holds only this rank's share; ds_numel is its whole size
-    sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in parameters]
-    if accelerator.device_name() == "cpu":
-        ranks_here = int(os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", 1)))
-        device, capacity = "cpu", accelerator.total_memory() // ranks_here
-    else:
-        import torch
-
-        index = accelerator.current_device()
-        device, capacity = torch.cuda.get_device_name(index), accelerator.total_memory(index)
-    if memory_limit_bytes:
-        capacity = min(capacity, memory_limit_bytes)
-    dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
-    return Engine(
-        rank=rank,
-        world_size=engine.world_size,
-        num_params=sum(size for size, _ in sizes),
-        trainable_params=sum(size for size, trainable in sizes if trainable),
-        device=device,
-        device_memory_bytes=int(capacity),
-        zero_stage=engine.zero_optimization_stage(),
-        micro_batch=engine.train_micro_batch_size_per_gpu(),
-        gas=engine.gradient_accumulation_steps(),
-        dtype=dtype,
-    )

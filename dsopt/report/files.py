@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsopt.experiment.results import results_folder
+from dsopt.report.batch_size import batch_advice, scale_rates
 from dsopt.report.summary import Summary, optimal_candidate
 from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command
@@ -22,21 +24,24 @@ class Optimum:
     command: LaunchCommand
 
 
-def optimum(spec: StudySpec, history: History) -> Optimum:
-    """The best configuration of a study that has a result."""
+def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
+    """The best configuration of a study that has a result; with `scale_lr`, its learning rate fits its batch."""
     candidate = optimal_candidate(history)
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
-    return Optimum(ds_config=config, command=candidate_command(spec, candidate))
+    command = candidate_command(spec, candidate)
+    advice = batch_advice(spec, history, candidate)
+    if scale_lr and advice is not None:
+        config, command = scale_rates(advice, config, command)
+    return Optimum(ds_config=config, command=command)
 
 
-def write_files(spec: StudySpec, history: History, summary: Summary) -> list[Path]:
+def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr: bool = False) -> list[Path]:
     """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`."""
-    folder = Path(spec.cwd) / spec.results_dir
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = results_folder(spec)
     written = [folder / "summary.txt"]
     written[0].write_text(summary.text() + "\n", encoding="utf-8")
     if summary.comparison is not None:
-        best = optimum(spec, history)
+        best = optimum(spec, history, scale_lr=scale_lr)
         config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
         write_config(config, best)
         line = f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.search.confirm import BASELINE, Comparison, compare
 from dsopt.search.history import History, Observation
 from dsopt.study.space import Candidate
@@ -43,6 +44,8 @@ class Summary:
         comparison: the confirmed result; None while there is none.
         rows: confirmed metric of each configuration, best first.
         doubts: runs whose steps drifted or whose interval stayed wide.
+        precision: the relative half-width asked for.
+        batch_advice: what to do with the learning rate, where the best trains with another global batch.
         duration_seconds: from creation to the end.
     """
 
@@ -57,6 +60,7 @@ class Summary:
     comparison: Comparison | None
     doubts: Sequence[RunQuality]
     precision: float
+    batch_advice: BatchAdvice | None
     duration_seconds: float | None
 
     @property
@@ -103,6 +107,8 @@ class Summary:
                 f"From {self.comparison.runs} confirmation runs, baseline and finalists in turn; the interval holds "
                 "the differences between launches."
             )
+        if self.batch_advice is not None:
+            lines.append(self.batch_advice.text())
         lines += self._doubts()
         if self.note:
             lines.append(f"Stopped: {self.note}")
@@ -164,6 +170,7 @@ def summarize(
 ) -> Summary:
     """Makes the summary of a study from what is known of it."""
     baseline = history.find(BASELINE)
+    comparison = compare(history) if state == "finished" else None
     return Summary(
         study=spec.name,
         state=state,
@@ -173,9 +180,10 @@ def summarize(
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
         stages=[_row(stage, history) for stage in spec.stages],
-        comparison=compare(history) if state == "finished" else None,
+        comparison=comparison,
         doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],
         precision=spec.measurement.precision,
+        batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
         duration_seconds=duration_seconds,
     )
 

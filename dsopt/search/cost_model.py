@@ -22,7 +22,10 @@ class CostModel:
 
     def __init__(self, observations: Sequence[Observation]) -> None:
         self._measured = [o for o in observations if o.candidate is not None and o.value is not None and o.value > 0]
-        self._knobs = sorted({key for o in self._measured if o.candidate for key, _ in o.candidate.knobs})
+        known = [pair for o in self._measured if o.candidate for pair in o.candidate.knobs]
+        self._knobs = sorted({key for key, _ in known})
+        # texts have no order: each is a feature of its own
+        self._texts = sorted({(key, value) for key, value in known if isinstance(value, str)})
         self._booster: Any = None
 
     @property
@@ -45,12 +48,13 @@ class CostModel:
         return np.exp(logarithms)
 
     def _features(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """One row a candidate: stage, log2 of micro-batch size and accumulation, then each knob."""
+        """One row a candidate: stage, log2 of micro-batch size and accumulation, each knob as a number, each text."""
         rows = []
         for candidate in candidates:
             knobs = dict(candidate.knobs)
             sizes = [float(candidate.stage), math.log2(candidate.micro_batch), math.log2(candidate.gas)]
-            rows.append(sizes + [_number(knobs.get(key)) for key in self._knobs])
+            numbers = [_number(knobs.get(key)) for key in self._knobs]
+            rows.append(sizes + numbers + [float(knobs.get(key) == text) for key, text in self._texts])
         return np.array(rows, dtype=float)
 
 

@@ -1,12 +1,13 @@
 """What is known of a study so far, read from its Optuna trials: the only thing the search decides by."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
 from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
 
 Phase = Literal["range", "explore"]
 State = Literal["running", "measured", "infeasible", "failed"]
@@ -24,6 +25,11 @@ class ModelFacts:
         zero_stage, micro_batch, gas: what the engine ran with.
         peak_memory_bytes: the largest peak of any rank.
         activation_bytes: what one forward pass of one micro-batch left allocated.
+        largest_layer_params: the most parameters that one module holds itself.
+        hidden_size, num_layers: of a transformer, where they could be read.
+        flops_per_step: floating-point operations of one rank in one step, where they were counted.
+        host_memory_bytes: memory of the node; 0 where it is not known.
+        rows: size of the first dimension of the batches that the script fed, 0 where it could not be seen.
     """
 
     num_params: int
@@ -36,6 +42,12 @@ class ModelFacts:
     gas: int
     peak_memory_bytes: int
     activation_bytes: int
+    largest_layer_params: int = 0
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    flops_per_step: float | None = None
+    host_memory_bytes: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +63,7 @@ class Observation:
         reason: why it was not measured.
         message: the same for people.
         value: the metric; only ever set when it was measured.
-        facts: what the run told of the model; only when it was measured.
+        facts: what the run told of the model; only when it was measured here and not imported.
     """
 
     trial: int
@@ -110,6 +122,20 @@ class History:
                 return found.facts
         return None
 
+    def facts_for(self, spec: StudySpec) -> ModelFacts | None:
+        """The same with what the user says of the model in place of what was read."""
+        known, info = self.facts, spec.autotuning.model_info
+        if known is None or info is None:
+            return known
+        return replace(
+            known,
+            num_params=info.num_params,
+            trainable_params=info.trainable_num_params or info.num_params,
+            activation_bytes=info.activation_mem_per_gpu * known.micro_batch or known.activation_bytes,
+            hidden_size=info.hidden_size or known.hidden_size,
+            num_layers=info.num_layers or known.num_layers,
+        )
+
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""
         measured = [o for o in self.stages.get(stage, ()) if o.state == "measured"]
@@ -150,7 +176,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         reason=attrs.get("reason"),
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
-        facts=_facts(attrs) if measured else None,
+        facts=_facts(attrs) if measured and "num_params" in attrs else None,
     )
 
 
@@ -162,4 +188,4 @@ _STATES: Mapping[TrialState, State] = {
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    return ModelFacts(**{name: attrs[name] for name in ModelFacts.__dataclass_fields__})
+    return ModelFacts(**{name: attrs[name] for name in ModelFacts.__dataclass_fields__ if name in attrs})

@@ -11,7 +11,9 @@ from optuna.trial import FrozenTrial
 
 from dsopt.search.cost_model import CostModel
 from dsopt.search.history import Observation
+from dsopt.search.optuna_samplers import suggested_first
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, StageSpace
+from dsopt.study.spec import OPTUNA_SAMPLERS
 
 # wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
 _LARGEST = 2**20
@@ -27,8 +29,8 @@ class CandidateSampler(BaseSampler):
     Args:
         candidates: what may be tried now, in the order of enumeration.
         space: the stage's space, which they are from.
-        tuner_type: `gridsearch` keeps that order, `random` shuffles it with the trial's number as the seed, and
-            `model_based` puts the best predicted first.
+        tuner_type: `gridsearch` keeps that order, `random` shuffles it with the trial's number as the seed,
+            `model_based` puts the best predicted first, and the names of Optuna's samplers what those suggest.
         observations: of all stages, for the model.
         maximize: whether a larger metric is better.
         claim: claims a candidate for a trial's number; False when it is somebody's already.
@@ -79,6 +81,9 @@ class CandidateSampler(BaseSampler):
             return self._candidates
         if self._tuner_type == "random":
             return random.Random(trial_number).sample(self._candidates, len(self._candidates))  # noqa: S311
+        if self._tuner_type in OPTUNA_SAMPLERS:
+            here = [o for o in self._observations if o.candidate and o.candidate.stage == self._space.stage]
+            return suggested_first(self._tuner_type, self._candidates, here, maximize=self._maximize, seed=trial_number)
         model = CostModel(self._observations)
         if len(self._candidates) < 2 or not model.is_ready:
             return self._candidates

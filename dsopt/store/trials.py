@@ -84,7 +84,6 @@ def tell_like(trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
 def outcome_from_details(details: Mapping[str, Any]) -> Measured:
     """The measured outcome that `metrics.json` (or the same text in the database) describes."""
     engine = Engine(**details["engine"])
-    flops = details["FLOPS_per_gpu"]
     measurement = Measurement(**details["measurement"])
     return Measured(
         measurement=measurement,
@@ -92,13 +91,15 @@ def outcome_from_details(details: Mapping[str, Any]) -> Measured:
         engine=engine,
         peak_memory_bytes=details["peak_memory_bytes"],
         activation_bytes=details["activation_bytes"],
-        flops_per_step=None if flops is None else flops * measurement.step_seconds,
+        flops_per_step=details["flops_per_step"],
+        pass_seconds={name: tuple(seconds) for name, seconds in details["pass_seconds"].items()},
+        rows=details["rows"],
     )
 
 
 def mark_engine(trial: Trial, engine: Engine) -> None:
     """Writes what the engine said of itself, while the run still goes on: it takes some milliseconds."""
-    mark(trial, **{key: value for key, value in asdict(engine).items() if key != "rank"})
+    mark(trial, **{key: value for key, value in asdict(engine).items() if key != "rank" and value is not None})
 
 
 def _headline(outcome: Outcome) -> dict[str, Any]:
@@ -112,5 +113,8 @@ def _headline(outcome: Outcome) -> dict[str, Any]:
         "steps": f"{m.measured_steps} after {m.warmup_steps} of warm-up",
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "activation_bytes": outcome.activation_bytes,
+        "rows": outcome.rows,
     }
+    if outcome.flops_per_step is not None:
+        headline["flops_per_step"] = outcome.flops_per_step
     return headline | ({"drifting": True} if m.drifting else {})

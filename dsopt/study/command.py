@@ -1,40 +1,33 @@
 """The launch command a person types: what of it belongs to the launcher, to the script, to DeepSpeed."""
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dsopt.errors import DsoptError
+from dsopt.study.launchers import Launcher, recognize
+from dsopt.study.typed import split_words
 
-# Options of the `deepspeed` launcher (deepspeed/launcher/runner.py, 0.19). Those not listed as flags take a value.
-_FLAGS = frozenset(
-    """
-    --module --no_python --no_local_rank --no_ssh --no_ssh_check --force_multi --save_pid --elastic_training
-    --bind_cores_to_rank -q --quiet
-    """.split()
-)
-_VALUED = frozenset(
-    """
-    -H --hostfile -i --include -e --exclude --num_nodes --num_gpus --num_accelerators --min_elastic_nodes
-    --max_elastic_nodes --master_port --master_addr --node_rank --launcher --launcher_args --enable_each_rank_log
-    --autotuning --bind_core_list --ssh_port --venv_script --log_level
-    """.split()
-)
 _CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
-_SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """A `deepspeed` command line in its parts. `parse(...)` makes one, `argv()` gives it back."""
+    """A launch command in its parts. `parse(...)` makes one, `argv()` gives it back.
+
+    Attributes:
+        environment: assignments in front of the command.
+        launcher: which launcher it is.
+        program: the words that name it: `deepspeed`, `python -m torch.distributed.run`, `accelerate launch`.
+        launcher_args: its own options.
+        script, script_args: the training script (or module) and its arguments.
+    """
 
     environment: tuple[tuple[str, str], ...]
-    launcher: str
+    launcher: Launcher
+    program: tuple[str, ...]
     launcher_args: tuple[str, ...]
     script: str
     script_args: tuple[str, ...]
@@ -43,28 +36,29 @@ class LaunchCommand:
     def parse(cls, command: str | Sequence[str], where: str) -> "LaunchCommand":
         """Takes a command as typed (a string, split as a shell splits it, or a list) apart.
 
-        `where` names the place it stands in, for messages. Raises DsoptError when it is not a `deepspeed` command.
+        `where` names the place it stands in, for messages. Raises DsoptError when it is no command of a launcher.
         """
-        try:
-            words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-        except ValueError as error:
-            raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
+        words = split_words(command, where) if isinstance(command, str) else [str(word) for word in command]
         environment: list[tuple[str, str]] = []
         while words and _ASSIGNMENT.match(words[0]):
             key, _, value = words.pop(0).partition("=")
             environment.append((key, value))
-        if not words or Path(words[0]).name not in ("deepspeed", "ds"):
-            found = f"starts with '{words[0]}'" if words else "is empty"
+        found = recognize(words)
+        if found is None:
+            begins = f"starts with '{words[0]}'" if words else "is empty"
             raise DsoptError(
-                f"{where}: {found}. Expected the command you type today, beginning with 'deepspeed', "
+                f"{where}: {begins}. Expected the command you type today, beginning with 'deepspeed', 'torchrun', "
+                "'python -m torch.distributed.run' or 'accelerate launch', "
                 "such as 'deepspeed --num_gpus 2 train.py --deepspeed_config ds_config.json'."
             )
-        launcher_args, rest = _split_launcher_args(words[1:], where)
+        launcher, length = found
+        launcher_args, rest = _split_launcher_args(launcher, words[length:], where)
         if not rest:
-            raise DsoptError(f"{where}: names no training script. Expected 'deepspeed [options] train.py …'.")
+            raise DsoptError(f"{where}: names no training script. Expected '{words[0]} [options] train.py …'.")
         return cls(
             environment=tuple(environment),
-            launcher=words[0],
+            launcher=launcher,
+            program=tuple(words[:length]),
             launcher_args=tuple(launcher_args),
             script=rest[0],
             script_args=tuple(rest[1:]),
@@ -72,7 +66,7 @@ class LaunchCommand:
 
     def argv(self) -> list[str]:
         """The command as an argument list."""
-        return [self.launcher, *self.launcher_args, self.script, *self.script_args]
+        return [*self.program, *self.launcher_args, self.script, *self.script_args]
 
     def __str__(self) -> str:
         assignments = [f"{key}={shlex.quote(value)}" for key, value in self.environment]
@@ -81,48 +75,149 @@ class LaunchCommand:
     @property
     def is_module(self) -> bool:
         """Whether the script is a module name, as with `python -m`."""
-        return "--module" in self.launcher_args
+        return any(self.has_launcher_flag(name) for name in self.launcher.module)
+
+    def has_launcher_flag(self, flag: str) -> bool:
+        """Whether the launcher is given an option without a value."""
+        return any(name == flag for name, _ in _options(self.launcher, self.launcher_args))
 
     def option(self, *names: str) -> str | None:
         """The value of a launcher option, by any of its names; the last one given counts."""
-        return _value_of(self.launcher_args, names)
+        found = None
+        for name, words in _options(self.launcher, self.launcher_args):
+            if name in names:
+                found = words[1] if len(words) > 1 else words[0].partition("=")[2]
+        return found
 
     def without_options(self, *names: str) -> "LaunchCommand":
         """The same command without these launcher options (and their values)."""
-        kept: list[str] = []
-        words = list(self.launcher_args)
-        while words:
-            word = words.pop(0)
-            name, has_value, _ = word.partition("=")
-            value = [words.pop(0)] if not has_value and name in _VALUED and words else []
-            if name not in names:
-                kept += [word, *value]
+        kept = [
+            word for name, words in _options(self.launcher, self.launcher_args) if name not in names for word in words
+        ]
         return replace(self, launcher_args=tuple(kept))
 
     def with_options(self, *words: str) -> "LaunchCommand":
         """The same command with launcher options added."""
         return replace(self, launcher_args=(*self.launcher_args, *words))
 
+    @property
+    def uses_hostfile(self) -> bool:
+        """Whether the deepspeed launcher starts ranks on the nodes of a host file."""
+        return self.launcher.kind == "deepspeed" and (self.option("--hostfile", "-H") is not None or self.nodes > 1)
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks on each node, where the command says so in numbers."""
+        value = self.option(*self.launcher.ranks)
+        if value is not None and value.isdecimal():
+            # accelerate counts the ranks of all nodes
+            return int(value) // (self.nodes if self.launcher.kind == "accelerate" else 1)
+        included = self.option("--include", "-i") if self.launcher.kind == "deepspeed" else None
+        hosts = included.split("@") if included else []
+        if len(hosts) == 1 and ":" in hosts[0]:
+            return len(hosts[0].partition(":")[2].split(","))
+        return None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of a run; 1 where the command does not say."""
+        value = self.option(*self.launcher.nodes)
+        return int(value) if value is not None and value.isdecimal() else 1
+
+    def with_ranks(self, ranks: int) -> "LaunchCommand":
+        """The same command with so many ranks on each node."""
+        total = ranks * (self.nodes if self.launcher.kind == "accelerate" else 1)
+        names = self.launcher.ranks + self.launcher.devices
+        return self.without_options(*names).with_options(self.launcher.ranks[0], str(total))
+
+    def with_nodes(self, nodes: int) -> "LaunchCommand":
+        """The same command on so many nodes."""
+        return self.without_options(*self.launcher.nodes).with_options(self.launcher.nodes[0], str(nodes))
+
+    def with_port(self, port: int) -> "LaunchCommand":
+        """The same command with its ranks meeting at this port."""
+        kept = self.without_options(self.launcher.port, *self.launcher.rendezvous)
+        return kept.with_options(self.launcher.port, str(port))
+
+    def with_module(self, module: str, *args: str) -> "LaunchCommand":
+        """The same launcher starting this module with these arguments in front of the script and its own."""
+        asked = () if self.is_module else (self.launcher.module[-1],)
+        script = ("-m", self.script) if self.is_module else (self.script,)
+        command = self.without_options("--no_python").with_options(*asked)
+        return replace(command, script=module, script_args=(*args, *script, *self.script_args))
+
     def script_value(self, flag: str) -> str | None:
         """The value the script is given for a flag, as `--flag value` or `--flag=value`."""
-        return _value_of(self.script_args, (flag,))
+        found = None
+        for index, word in enumerate(self.script_args):
+            name, has_value, value = word.partition("=")
+            if same_flag(name, flag):
+                if has_value:
+                    found = value
+                elif index + 1 < len(self.script_args):
+                    found = self.script_args[index + 1]
+        return found
+
+    def has_script_flag(self, flag: str) -> bool:
+        """Whether the script is given a flag, with a value or without."""
+        return any(same_flag(word.partition("=")[0], flag) for word in self.script_args)
+
+    def script_switch(self, flag: str) -> str | None:
+        """A flag of the script as a knob has it: None when absent, empty when alone, else its value."""
+        found = None
+        for index, word in enumerate(self.script_args):
+            name, has_value, value = word.partition("=")
+            if same_flag(name, flag):
+                following = self.script_args[index + 1] if index + 1 < len(self.script_args) else "-"
+                found = value if has_value else "" if following.startswith("-") else following
+        return found
 
     def with_script_value(self, flag: str, value: str) -> "LaunchCommand":
         """The same command with the script's flag set to `value`, in the form it had; added when it was absent."""
         args = list(self.script_args)
         found = False
         for index, word in enumerate(args):
-            if word.startswith(f"{flag}="):
-                args[index] = f"{flag}={value}"
+            name, has_value, _ = word.partition("=")
+            if same_flag(name, flag) and has_value:
+                args[index] = f"{name}={value}"
                 found = True
-            elif word == flag and index + 1 < len(args):
+            elif same_flag(name, flag) and index + 1 < len(args):
                 args[index + 1] = value
                 found = True
         return replace(self, script_args=tuple(args if found else [*args, flag, value]))
 
+    def with_script_switch(self, flag: str, value: str | None) -> "LaunchCommand":
+        """The same command with the script's flag absent (None), alone (empty text) or with a value."""
+        args: list[str] = []
+        words = list(self.script_args)
+        while words:
+            word = words.pop(0)
+            name, has_value, _ = word.partition("=")
+            if not same_flag(name, flag):
+                args.append(word)
+            elif not has_value and words and not words[0].startswith("-"):
+                words.pop(0)  # the value it had
+        if value is not None:
+            args += [flag, value] if value else [flag]
+        return replace(self, script_args=tuple(args))
+
     @property
-    def config_flag(self) -> str | None:
-        """The script's flag that carries DeepSpeed's configuration file, if one is given."""
+    def config(self) -> str | None:
+        """DeepSpeed's configuration as the command gives it: a path, or the text in base64."""
+        if self.launcher.config is not None and (value := self.option(self.launcher.config)) is not None:
+            return value
+        return self.script_value(self._config_flag) if self._config_flag else None
+
+    def with_config(self, path: str) -> "LaunchCommand":
+        """The same command reading DeepSpeed's configuration from `path`."""
+        option = self.launcher.config
+        if option is not None and (self.option(option) is not None or self._config_flag is None):
+            return self.without_options(option).with_options(option, path)
+        return self.with_script_value(self._config_flag or _CONFIG_FLAGS[0], path)
+
+    @property
+    def _config_flag(self) -> str | None:
+        """The script's flag that carries DeepSpeed's configuration, if one is given."""
         for flag in _CONFIG_FLAGS:
             value = self.script_value(flag)
             # `--deepspeed` alone is only a switch in scripts that use deepspeed.add_config_arguments
@@ -130,65 +225,35 @@ class LaunchCommand:
                 return flag
         return None
 
-    @property
-    def config_path(self) -> str | None:
-        """The path of DeepSpeed's configuration file as the command gives it."""
-        return self.script_value(self.config_flag) if self.config_flag else None
 
-    def with_config(self, path: str) -> "LaunchCommand":
-        """The same command reading DeepSpeed's configuration from `path`."""
-        return self.with_script_value(self.config_flag or "--deepspeed_config", path)
+def same_flag(word: str, flag: str) -> bool:
+    """Whether a word is this flag; Hugging Face's parser takes `--learning-rate` for `--learning_rate`, too."""
+    return word == flag or (word.startswith("--") and word[2:].replace("-", "_") == flag[2:].replace("-", "_"))
 
 
-def typed_words(command: str, where: str) -> list[str]:
-    """The words of a command as a person types it, with the values of variables in them.
-
-    Only for what was typed: a command that a shell has split already, or that was kept, is taken as it is.
-    """
-    try:
-        return [_expanded(word, where) for word in shlex.split(command)]
-    except ValueError as error:
-        raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
-
-
-def _expanded(word: str, where: str) -> str:
-    """A word of a typed command with its variables' values. No shell runs the command, so other syntax is refused."""
-    if word in _SHELL or word.startswith((">", "2>")) or "$(" in word or "`" in word:
-        raise DsoptError(
-            f"{where}: '{word}' is syntax of the shell, and no shell runs the command. "
-            "Expected one 'deepspeed' command and no more."
-        )
-    expanded = os.path.expandvars(word)
-    unset = _VARIABLE.search(expanded)
-    if unset:
-        raise DsoptError(f"{where}: the variable '{unset.group()}' in '{word}' is not set. Set it, or write its value.")
-    return expanded
-
-
-def _split_launcher_args(words: list[str], where: str) -> tuple[list[str], list[str]]:
+def _split_launcher_args(launcher: Launcher, words: list[str], where: str) -> tuple[list[str], list[str]]:
     """Splits at the training script: the first word that is neither a launcher option nor the value of one."""
     index = 0
     while index < len(words) and words[index].startswith("-"):
         name, has_value, _ = words[index].partition("=")
-        if name in _FLAGS or (name in _VALUED and has_value):
-            index += 1
-        elif name in _VALUED:
-            index += 2
-        else:
+        name = launcher.name_of(name)
+        if not launcher.knows(name):
             raise DsoptError(
-                f"{where}: '{words[index]}' is not an option of the deepspeed launcher. "
+                f"{where}: '{words[index]}' is not an option of the {launcher.kind} launcher. "
                 "Options of the training script come after the script's name."
             )
+        index += 1 if has_value or not launcher.takes_value(name) else 2
     return words[:index], words[index:]
 
 
-def _value_of(words: Sequence[str], names: Sequence[str]) -> str | None:
-    found = None
-    for index, word in enumerate(words):
-        name, has_value, value = word.partition("=")
-        if name in names:
-            if has_value:
-                found = value
-            elif index + 1 < len(words):
-                found = words[index + 1]
+def _options(launcher: Launcher, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Launcher options in order, each with the words it consists of."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    index = 0
+    while index < len(words):
+        name, has_value, _ = words[index].partition("=")
+        name = launcher.name_of(name)
+        length = 1 if has_value or not launcher.takes_value(name) else 2
+        found.append((name, tuple(words[index : index + length])))
+        index += length
     return found

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ def read_text(path: Path, what: str) -> str:
         raise DsoptError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
         DsoptError: no such file, invalid YAML (with line and column), a duplicate key, or not a mapping.
     """
-    text = read_text(path, "study file (YAML)")
+    text = read_text(path, what)
     try:
         document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader that also refuses duplicate keys
     except yaml.MarkedYAMLError as error:
@@ -48,18 +48,27 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """The object in a JSON file, also with comments and trailing commas.
 
     Raises:
         DsoptError: no such file, invalid JSON (with line and column), a duplicate key, or not an object.
     """
-    text = read_text(path, "DeepSpeed configuration (JSON)")
+    return parse_json(read_text(path, "DeepSpeed configuration (JSON)"), str(path))
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """The object in JSON text, with what DeepSpeed's own reader (Hjson) takes beside JSON: comments, trailing commas,
+    no outer braces. What that reader would misunderstand in silence, a missing comma, is refused.
+
+    Raises:
+        DsoptError: anything else that is no JSON, with line and column; a duplicate key; not an object.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise DsoptError(f"{path}: key '{key}' stands twice in one object. Keep one of them.")
+                raise DsoptError(f"{where}: key '{key}' stands twice in one object. Keep one of them.")
             found[key] = value
         return found
 
@@ -69,13 +78,41 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise DsoptError(f"{path}: {where}: invalid JSON: {error.msg}. Correct the file.") from None
+        document = _relaxed(text, unique)
+        if document is None:
+            place = f"line {error.lineno}, column {error.colno}"
+            raise DsoptError(f"{where}: {place}: invalid JSON: {error.msg}. Correct it.") from None
     except (ValueError, RecursionError) as error:
-        raise DsoptError(f"{path}: invalid JSON: {error}. Correct the file.") from None
+        raise DsoptError(f"{where}: invalid JSON: {error}. Correct it.") from None
     if not isinstance(document, dict):
-        raise DsoptError(f"{path}: holds {_kind(document)}. Expected a JSON object.")
+        raise DsoptError(f"{where}: holds {_kind(document)}. Expected a JSON object.")
     return document
+
+
+def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> object | None:
+    """The document that DeepSpeed's reader sees, or None where it sees none, or another than a person does."""
+    import hjson
+
+    if not text.strip():
+        return None
+    try:
+        document = hjson.loads(text, object_pairs_hook=pairs_hook)
+    except (hjson.HjsonDecodeError, ValueError, RecursionError):
+        return None
+    # Hjson takes text without quotes to the end of the line, and with it whatever follows a forgotten comma
+    return document if all(f'"{value}"' in text for value in _strings(document)) else None
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from dsopt.errors import DsoptError
 from dsopt.study.documents import nearest
 from dsopt.study.ds_keys import SECTIONS
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, STAGES, Candidate
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, OFFLOADS, STAGES, Candidate, listed_values
 
 TRAIN_BATCH = "train_batch_size"
 
@@ -51,31 +51,22 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
         ranks: how many ranks the command starts, where it says.
         mp_size: ranks that share one model replica.
     """
-    micro = config.get(MICRO_BATCH)
-    for value in micro if isinstance(micro, list) else [] if micro in (None, "auto") else [micro]:
-        if not _is_count(value):
-            raise DsoptError(
-                f"{where}: {MICRO_BATCH}: {micro!r}: {value!r} is not a micro-batch size. "
-                'Expected a whole number of at least 1, a list of them, or "auto".'
-            )
-    if micro == []:
-        raise DsoptError(f"{where}: {MICRO_BATCH}: the list is empty. Expected at least one micro-batch size.")
-    gas = config.get(ACCUMULATION)
-    if gas not in (None, "auto") and not _is_count(gas):
-        raise DsoptError(
-            f'{where}: {ACCUMULATION}: {gas!r} is not supported. Expected a whole number of at least 1 or "auto".'
-        )
+    for key in (MICRO_BATCH, ACCUMULATION):
+        given = config.get(key)
+        for value in given if isinstance(given, list) else [] if given in (None, "auto") else [given]:
+            if not _is_count(value):
+                raise DsoptError(
+                    f"{where}: {key}: {given!r}: {value!r} is not possible. "
+                    'Expected a whole number of at least 1, a list of them, or "auto".'
+                )
+        if given == []:
+            raise DsoptError(f"{where}: {key}: the list is empty. Expected at least one value.")
     zero = config.get("zero_optimization", {})
     if zero != "all" and not isinstance(zero, Mapping):
         raise DsoptError(f'{where}: zero_optimization: {zero!r}. Expected an object or "all".')
     zero_stages(config, where)
-    for key, value in dict(zero if zero != "all" else {}).items():
-        if isinstance(value, list) and key != "stage" and not all(isinstance(v, bool | int | float) for v in value):
-            raise DsoptError(
-                f"{where}: zero_optimization.{key}: {value!r}. Expected one value, or a list of numbers or booleans."
-            )
-        if value == []:
-            raise DsoptError(f"{where}: zero_optimization.{key}: the list is empty. Expected the values to try.")
+    for key, value in listed_values(user_zero(config)):
+        check_choices(value, f"{where}: zero_optimization.{key}")
     _check_batch_product(config, where, ranks, mp_size)
 
 
@@ -84,6 +75,8 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
     if ranks and ranks % mp_size:
         raise DsoptError(f"{where}: autotuning.mp_size: {mp_size} does not divide the {ranks} ranks of the command.")
     total, micro, gas = config.get(TRAIN_BATCH), config.get(MICRO_BATCH), config.get(ACCUMULATION)
+    if isinstance(gas, list):
+        gas = None  # the baseline takes the first, and candidates leave the total out
     if total in (None, "auto"):
         return
     if not _is_count(total):
@@ -122,17 +115,33 @@ def user_zero(config: Mapping[str, Any]) -> dict[str, Any]:
     return {} if zero == "all" else {key: value for key, value in zero.items() if key != "stage"}
 
 
+def check_choices(values: object, where: str) -> None:
+    """Refuses a list of values to try that is empty or holds what is no single value."""
+    if not isinstance(values, list) or not all(v is None or isinstance(v, bool | int | float | str) for v in values):
+        raise DsoptError(f"{where}: {values!r}. Expected a list of single values to try.")
+    if not values:
+        raise DsoptError(f"{where}: the list is empty. Expected the values to try.")
+    if len({repr(value) for value in values}) < len(values):
+        raise DsoptError(f"{where}: {values!r}: a value stands twice. Expected different values to try.")
+
+
 def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own configuration as one DeepSpeed can run: no `autotuning`, the first value of each list to try."""
     baseline = {key: copy.deepcopy(value) for key, value in config.items() if key != "autotuning"}
-    if isinstance(baseline.get(MICRO_BATCH), list):
-        baseline[MICRO_BATCH] = baseline[MICRO_BATCH][0]
+    for key in (MICRO_BATCH, ACCUMULATION):
+        if isinstance(baseline.get(key), list):
+            baseline[key] = baseline[key][0]
     zero = baseline.get("zero_optimization")
     if zero == "all":
         del baseline["zero_optimization"]
     elif zero is not None:
-        first = {key: value[0] if isinstance(value, list) else value for key, value in zero.items()}
-        baseline["zero_optimization"] = {k: v for k, v in first.items() if not (k == "stage" and v == "all")}
+        for path, values in listed_values(zero):
+            set_path(zero, path, values[0])
+        stage = zero.get("stage", "all")
+        zero.pop("stage", None)
+        own = stage[0] if isinstance(stage, list) else stage
+        baseline["zero_optimization"] = {**({} if own == "all" else {"stage": own}), **zero}
+        _drop_idle_offload(baseline)
     return baseline
 
 
@@ -141,13 +150,57 @@ def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[st
 
     `train_batch_size` is left out: DeepSpeed derives it, and the user's belongs to other micro-batch sizes.
     """
-    result = baseline_config(config)
+    result = baseline_config({**config, "zero_optimization": user_zero(config)})
     result.pop(TRAIN_BATCH, None)
     result[MICRO_BATCH] = candidate.micro_batch
     result[ACCUMULATION] = candidate.gas
-    zero = result.get("zero_optimization", {})
-    result["zero_optimization"] = {**zero, "stage": candidate.stage, **dict(candidate.knobs)}
+    zero = result["zero_optimization"]
+    if candidate.stage < 3:
+        # Hugging Face fills these in for ZeRO 3 alone, and DeepSpeed takes no "auto"
+        zero = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
+    result["zero_optimization"] = {"stage": candidate.stage, **zero}
+    for path, value in candidate.config_values.items():
+        set_path(result, path, value)
+    _drop_idle_offload(result)
     return result
+
+
+def set_path(config: dict[str, Any], path: str, value: object) -> None:
+    """Sets a value at a path such as `zero_optimization.overlap_comm`; None removes the key."""
+    *sections, key = path.split(".")
+    for section in sections:
+        config = config.setdefault(section, {})
+    if value is None:
+        config.pop(key, None)
+    else:
+        config[key] = value
+
+
+def get_path(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value at a path, or None where there is none."""
+    value: Any = config
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def offload_devices(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Where a configuration keeps optimizer states and parameters: `none`, `cpu` or `nvme` each."""
+    zero = config.get("zero_optimization")
+    zero = zero if isinstance(zero, Mapping) else {}
+    legacy = {"offload_optimizer": zero.get("cpu_offload"), "offload_param": zero.get("cpu_offload_params")}
+    found = [
+        get_path(zero, f"{section}.device") or ("cpu" if legacy[section] is True else "none") for section in OFFLOADS
+    ]
+    return str(found[0]), str(found[1])
+
+
+def _drop_idle_offload(config: dict[str, Any]) -> None:
+    """Removes offload sections that offload nothing: their other keys would only mislead a reader."""
+    zero = config["zero_optimization"]
+    for section in OFFLOADS:
+        if isinstance(zero.get(section), dict) and zero[section].get("device", "none") in (None, "none"):
+            del zero[section]
 
 
 def _is_count(value: object) -> bool:

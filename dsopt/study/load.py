@@ -9,13 +9,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import LaunchCommand, typed_words
-from dsopt.study.documents import nearest, read_json, read_yaml
+from dsopt.study.check_command import check_command
+from dsopt.study.command import LaunchCommand, same_flag
+from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
-from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, StudySpec
+from dsopt.study.given_config import find_config
+from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search, StudySpec
+from dsopt.study.trainer import trainer_mappings
+from dsopt.study.typed import typed_words
 
+_MOST_KNOBS = 20
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "autotuning": Autotuning, "measurement": MeasurementBudget, "confirmation": Confirmation
+    "autotuning": Autotuning, "search": Search, "measurement": MeasurementBudget, "confirmation": Confirmation
 }  # fmt: skip
 # What DeepSpeed reads in `autotuning` for its own plumbing, and what dsopt has no use for.
 _IGNORED_AUTOTUNING = ("metric_path", "model_info_path")
@@ -52,37 +57,69 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     typed = content["command"]
     words = typed if isinstance(typed, list) else typed_words(str(typed), f"{where}: command")
     command = LaunchCommand.parse(words, f"{where}: command")
+    warnings = []
+    if command.option("--autotuning") is not None:
+        command = command.without_options("--autotuning")
+        warnings.append(f"{where}: command: --autotuning is left out: it would start DeepSpeed's own tuner")
     content["command"] = str(command)
     if not str(command).isprintable():
         raise DsoptError(f"{where}: command: holds a character that cannot be printed or is no valid text.")
     cwd = Path(str(content.get("cwd", Path.cwd())))
     if "\0" in str(cwd) or not cwd.is_dir():
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder the command is started in.")
-    _check_command(command, cwd, where)
-    ds_config, config_where = _find_config(content, command, cwd, where)
-    inner = ds_config.pop("autotuning", {})
-    if not isinstance(inner, Mapping):
-        raise DsoptError(f"{config_where}: autotuning: {inner!r}. Expected an object.")
-    _refuse_unknown_keys({"autotuning": inner}, config_where)
-    _check_section(inner, config_where)
+    check_command(command, cwd, where)
+    ds_config, config_where = find_config(content, command, cwd, where)
+    autotuning, moved = _take_autotuning(ds_config, config_where)
+    warnings += moved
     content = {key: value for key, value in content.items() if value is not None or key not in _SECTIONS}
     outer = content.pop("autotuning", {})
-    merged = _useful({**inner, **outer}) if isinstance(outer, Mapping) else outer
+    merged = _useful({**autotuning, **outer}) if isinstance(outer, Mapping) else outer
     _check_json(ds_config, config_where)
-    warnings = check_keys(ds_config, config_where)
+    warnings += check_keys(ds_config, config_where)
     document: dict[str, Any] = {**content, "cwd": str(cwd), "ds_config": ds_config}
     if merged:
         document["autotuning"] = merged
-    try:
-        spec = StudySpec.model_validate(document)
-    except ValidationError as error:
-        raise DsoptError(_explain(error.errors()[0], where)) from None
-    ranks = command.option("--num_gpus", "--num_accelerators")
-    mp_size = spec.autotuning.mp_size
-    check_values(spec.ds_config, config_where, int(ranks) if ranks and ranks.isdecimal() else None, mp_size)
+    spec = _validated(document, where)
+    found = trainer_mappings(command, cwd, spec.autotuning.arg_mappings)
+    if found:
+        document["autotuning"] = {**(merged or {}), "arg_mappings": {**spec.autotuning.arg_mappings, **found}}
+        spec = _validated(document, where)
+        listed = ", ".join(f"{flag} follows {key}" for key, flag in found.items())
+        warnings.append(f"{where}: flags of the Hugging Face Trainer are set with the configuration: {listed}")
+    ranks = spec.resources.ranks
+    total = ranks * spec.resources.nodes if ranks else None
+    check_values(spec.ds_config, config_where, total, spec.autotuning.mp_size)
     _check_window(spec.autotuning, where)
     _check_sizes(spec, where)
+    _check_search(spec, where)
     return spec, warnings
+
+
+def _validated(document: Mapping[str, Any], where: str) -> StudySpec:
+    try:
+        return StudySpec.model_validate(document)
+    except ValidationError as error:
+        raise DsoptError(_explain(error.errors()[0], where)) from None
+
+
+def _take_autotuning(ds_config: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Takes the `autotuning` section out of DeepSpeed's configuration, with warnings about what was put right.
+
+    The tutorial shows `arg_mappings` beside the section as well as in it; DeepSpeed ignores it there.
+    """
+    section = ds_config.pop("autotuning", {})
+    if not isinstance(section, Mapping):
+        raise DsoptError(f"{where}: autotuning: {section!r}. Expected an object.")
+    section, warnings = dict(section), []
+    for key in ("arg_mappings", "model_info"):
+        if key in ds_config:
+            section.setdefault(key, ds_config.pop(key))
+            warnings.append(
+                f"{where}: '{key}' stands outside of 'autotuning', where it belongs; it is taken as if there"
+            )
+    _refuse_unknown_keys({"autotuning": section}, where)
+    _check_section(section, where)
+    return section, warnings
 
 
 def _useful(autotuning: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,49 +142,6 @@ def _check_json(ds_config: Mapping[str, Any], where: str) -> None:
         json.dumps(ds_config, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise DsoptError(f"{where}: cannot be written as JSON: {error}. Correct the value.") from None
-
-
-def _check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
-    ranks = command.option("--num_gpus", "--num_accelerators")
-    if ranks is not None and not (ranks.isdecimal() and int(ranks) >= 1):
-        raise DsoptError(f"{where}: command: --num_gpus {ranks}. Expected a whole number of at least 1.")
-    for name in ("--num_nodes", "--hostfile", "-H"):
-        value = command.option(name)
-        if value not in (None, "1"):
-            raise DsoptError(
-                f"{where}: command: {name} {value}: runs over several nodes are not supported yet. "
-                "Expected a command that runs on one machine."
-            )
-    for name in ("--no_python", "--no_local_rank"):
-        if name == "--no_python" and name in command.launcher_args:
-            raise DsoptError(f"{where}: command: {name} is not supported: the script has to be a Python program.")
-    if command.option("--autotuning") is not None:
-        raise DsoptError(
-            f"{where}: command: --autotuning belongs to DeepSpeed's own tuner. Leave it out: dsopt does the tuning."
-        )
-    if not command.is_module and not (cwd / command.script).is_file():
-        raise DsoptError(
-            f"{where}: command: no training script '{command.script}' in {cwd}. "
-            "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
-        )
-
-
-def _find_config(
-    content: Mapping[str, Any], command: LaunchCommand, cwd: Path, where: str
-) -> tuple[dict[str, Any], str]:
-    """DeepSpeed's configuration and where it came from: inline in the study, or the file that the command names."""
-    inline = content.get("ds_config")
-    if inline is not None:
-        if not isinstance(inline, dict):
-            raise DsoptError(f"{where}: ds_config: {inline!r}. Expected DeepSpeed's configuration as a mapping.")
-        return dict(inline), f"{where}: ds_config"
-    if command.config_path is None:
-        raise DsoptError(
-            f"{where}: no DeepSpeed configuration: the command has neither '--deepspeed_config FILE' nor "
-            "'--deepspeed FILE', and the study has no 'ds_config'. Give one of them."
-        )
-    path = cwd / command.config_path
-    return read_json(path), str(path)
 
 
 def _refuse_unknown_keys(content: Mapping[str, Any], where: str) -> None:
@@ -188,6 +182,21 @@ def _check_sizes(spec: StudySpec, where: str) -> None:
             f"{where}: autotuning.max_train_micro_batch_size_per_gpu: {largest} is below the smallest micro-batch size "
             f"to try, {smallest}. Expected at least that."
         )
+
+
+def _check_search(spec: StudySpec, where: str) -> None:
+    """Refuses dimensions that contradict each other or give names that no file system takes."""
+    mapped = set(spec.autotuning.arg_mappings.values())
+    for flag in spec.search.args:
+        if any(same_flag(flag, other) for other in mapped):
+            raise DsoptError(
+                f"{where}: search.args: {flag} follows the configuration already (autotuning.arg_mappings). "
+                "Give its values there, as a list."
+            )
+    for stage in spec.stages:
+        space = spec.space(stage, hidden_size=1024)
+        if len(space.knobs) > _MOST_KNOBS:
+            raise DsoptError(f"{where}: search: {len(space.knobs)} dimensions. Expected at most {_MOST_KNOBS}.")
 
 
 def _explain(error: ErrorDetails, where: str) -> str:

@@ -1,12 +1,23 @@
 """The tuning space: what may be tried at each ZeRO stage, and the candidates it enumerates."""
 
 import itertools
+import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-Knob: TypeAlias = bool | int | float | str
+# None is "as if it were not given"
+Knob: TypeAlias = bool | int | float | str | None
+Setting: TypeAlias = tuple[tuple[str, Knob], ...]
 STAGES: Final = (0, 1, 2, 3)
+
+MICRO_BATCH: Final = "train_micro_batch_size_per_gpu"
+ACCUMULATION: Final = "gradient_accumulation_steps"
+NUM_GPUS: Final = "num_gpus"
+NUM_NODES: Final = "num_nodes"
+ZERO: Final = "zero_optimization."
+OFFLOADS: Final = ("offload_optimizer", "offload_param")
 
 _BUCKETS: Final[tuple[Knob, ...]] = (50_000_000, 500_000_000, 1_000_000_000)
 _SWITCH: Final[tuple[Knob, ...]] = (True, False)
@@ -32,9 +43,6 @@ DEFAULT_KNOBS: Final[dict[int, dict[str, tuple[Knob, ...]]]] = {
     },
 }
 
-MICRO_BATCH: Final = "train_micro_batch_size_per_gpu"
-ACCUMULATION: Final = "gradient_accumulation_steps"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Candidate:
@@ -44,18 +52,21 @@ class Candidate:
         stage: ZeRO stage, 0 to 3.
         micro_batch: samples per GPU and micro-step.
         gas: micro-steps per optimizer step (gradient accumulation steps).
-        knobs: further keys of `zero_optimization` with their values, in the space's order.
+        knobs: everything else that is tuned, in the space's order. A key is a path in DeepSpeed's configuration such
+            as `zero_optimization.overlap_comm`, a flag of the training script such as `--gradient_checkpointing`
+            (None: absent; empty: given without a value), or `num_gpus` and `num_nodes` (per node, and nodes).
     """
 
     stage: int
     micro_batch: int
     gas: int
-    knobs: tuple[tuple[str, Knob], ...] = ()
+    knobs: Setting = ()
 
     @property
     def name(self) -> str:
         """The canonical name of DeepSpeed's tutorial, such as `z1_rbs5e+07_abs1e+09_gas1_tmbspg11`."""
-        parts = [_initials(key) + _shown(value) for key, value in self.knobs]
+        initials = _abbreviations([key for key, _ in self.knobs])
+        parts = [initials[key] + _shown(key, value) for key, value in self.knobs]
         return "_".join([f"z{self.stage}", *parts, f"gas{self.gas}", f"tmbspg{self.micro_batch}"])
 
     @property
@@ -69,50 +80,161 @@ class Candidate:
         knobs = tuple((key, value) for key, value in params.items() if key not in (MICRO_BATCH, ACCUMULATION))
         return cls(stage=stage, micro_batch=params[MICRO_BATCH], gas=params[ACCUMULATION], knobs=knobs)
 
+    @property
+    def script_flags(self) -> dict[str, Knob]:
+        """The knobs that are flags of the training script."""
+        return {key: value for key, value in self.knobs if is_script_flag(key)}
+
+    @property
+    def config_values(self) -> dict[str, Knob]:
+        """The knobs that are paths in DeepSpeed's configuration."""
+        return {key: value for key, value in self.knobs if not is_script_flag(key) and not is_resource(key)}
+
+    def resource(self, key: str) -> int | None:
+        """`num_gpus` or `num_nodes`, where it is tuned."""
+        value = dict(self.knobs).get(key)
+        return value if isinstance(value, int) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpace:
-    """What may be tried at one ZeRO stage beside the micro-batch size: knobs with their values, in order."""
+    """What may be tried at one ZeRO stage beside batch sizes: knobs with their values, in order."""
 
     stage: int
     knobs: Mapping[str, tuple[Knob, ...]]
 
-    def settings(self) -> Iterator[tuple[tuple[str, Knob], ...]]:
-        """Every combination of knob values, the first being the one that the micro-batch range is found with."""
-        for values in itertools.product(*self.knobs.values()):
-            yield tuple(zip(self.knobs, values, strict=True))
+    def groups(self) -> list[Setting]:
+        """Every combination of the knobs that change what fits a device; each has its own range of micro-batches."""
+        return list(dict.fromkeys(group_of(setting) for setting in self.settings()))
 
-    def candidates(self, micro_batches: Sequence[int], gas: int) -> list[Candidate]:
-        """Every combination of these micro-batch sizes and the stage's knobs."""
+    def settings(self, group: Setting | None = None) -> Iterator[Setting]:
+        """Every combination of knob values, or those of one group; the first is the one that ranges are found with.
+
+        Combinations that differ only in what has no effect, such as a pinned buffer without offload, stand once.
+        """
+        fixed = dict(group or ())
+        values = [[fixed[key]] if key in fixed else list(choices) for key, choices in self.knobs.items()]
+        for combination in itertools.product(*values):
+            setting = tuple(zip(self.knobs, combination, strict=True))
+            if not self._repeats_another(setting):
+                yield setting
+
+    def candidates(
+        self, micro_batches: Sequence[int], gases: Sequence[int], group: Setting | None = None
+    ) -> list[Candidate]:
+        """Every combination of these micro-batch sizes and accumulations with the stage's (or a group's) settings."""
+        settings = list(self.settings(group))
         return [
             Candidate(stage=self.stage, micro_batch=micro_batch, gas=gas, knobs=setting)
+            for gas in gases
             for micro_batch in micro_batches
-            for setting in self.settings()
+            for setting in settings
         ]
 
+    def _repeats_another(self, setting: Setting) -> bool:
+        chosen = dict(setting)
+        for section in OFFLOADS:
+            prefix = f"{ZERO}{section}."
+            if chosen.get(f"{prefix}device", "not tuned") in (None, "none"):
+                details = [key for key in chosen if key.startswith(prefix) and not key.endswith(".device")]
+                if any(chosen[key] != self.knobs[key][0] for key in details):
+                    return True
+        return False
 
-def stage_space(stage: int, *, fast: bool, user_zero: Mapping[str, Any]) -> StageSpace:
+
+def group_of(setting: Setting) -> Setting:
+    """The part of a setting that changes what fits a device: all but the knobs of ZeRO's communication."""
+    return tuple((key, value) for key, value in setting if not key.startswith(ZERO) or key.endswith(".device"))
+
+
+def is_script_flag(key: str) -> bool:
+    """Whether a knob is a flag of the training script."""
+    return key.startswith("-")
+
+
+def is_resource(key: str) -> bool:
+    """Whether a knob is a number of GPUs or nodes."""
+    return key in (NUM_GPUS, NUM_NODES)
+
+
+def stage_space(
+    stage: int,
+    *,
+    fast: bool,
+    user_zero: Mapping[str, Any],
+    further: Mapping[str, tuple[Knob, ...]] | None = None,
+    hidden_size: int | None = None,
+) -> StageSpace:
     """The space of one stage: the documented knobs with the user's values and lists in their place.
 
-    With `fast`, only keys the user gave a list for are dimensions; the others keep the user's value or DeepSpeed's.
-    A single value of the user's is fixed by the base configuration and is no dimension. Offload sections and other
-    nested values are never dimensions here.
+    A single value of the user's is fixed by the base configuration and is no dimension; a list is one, also with
+    `fast`, which leaves only the documented knobs out.
+
+    Args:
+        stage: ZeRO stage.
+        fast: DeepSpeed's `fast`: no documented knobs.
+        user_zero: the user's `zero_optimization`, offload sections included.
+        further: dimensions outside of it: resources, script flags, other paths of the configuration.
+        hidden_size: the model's, where it is known: ZeRO 3 has defaults that depend on it (Hugging Face's DeepSpeed
+            integration: bucket h², prefetch 0.9 h², persistence 10 h), tried beside DeepSpeed's own.
     """
-    documented = {} if fast else DEFAULT_KNOBS[stage]
-    fixed = {key for key, value in user_zero.items() if not isinstance(value, list)}
-    knobs = {key: values for key, values in documented.items() if key not in fixed}
-    knobs |= {key: tuple(value) for key, value in user_zero.items() if isinstance(value, list) and key != "stage"}
+    documented = {} if fast else _documented(stage, hidden_size)
+    knobs: dict[str, tuple[Knob, ...]] = dict(further or {})
+    knobs |= {f"{ZERO}{key}": values for key, values in documented.items() if key not in user_zero}
+    for path, values in listed_values(user_zero):
+        applying = tuple(value for value in values if _applies(path, value, stage))
+        if applying:
+            knobs[f"{ZERO}{path}"] = applying
     return StageSpace(stage=stage, knobs=knobs)
 
 
-def _initials(key: str) -> str:
-    return "".join(word[:1] for word in key.split("_"))
+def _documented(stage: int, hidden_size: int | None) -> dict[str, tuple[Knob, ...]]:
+    knobs = dict(DEFAULT_KNOBS[stage])
+    if stage == 3 and hidden_size:
+        square = hidden_size * hidden_size
+        knobs["reduce_bucket_size"] = tuple(dict.fromkeys([square, *knobs["reduce_bucket_size"]]))
+        knobs["stage3_prefetch_bucket_size"] = (int(0.9 * square), 50_000_000)
+        knobs["stage3_param_persistence_threshold"] = (10 * hidden_size, 100_000)
+    return knobs
 
 
-def _shown(value: Knob) -> str:
-    if isinstance(value, bool):
-        return "T" if value else "F"
+def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The paths in the user's `zero_optimization`, offload sections included, that hold a list of values to try."""
+    for key, value in section.items():
+        if key in OFFLOADS and isinstance(value, Mapping):
+            yield from listed_values(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and prefix + key != "stage":
+            yield prefix + key, value
+
+
+def _applies(path: str, value: Knob, stage: int) -> bool:
+    """Whether a value makes a difference at a stage: NVMe and parameter offload need ZeRO 3, any offload ZeRO 1."""
+    if path.startswith(("offload_param.", "stage3_")):
+        return stage == 3
+    if path.startswith("offload_optimizer."):
+        return stage == 3 or (stage >= 1 and value != "nvme")
+    return True
+
+
+def _abbreviations(keys: Sequence[str]) -> dict[str, str]:
+    """The initials of each key's words; where two keys share theirs, the last part of the path in full."""
+    initials = {key: "".join(word[:1] for word in re.split(r"[._-]+", _said(key))) for key in keys}
+    shared = {short for short in initials.values() if list(initials.values()).count(short) > 1}
+    return {key: _said(key) if short in shared else short for key, short in initials.items()}
+
+
+def _said(key: str) -> str:
+    return key.removeprefix(ZERO).removesuffix(".device").lstrip("-")
+
+
+def _shown(key: str, value: Knob) -> str:
+    if isinstance(value, bool) or (is_script_flag(key) and value in (None, "")):
+        return "T" if value or value == "" else "F"
+    if value is None:
+        return "none"
     if isinstance(value, int | float) and value > 9000:
         short = f"{value:g}"
         return short if float(short) == value else str(value)
-    return str(value)
+    text = str(value)
+    plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", text)[:40]
+    return plain if plain == text else f"{plain}{zlib.crc32(text.encode()):08x}"  # two values never share a name

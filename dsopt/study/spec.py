@@ -3,15 +3,17 @@
 import hashlib
 import json
 import re
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.ds_config import user_zero, zero_stages
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, StageSpace, stage_space
+from dsopt.study.ds_config import baseline_config, offload_devices, user_zero, zero_stages
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Knob, StageSpace, stage_space
 
 MAPPABLE = (MICRO_BATCH, ACCUMULATION)
+OPTUNA_SAMPLERS = ("tpe", "gp", "auto", "cmaes")
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -46,8 +48,88 @@ def _mappings(value: object) -> object:
     return result
 
 
+def _stripped(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _metric(value: object) -> object:
+    """Names in any case: the documents write FLOPS, DeepSpeed's code flops."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip()
+    return "FLOPS" if name.lower() in ("flops", "flops_per_gpu") else name.lower()
+
+
+def _counts(value: object) -> object:
+    """One number, or a list of different ones to try."""
+    listed = value if isinstance(value, list) else [value]
+    if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in listed) or not listed:
+        raise ValueError("expected a whole number of at least 1, or a list of such numbers to try")
+    if len(set(listed)) < len(listed):
+        raise ValueError("a number stands twice in the list")
+    return value
+
+
+def _choices(value: object, prefix: str = "") -> object:
+    """Dimensions by dotted path: nested sections are taken apart, and each leaf has to be a list of single values."""
+    if not isinstance(value, dict):
+        raise ValueError("expected an object of names, each with a list of values to try")
+    found: dict[str, list[Knob]] = {}
+    for key, choices in value.items():
+        path = f"{prefix}{str(key).strip()}"
+        if isinstance(choices, dict):
+            nested = _choices(choices, f"{path}.")
+            assert isinstance(nested, dict)
+            found |= nested
+            continue
+        single = (bool, int, float, str, type(None))
+        if not isinstance(choices, list) or not choices or not all(isinstance(c, single) for c in choices):
+            raise ValueError(f"{path}: expected a list of single values to try")
+        if len({repr(choice) for choice in choices}) < len(choices):
+            raise ValueError(f"{path}: a value stands twice in the list")
+        found[path] = choices
+    return found
+
+
+def _flags(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
+    """Flags of the script with their dashes; a switch is `null` (absent) or "" (given)."""
+    result: dict[str, list[Knob]] = {}
+    for name, choices in value.items():
+        switches: dict[Knob, Knob] = {True: "", False: None}
+        result[name if name.startswith("-") else f"--{name}"] = [
+            switches[choice] if isinstance(choice, bool) else choice if choice is None else str(choice)
+            for choice in choices
+        ]
+    return result
+
+
+def _paths(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
+    for path in value:
+        if path in (MICRO_BATCH, ACCUMULATION, "train_batch_size", f"{ZERO}stage"):
+            raise ValueError(f"{path}: give its values in the DeepSpeed configuration itself, as a list")
+    return value
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelInfo(_Strict):
+    """What the user knows of the model; it takes the place of a profile where the baseline does not run.
+
+    Attributes:
+        num_params, trainable_num_params: parameters of the whole model.
+        activation_mem_per_gpu: bytes that one forward pass of one sample leaves allocated.
+        hidden_size, num_layers: of the transformer.
+        profile: DeepSpeed's switch for its own profiler; of no use here.
+    """
+
+    num_params: int = Field(ge=1)
+    trainable_num_params: int | None = Field(None, ge=1)
+    activation_mem_per_gpu: int = Field(0, ge=0)
+    hidden_size: int | None = Field(None, ge=1)
+    num_layers: int | None = Field(None, ge=1)
+    profile: bool = False
 
 
 class Autotuning(_Strict):
@@ -57,22 +139,27 @@ class Autotuning(_Strict):
     results_dir: str | None = None
     exps_dir: str | None = None
     overwrite: bool = False
-    metric: Literal["throughput", "latency", "FLOPS"] = "throughput"
+    metric: Annotated[
+        Literal["throughput", "latency", "FLOPS", "forward", "backward", "step"], BeforeValidator(_metric)
+    ] = "throughput"
     start_profile_step: int = Field(3, ge=0, validation_alias=AliasChoices("start_profile_step", "start_step"))
     end_profile_step: int = Field(5, ge=0, validation_alias=AliasChoices("end_profile_step", "end_step"))
     fast: bool = True
+    num_nodes: Annotated[int | list[int] | None, BeforeValidator(_counts)] = None
+    num_gpus: Annotated[int | list[int] | None, BeforeValidator(_counts)] = None
     max_train_batch_size: int | None = Field(None, ge=1)
+    min_train_batch_size: int = Field(1, ge=1)
     min_train_micro_batch_size_per_gpu: int = Field(1, ge=1)
     max_train_micro_batch_size_per_gpu: int | None = Field(None, ge=1)
     mp_size: int = Field(1, ge=1)
     num_tuning_micro_batch_sizes: int = Field(3, ge=1)
     tuner_type: Annotated[
-        Literal["model_based", "random", "gridsearch"],
-        BeforeValidator(lambda v: v.strip() if isinstance(v, str) else v),
+        Literal["model_based", "random", "gridsearch", "tpe", "gp", "auto", "cmaes"], BeforeValidator(_stripped)
     ] = "model_based"
     tuner_early_stopping: int = Field(5, ge=1)
     tuner_num_trials: int = Field(50, ge=1)
     arg_mappings: Annotated[dict[str, str], BeforeValidator(_mappings)] = Field(default_factory=dict)
+    model_info: ModelInfo | None = None
 
     @property
     def window(self) -> tuple[int, int] | None:
@@ -83,12 +170,28 @@ class Autotuning(_Strict):
     @property
     def unit(self) -> str:
         """The metric's unit, as people read it."""
-        return {"throughput": "samples/s", "latency": "ms/step", "FLOPS": "FLOPS/GPU"}[self.metric]
+        return {"throughput": "samples/s", "FLOPS": "FLOPS/GPU"}.get(self.metric, "ms/step")
 
     @property
     def maximize(self) -> bool:
         """Whether a larger metric is better."""
-        return self.metric != "latency"
+        return self.metric in ("throughput", "FLOPS")
+
+
+class Search(_Strict):
+    """Dimensions that DeepSpeed's autotuner does not know.
+
+    Attributes:
+        args: values of the training script's flags; None is absent, "" is given without a value.
+        ds_config: values of keys in DeepSpeed's configuration, by dotted path; None is absent.
+    """
+
+    args: Annotated[dict[str, list[Knob]], BeforeValidator(_choices), AfterValidator(_flags)] = Field(
+        default_factory=dict
+    )
+    ds_config: Annotated[dict[str, list[Knob]], BeforeValidator(_choices), AfterValidator(_paths)] = Field(
+        default_factory=dict
+    )
 
 
 class MeasurementBudget(_Strict):
@@ -121,6 +224,7 @@ class StudySpec(_Strict):
         cwd: folder the command is started in, absolute.
         ds_config: DeepSpeed's configuration without its `autotuning` section.
         timeout_seconds: a run that has not been measured by then is ended.
+        search: dimensions beyond DeepSpeed's own.
         memory_per_device: cap on what one rank may use of its device, in bytes.
         max_attempts: how often a candidate is launched when the run dies without an exception of its own.
     """
@@ -130,25 +234,69 @@ class StudySpec(_Strict):
     cwd: str
     ds_config: dict[str, Any]
     autotuning: Autotuning = Field(default_factory=lambda: Autotuning())
+    search: Search = Field(default_factory=lambda: Search())
     timeout_seconds: float = Field(900.0, gt=0)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
     max_attempts: int = Field(2, ge=1)
 
-    @property
+    @cached_property
     def launch(self) -> LaunchCommand:
         """The command, taken apart."""
         return LaunchCommand.parse(self.command, f"study '{self.name}': command")
+
+    @cached_property
+    def resources(self) -> LaunchCommand:
+        """The command with the GPUs and nodes that `autotuning` gives; the first of a list, where one stands there.
+
+        What the command itself says goes before a list, which only names what to try beside it.
+        """
+        command = self.launch
+        for given, typed, change in (
+            (self.autotuning.num_nodes, command.option(*command.launcher.nodes) is not None, LaunchCommand.with_nodes),
+            (self.autotuning.num_gpus, command.ranks is not None, LaunchCommand.with_ranks),
+        ):
+            if isinstance(given, int):
+                command = change(command, given)
+            elif given and not typed:
+                command = change(command, given[0])
+        return command
+
+    @cached_property
+    def offload(self) -> tuple[str, str]:
+        """Where the user's own configuration keeps optimizer states and parameters: `none`, `cpu` or `nvme` each."""
+        return offload_devices(baseline_config(self.ds_config))
 
     @property
     def stages(self) -> tuple[int, ...]:
         """ZeRO stages to explore, ascending."""
         return zero_stages(self.ds_config)
 
-    def space(self, stage: int) -> StageSpace:
-        """The tuning space of one stage."""
-        return stage_space(stage, fast=self.autotuning.fast, user_zero=user_zero(self.ds_config))
+    def space(self, stage: int, hidden_size: int | None = None) -> StageSpace:
+        """The tuning space of one stage, of a model with this hidden size where it is known."""
+        known = self.autotuning.model_info.hidden_size if self.autotuning.model_info else None
+        return stage_space(
+            stage,
+            fast=self.autotuning.fast,
+            user_zero=user_zero(self.ds_config),
+            further=self._further,
+            hidden_size=hidden_size or known,
+        )
+
+    @property
+    def _further(self) -> dict[str, tuple[Knob, ...]]:
+        """Dimensions outside `zero_optimization`: resources, the script's flags, other keys."""
+        resources = {NUM_NODES: self.autotuning.num_nodes, NUM_GPUS: self.autotuning.num_gpus}
+        listed = {key: tuple(value) for key, value in resources.items() if isinstance(value, list) and len(value) > 1}
+        chosen = {key: tuple(values) for key, values in (self.search.args | self.search.ds_config).items()}
+        return listed | chosen
+
+    @property
+    def accumulation_list(self) -> tuple[int, ...] | None:
+        """The accumulations to try where the user gives them, in the user's order."""
+        value = self.ds_config.get(ACCUMULATION)
+        return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, int) else None
 
     @property
     def micro_batch_list(self) -> tuple[int, ...] | None:
@@ -159,12 +307,12 @@ class StudySpec(_Strict):
     @property
     def results_dir(self) -> str:
         """Where run directories and the final files go, relative to `cwd` or absolute."""
-        return self.autotuning.results_dir or f"autotuning_results/{self.name}"
+        return self.autotuning.results_dir or "autotuning_results"
 
     @property
     def exps_dir(self) -> str:
         """Where the experiment descriptions go, relative to `cwd` or absolute."""
-        return self.autotuning.exps_dir or f"autotuning_exps/{self.name}"
+        return self.autotuning.exps_dir or "autotuning_exps"
 
     def to_json(self) -> str:
         """The spec as canonical JSON text; only what was set stands in it, so that defaults may improve."""

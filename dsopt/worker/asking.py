@@ -12,6 +12,7 @@ from dsopt.search.history import History
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import EarlyStoppingPruner, MemoryPruner
 from dsopt.search.sampler import CandidateSampler, distributions
+from dsopt.search.steps import CloseStage, Explore, Finish, GiveUp, RunReference, Wait
 from dsopt.store import trials
 from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead, claimed_trials
 from dsopt.store.engine import exclusive
@@ -60,23 +61,23 @@ class Asker:
             while True:
                 step = plan.next_step(study.spec, history)
                 match step:
-                    case plan.Wait():
+                    case Wait():
                         self._adopted_from.discard(study.id)
                         return None
-                    case plan.GiveUp(message=message):
+                    case GiveUp(message=message):
                         self._store.stop(study, message)
                         raise DsoptError(f"study '{study.name}': {message}")
-                    case plan.Finish():
+                    case Finish():
                         self._tell(StudyFinished(study=study))
                         self._store.advance(study, "finished")
                         return None
-                    case plan.CloseStage(stage=stage, verdict=verdict):
+                    case CloseStage(stage=stage, verdict=verdict):
                         self._store.optuna_study(study, f"z{stage}").set_user_attr("verdict", verdict)
                         self._tell(StageClosed(study=study, stage=stage, verdict=verdict))
-                    case plan.RunReference():
+                    case RunReference():
                         self._store.advance(study, plan.state_of(step))
                         return self._ask_reference(study, step, history)
-                    case plan.Explore():
+                    case Explore():
                         self._store.advance(study, plan.state_of(step))
                         assignment = self._ask_candidate(study, step, history)
                         if assignment is not None:
@@ -110,7 +111,7 @@ class Asker:
                     trials.tell_nobodys(optuna_study, trial.number)
         return running
 
-    def _ask_reference(self, study: StoredStudy, step: plan.RunReference, history: History) -> Assignment:
+    def _ask_reference(self, study: StoredStudy, step: RunReference, history: History) -> Assignment:
         optuna_study = self._store.optuna_study(study, REFERENCE)
         trial = optuna_study.ask()
         trials.mark(trial, candidate=step.name, round=step.round)
@@ -119,7 +120,7 @@ class Asker:
         assert claimed, "the plan names no reference run that is claimed, and the study is locked"
         return Assignment(task=task, trial=trial, history=history)
 
-    def _ask_candidate(self, study: StoredStudy, step: plan.Explore, history: History) -> Assignment | None:
+    def _ask_candidate(self, study: StoredStudy, step: Explore, history: History) -> Assignment | None:
         """Asks Optuna, whose sampler of ours claims a candidate. None: a pruner refused it."""
         part, tuning = f"z{step.stage}", study.spec.autotuning
         claimed: list[Task] = []
@@ -130,13 +131,14 @@ class Asker:
                 claimed.append(task)
             return bool(claimed)
 
-        space = study.spec.space(step.stage)
+        known = history.facts_for(study.spec)
+        space = study.spec.space(step.stage, known.hidden_size if known else None)
         optuna_study = self._store.optuna_study(study, part)
         optuna_study.sampler = CandidateSampler(
             step.candidates,
             space,
             tuner_type=tuning.tuner_type,
-            observations=history.measured,
+            observations=history.observations,
             maximize=tuning.maximize,
             claim=claim,
         )
@@ -151,15 +153,15 @@ class Asker:
         return None
 
 
-def _refusal(study: StoredStudy, step: plan.Explore, trial: optuna.Trial, history: History) -> tuple[str, str] | None:
+def _refusal(study: StoredStudy, step: Explore, trial: optuna.Trial, history: History) -> tuple[str, str] | None:
     """Why one of the pruners refuses a trial before it costs a run, as reason and message, if one does."""
-    assert history.facts is not None
-    model = MemoryModel.fit(history.facts, history.observations)
+    candidate = Candidate.from_params(step.stage, trial.params)
+    facts = history.facts_for(study.spec)
+    assert facts is not None
+    model = MemoryModel.fit(study.spec, facts, history.observations, candidate.knobs)
     trial.study.pruner = MemoryPruner(model, step.stage)
-    if not plan.is_baseline(history, Candidate.from_params(step.stage, trial.params)) and trial.should_prune():
-        needed = model.estimate(step.stage, trial.params[MICRO_BATCH]) / 2**30
-        have = model.facts.device_memory_bytes / 2**30
-        return "predicted_oom", f"would need about {needed:.2f} GiB a device, of {have:.2f} GiB"
+    if not plan.is_baseline(study.spec, history, candidate) and trial.should_prune():
+        return "predicted_oom", model.why_not(candidate) or ""
     patience = study.spec.autotuning.tuner_early_stopping
     trial.study.pruner = EarlyStoppingPruner(history, step.stage, patience)
     if step.phase == "explore" and trial.should_prune():

@@ -23,6 +23,7 @@ class TaskStarted:
 class TaskProgressed:
     """A run goes on."""
 
+    task: Task
     progress: Progress
 
 

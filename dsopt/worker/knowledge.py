@@ -5,9 +5,12 @@ from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool, default_ranks
+from dsopt.experiment.results import exps_folder, results_folder
 from dsopt.search.history import History, Observation, observe
 from dsopt.store.attempts import claimed_trials
 from dsopt.store.studies import REFERENCE, Store, StoredStudy
+from dsopt.study.candidate_run import candidate_command
+from dsopt.study.space import NUM_GPUS, Candidate
 from dsopt.study.spec import StudySpec
 
 
@@ -56,11 +59,13 @@ def check_folders(spec: StudySpec) -> None:
     Raises:
         DsoptError: one of them cannot be made or written.
     """
-    for key, path in (("results_dir", spec.results_dir), ("exps_dir", spec.exps_dir)):
+    for key, path, make in (
+        ("results_dir", spec.results_dir, results_folder),
+        ("exps_dir", spec.exps_dir, exps_folder),
+    ):
         folder = Path(spec.cwd) / path
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
+            with tempfile.TemporaryFile(dir=make(spec)):
                 pass
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -70,17 +75,40 @@ def check_folders(spec: StudySpec) -> None:
             ) from None
 
 
-def ranks_of(spec: StudySpec, pool: DevicePool) -> int:
-    """How many devices a run of the study takes.
+def ranks_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = None) -> int:
+    """How many devices of this node a run takes.
 
     Raises:
         DsoptError: more than the pool has.
     """
-    given = spec.launch.option("--num_gpus", "--num_accelerators")
-    count = int(given) if given is not None else default_ranks(pool)
+    command = candidate_command(spec, candidate)
+    count = command.ranks or default_ranks(pool)
     if count > len(pool.indices):
         raise DsoptError(
-            f"study '{spec.name}': command: --num_gpus {count}: this worker has {pool}. "
+            f"study '{spec.name}': command: {command.launcher.ranks[0]} {count}: this worker has {pool}. "
             "Give it more with --devices (on a machine without GPUs: --devices cpu:N), or ask for fewer."
         )
     return count
+
+
+def most_ranks_of(spec: StudySpec, pool: DevicePool) -> int:
+    """How many devices of this node the largest run of a study takes.
+
+    Raises:
+        DsoptError: more than the pool has.
+    """
+    return max(_ranks_of_runs(spec, pool))
+
+
+def fewest_ranks_of(spec: StudySpec, pool: DevicePool) -> int:
+    """How many devices of this node the smallest run of a study takes."""
+    return min(_ranks_of_runs(spec, pool))
+
+
+def _ranks_of_runs(spec: StudySpec, pool: DevicePool) -> list[int]:
+    given = spec.autotuning.num_gpus
+    tuned = [
+        Candidate(stage=0, micro_batch=1, gas=1, knobs=((NUM_GPUS, number),))
+        for number in (given if isinstance(given, list) else [])
+    ]
+    return [ranks_of(spec, pool, candidate) for candidate in [None, *tuned]]

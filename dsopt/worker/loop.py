@@ -1,5 +1,6 @@
-"""The worker's loop: ask, run, until its studies are finished; a thread of it says that it lives."""
+"""The worker's loop: ask, run, until its studies are finished, in as many lanes as its devices allow."""
 
+import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ from dsopt.store.engine import database_error
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.asking import Asker
 from dsopt.worker.happenings import Happening
-from dsopt.worker.knowledge import check_folders, ranks_of
+from dsopt.worker.knowledge import check_folders, fewest_ranks_of, most_ranks_of
 from dsopt.worker.running import Runner
 
 _WAIT_SECONDS = 0.5
@@ -34,10 +35,12 @@ class Worker:
         self._store = store
         self._pool = pool
         self._stop = stop
-        self._tell = on_happening
+        self._on_happening = on_happening
+        self._telling = threading.Lock()
         self._current: StoredStudy | None = None
         self._study_left = threading.Event()
         self._given_up = threading.Event()
+        self._lane_failed = threading.Event()
         self._closing = threading.Event()
 
     def work(self, studies: Sequence[StoredStudy]) -> None:
@@ -50,35 +53,54 @@ class Worker:
         record = WorkerRecord(self._store)
         heart = threading.Thread(target=self._beat, args=(record,), daemon=True)
         heart.start()
-        runner = Runner(self._store, record, self._pool, self._should_leave, self._tell)
-        asker = Asker(self._store, record, self._tell)
         try:
-            problems = [problem for study in studies if (problem := self._try(study, asker, runner))]
+            problems = [problem for study in studies if (problem := self._try(study, record))]
         finally:
             self._closing.set()
             heart.join()
-            runner.close()
             record.leave()
         if problems:
             raise DsoptError("\n".join(problems))
 
-    def _try(self, study: StoredStudy, asker: Asker, runner: Runner) -> str | None:
+    def _try(self, study: StoredStudy, record: WorkerRecord) -> str | None:
         """Works on one study; a problem of it does not keep the others waiting."""
         try:
-            ranks_of(study.spec, self._pool)
-            find_launcher(study.spec.launch.launcher)
+            most_ranks_of(study.spec, self._pool)
+            find_launcher(study.spec.launch.program[0])
             check_folders(study.spec)
-            self._work_on(study, asker, runner)
+            self._current = study
+            self._study_left.clear()
+            self._lane_failed.clear()
+            self._run_lanes(study, record)
         except DsoptError as error:
             if self._given_up.is_set():
                 raise
             return str(error)
         return None
 
+    def _run_lanes(self, study: StoredStudy, record: WorkerRecord) -> None:
+        """Runs side by side as many experiments as the devices allow, each in a lane of its own."""
+        asker = Asker(self._store, record, self._tell)
+        lanes = max(1, len(self._pool.indices) // fewest_ranks_of(study.spec, self._pool))
+        with concurrent.futures.ThreadPoolExecutor(lanes) as threads:
+            futures = [threads.submit(self._run_lane, study, asker, record) for _ in range(lanes)]
+            concurrent.futures.wait(futures)
+        problems = [error for future in futures if (error := future.exception()) is not None]
+        if problems:
+            raise next((error for error in problems if not isinstance(error, Interrupted)), problems[0])
+
+    def _run_lane(self, study: StoredStudy, asker: Asker, record: WorkerRecord) -> None:
+        runner = Runner(self._store, record, self._pool, self._should_leave, self._tell)
+        try:
+            self._work_on(study, asker, runner)
+        except BaseException:
+            self._lane_failed.set()
+            raise
+        finally:
+            runner.close()
+
     def _work_on(self, study: StoredStudy, asker: Asker, runner: Runner) -> None:
-        self._current = study
-        self._study_left.clear()
-        while self._store.state(study) not in _LEFT:
+        while self._store.state(study) not in _LEFT and not self._lane_failed.is_set():
             if self._stop.is_set():
                 raise Interrupted
             if self._given_up.is_set():
@@ -89,8 +111,13 @@ class Worker:
             elif self._store.state(study) not in _LEFT:
                 self._stop.wait(_WAIT_SECONDS)
 
+    def _tell(self, happening: Happening) -> None:
+        with self._telling:
+            self._on_happening(happening)
+
     def _should_leave(self) -> bool:
-        return self._stop.is_set() or self._study_left.is_set() or self._given_up.is_set()
+        reasons = (self._stop, self._study_left, self._given_up, self._lane_failed)
+        return any(reason.is_set() for reason in reasons)
 
     def _beat(self, record: WorkerRecord) -> None:
         """Says every few seconds that this worker lives, and sees whether its study was stopped or deleted."""

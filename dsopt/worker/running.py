@@ -12,7 +12,8 @@ from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.guard import Guard
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.outcome import PASSES, Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.results import exps_folder, results_folder
 from dsopt.experiment.run import Progress, RunRules, describe, run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.search import plan
@@ -59,13 +60,13 @@ class Runner:
         """Runs a task, unless it is the baseline under another name or has a recorded outcome already."""
         task, trial, history = assignment.task, assignment.trial, assignment.history
         candidate = _candidate(study, task, trial, history)
-        if task.part != REFERENCE and plan.is_baseline(history, candidate):
+        if task.part != REFERENCE and plan.is_baseline(study.spec, history, candidate):
             self._tell_as_baseline(study, task, trial, history)
             return
         self._tell(TaskStarted(study=study, task=task, history=history))
         outcome = self._recorded_outcome(study, task)
         while outcome is None:
-            outcome = self._attempt(study, task, candidate, trial)
+            outcome = self._attempt(study, task, candidate, assignment)
             if self._is_to_be_retried(study, task, outcome):
                 outcome = None
         if isinstance(outcome, Cancelled):
@@ -105,27 +106,20 @@ class Runner:
         failures = failed_launches(self._store, study, task)
         return sum(failures.values()) - failures.get("lost", 0) < study.spec.max_attempts
 
-    def _attempt(self, study: StoredStudy, task: Task, candidate: Candidate | None, trial: optuna.Trial) -> Outcome:
+    def _attempt(self, study: StoredStudy, task: Task, candidate: Candidate | None, assignment: Assignment) -> Outcome:
         """One launch: hold devices, launch, read the events into an outcome, record it."""
         spec = study.spec
         tuning = spec.autotuning
-        run_dir = RunDir.create(Path(spec.cwd) / spec.results_dir, task.name)
-        attempt = self._begin(study, task, run_dir)
+        run_dir = RunDir.create(results_folder(spec), task.name)
+        attempt = self._begin(study, task, candidate, run_dir)
         if attempt is None:
             run_dir.path.rmdir()
             return Cancelled()
         launch = _prepare(spec, task, candidate, run_dir, attempt)
-        rules = RunRules(
-            measurement=spec.measurement,
-            window=tuning.window,
-            floor=(tuning.start_profile_step, tuning.end_profile_step),
-            timeout_seconds=spec.timeout_seconds,
-            expected=candidate,
-            needs_flops=tuning.metric == "FLOPS",
-        )
+        rules = _rules(spec, candidate, assignment.history)
         self._guard.watch(run_dir.path, attempt.port)
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
-        reporter = _Reporter(trial, tuning.metric, marks, self._tell)
+        reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
         outcome = run_experiment(launch, rules, self._should_stop, reporter)
         if isinstance(outcome, Measured):
             run_dir.write_json(run_dir.metrics, describe(outcome))
@@ -135,9 +129,9 @@ class Runner:
             raise DsoptError("other workers gave this one up for dead; start it again to go on")
         return outcome
 
-    def _begin(self, study: StoredStudy, task: Task, run_dir: RunDir) -> Attempt | None:
+    def _begin(self, study: StoredStudy, task: Task, candidate: Candidate | None, run_dir: RunDir) -> Attempt | None:
         """Waits for free devices and begins an attempt on them. None: asked to stop while waiting."""
-        count = ranks_of(study.spec, self._pool)
+        count = ranks_of(study.spec, self._pool, candidate)
         while not self._should_stop():
             attempt = self._record.begin(study, task, run_dir.path, self._pool, count)
             if attempt is not None:
@@ -145,6 +139,23 @@ class Runner:
             time.sleep(_WAIT_SECONDS)
             bury_the_dead(self._store, self._record)
         return None
+
+
+def _rules(spec: StudySpec, candidate: Candidate | None, history: History) -> RunRules:
+    """When a run has said enough, and what it must agree with."""
+    tuning = spec.autotuning
+    baseline = history.find("baseline")
+    own = baseline.facts if baseline else None
+    return RunRules(
+        measurement=spec.measurement,
+        window=tuning.window,
+        floor=(tuning.start_profile_step, tuning.end_profile_step),
+        timeout_seconds=spec.timeout_seconds,
+        expected=candidate,
+        needs_flops=tuning.metric == "FLOPS",
+        needs_pass=tuning.metric if tuning.metric in PASSES else None,
+        own_rows=(own.rows, own.micro_batch) if own else None,
+    )
 
 
 class _Reporter:
@@ -155,8 +166,14 @@ class _Reporter:
     """
 
     def __init__(
-        self, trial: optuna.Trial, metric: str, marks: Mapping[str, str], tell: Callable[[Happening], None]
+        self,
+        task: Task,
+        trial: optuna.Trial,
+        metric: str,
+        marks: Mapping[str, str],
+        tell: Callable[[Happening], None],
     ) -> None:
+        self._task = task
         self._trial = trial
         self._metric = metric
         self._marks = marks
@@ -166,7 +183,7 @@ class _Reporter:
         self._last_step = -1
 
     def __call__(self, progress: Progress) -> None:
-        self._tell(TaskProgressed(progress=progress))
+        self._tell(TaskProgressed(task=self._task, progress=progress))
         if not self._is_marked:
             trials.mark(self._trial, **self._marks)
             self._last_step = trials.last_reported_step(self._trial)
@@ -182,8 +199,8 @@ class _Reporter:
 
 
 def _so_far(measurement: Measurement | None, metric: str) -> float | None:
-    """The metric as measured so far; FLOPS are known only at the end."""
-    if measurement is None or metric == "FLOPS":
+    """The metric as measured so far; those that are no matter of whole steps are known only at the end."""
+    if measurement is None or metric not in ("throughput", "latency"):
         return None
     return measurement.samples_per_second if metric == "throughput" else measurement.step_seconds * 1000
 
@@ -203,18 +220,23 @@ def _prepare(spec: StudySpec, task: Task, candidate: Candidate | None, run_dir: 
     """Writes the files that describe an attempt and gives its launch."""
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
     run_dir.write_json(run_dir.ds_config, config)
-    ranks = len(attempt.devices.indices)
-    description = {"name": task.name, "round": task.round, "num_gpus": ranks, "num_nodes": 1, "ds_config": config}
+    command = candidate_command(spec, candidate)
+    description = {
+        "name": task.name,
+        "round": task.round,
+        "num_gpus": len(attempt.devices.indices),
+        "num_nodes": command.nodes,
+        "result_dir": str(run_dir.path),
+        "ds_config": config,
+    }
     run_dir.write_json(run_dir.description, description)
-    exps_dir = Path(spec.cwd) / spec.exps_dir
-    exps_dir.mkdir(parents=True, exist_ok=True)
-    run_dir.write_json(exps_dir / f"{task.name}.json", description)
+    run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)
     return Launch(
-        command=candidate_command(spec, candidate).with_config(str(run_dir.ds_config)),
+        command=command.with_config(str(run_dir.ds_config)),
         cwd=Path(spec.cwd),
         run_dir=run_dir,
         devices=attempt.devices,
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
-        count_flops=spec.autotuning.metric == "FLOPS",
+        count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )

@@ -3,7 +3,8 @@
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import _FLAGS, _VALUED, LaunchCommand
+from dsopt.study.command import LaunchCommand
+from dsopt.study.launchers import DEEPSPEED
 
 TYPED = "deepspeed --num_gpus 2 --master_port=29501 train.py --deepspeed_config 'my config.json' --lr 1e-4 -v"
 
@@ -17,8 +18,7 @@ def test_parts() -> None:
     assert command.script == "train.py"
     assert command.option("--num_gpus", "--num_accelerators") == "2"
     assert command.option("--master_port") == "29501"
-    assert command.config_flag == "--deepspeed_config"
-    assert command.config_path == "my config.json"
+    assert command.config == "my config.json"
     assert parse(str(command)) == command
 
 
@@ -34,7 +34,7 @@ def test_parts() -> None:
     ],
 )
 def test_the_configuration_file_is_found_in_each_form(typed: str, path: str | None) -> None:
-    assert parse(typed).config_path == path
+    assert parse(typed).config == path
 
 
 def test_values_are_replaced_in_the_form_they_had() -> None:
@@ -95,5 +95,7 @@ def test_the_launcher_options_are_those_of_the_installed_deepspeed() -> None:
     finally:
         argparse.ArgumentParser.add_argument = original
     seen = {name: valued for name, valued in seen.items() if name not in ("-h", "--help")}
-    assert {name for name, valued in seen.items() if valued} - {"--elastic_training"} <= _VALUED
-    assert {name for name, valued in seen.items() if not valued} <= _FLAGS
+    assert {name for name, valued in seen.items() if valued} - {"--elastic_training"} <= (
+        DEEPSPEED.valued or frozenset()
+    )
+    assert {name for name, valued in seen.items() if not valued} <= DEEPSPEED.flags

@@ -5,27 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from dsopt.search import plan
+from dsopt.search import plan, steps
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import runs_since_best
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-from tests.unit.test_search import GIB, facts
+from tests.unit.made_up import GIB, facts, spec
 
 Truth = Callable[[Candidate | None], float | str]
-
-
-def spec(ds_config: dict | None = None, **autotuning: object) -> StudySpec:
-    return StudySpec.model_validate(
-        {
-            "name": "s",
-            "command": "deepspeed --num_gpus 2 t.py --deepspeed_config c.json",
-            "cwd": "/",
-            "ds_config": {"train_micro_batch_size_per_gpu": 1, **(ds_config or {})},
-            "autotuning": autotuning,
-        }
-    )
 
 
 class Machine:
@@ -53,25 +41,25 @@ class Machine:
     def run(self) -> "Machine":
         for _ in range(500):
             step = plan.next_step(self.spec, self.history)
-            if isinstance(step, plan.Finish):
+            if isinstance(step, steps.Finish):
                 return self
-            if isinstance(step, plan.GiveUp):
+            if isinstance(step, steps.GiveUp):
                 self.message = step.message
                 return self
-            assert not isinstance(step, plan.Wait)
-            if isinstance(step, plan.CloseStage):
+            assert not isinstance(step, steps.Wait)
+            if isinstance(step, steps.CloseStage):
                 self.verdicts[step.stage] = step.verdict
-            elif isinstance(step, plan.RunReference):
+            elif isinstance(step, steps.RunReference):
                 self.reference.append(self.observe(step.name, step.round, step.candidate, "range"))
             else:
                 self.stages[step.stage].append(self.explore(step))
         raise AssertionError("the plan does not end")
 
-    def explore(self, step: plan.Explore) -> Observation:
+    def explore(self, step: steps.Explore) -> Observation:
         candidate = step.candidates[0]
         known = self.history.facts
         assert known is not None
-        model = MemoryModel.fit(known, self.history.observations)
+        model = MemoryModel.fit(self.spec, known, self.history.observations, candidate.knobs)
         since = runs_since_best(self.history, self.stages[step.stage])
         if not model.fits(candidate):
             return self.refused(candidate, "predicted_oom", step.phase)
@@ -166,7 +154,7 @@ def test_stages_that_cannot_fit_are_skipped_without_a_run() -> None:
     machine.shape = {"num_params": GIB, "trainable_params": GIB}
     machine.run()
     assert machine.stages[0] == []
-    assert machine.verdicts[0] == "skipped: needs about 17.0 GiB a device at micro-batch 1, of 16.0 GiB"
+    assert machine.verdicts[0] == "skipped: would need about 17.00 GiB a device at micro-batch 1, of 16.00 GiB"
     assert machine.verdicts[1] == "nothing ran: because of oom"
     assert machine.verdicts[3] == "explored"
 
@@ -234,7 +222,7 @@ def test_a_running_trial_is_waited_for_where_the_next_depends_on_it() -> None:
     machine = Machine(spec(), saturating(1))
     machine.reference.append(machine.observe("baseline", 0, None, "range"))
     first = plan.next_step(machine.spec, machine.history)
-    assert isinstance(first, plan.Explore)
+    assert isinstance(first, steps.Explore)
     begun = machine.refused(first.candidates[0], "predicted_oom", "range")
     machine.stages[0].append(replace(begun, state="running", reason=None))
-    assert isinstance(plan.next_step(machine.spec, machine.history), plan.Wait)
+    assert isinstance(plan.next_step(machine.spec, machine.history), steps.Wait)

@@ -5,33 +5,14 @@ import pytest
 
 from dsopt.search.confirm import compare
 from dsopt.search.cost_model import CostModel
-from dsopt.search.history import History, ModelFacts, Observation
-from dsopt.search.memory import MemoryModel, state_bytes
+from dsopt.search.history import History, Observation
+from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.pruners import EarlyStoppingPruner, MemoryPruner, runs_since_best
 from dsopt.search.sampler import CandidateSampler, distributions
+from dsopt.search.zero_memory import device_state_bytes
 from dsopt.study.space import Candidate, stage_space
-
-GIB = 2**30
-
-
-def facts(**changes: object) -> ModelFacts:
-    values = {
-        "num_params": GIB // 16, "trainable_params": GIB // 16, "world_size": 2, "dtype": "fp16",
-        "device_memory_bytes": 16 * GIB,
-        "zero_stage": 0, "micro_batch": 1, "gas": 1, "peak_memory_bytes": 4 * GIB, "activation_bytes": GIB,
-    }  # fmt: skip
-    return ModelFacts(**{**values, **changes})
-
-
-def observation(candidate: Candidate | None, value: float | None = None, **changes: object) -> Observation:
-    values = {
-        "trial": 0, "name": candidate.name if candidate else "baseline", "round": 0, "candidate": candidate,
-        "phase": "range",
-        "state": "measured" if value is not None else "infeasible", "reason": None if value is not None else "oom",
-        "message": "", "value": value, "facts": None,
-    }  # fmt: skip
-    return Observation(**{**values, **changes})
+from tests.unit.made_up import GIB, facts, observation, spec
 
 
 def at(stage: int, micro_batch: int) -> Candidate:
@@ -45,22 +26,22 @@ def bigger(value: float, than: float, by: float) -> bool:
 def test_states_are_those_of_the_zero_paper() -> None:
     """Figure 1 of the paper: 7.5B parameters on 64 ranks take 120, 31.4, 16.6 and 1.9 GB."""
     for stage, gigabytes in enumerate((120, 31.4, 16.6, 1.9)):
-        needed = state_bytes(stage, params=7_500_000_000, trainable=7_500_000_000, ranks=64, dtype="fp16")
+        needed = device_state_bytes(stage, params=7_500_000_000, trainable=7_500_000_000, ranks=64, dtype="fp16")
         assert needed / 1e9 == pytest.approx(gigabytes, rel=0.02)
 
 
 def test_frozen_parameters_have_neither_gradients_nor_optimizer_states() -> None:
-    full = state_bytes(0, params=1000, trainable=1000, ranks=4, dtype="fp16")
-    lora = state_bytes(0, params=1000, trainable=10, ranks=4, dtype="fp16")
+    full = device_state_bytes(0, params=1000, trainable=1000, ranks=4, dtype="fp16")
+    lora = device_state_bytes(0, params=1000, trainable=10, ranks=4, dtype="fp16")
     assert (full, lora) == (16000, 2000 + 140)
 
 
 def test_the_memory_model_is_calibrated_on_measured_peaks() -> None:
-    before = MemoryModel.fit(facts(), [])
+    before = MemoryModel.fit(spec(), facts(), [])
     assert before.estimate(0, 1) == pytest.approx(4 * GIB)
     assert before.estimate(0, 3) == pytest.approx(6 * GIB)
     seen = facts(micro_batch=4, peak_memory_bytes=5.5 * GIB)
-    model = MemoryModel.fit(facts(), [observation(at(0, 4), 1.0, facts=seen)])
+    model = MemoryModel.fit(spec(), facts(), [observation(at(0, 4), 1.0, facts=seen)])
     assert model.sample_bytes == pytest.approx(0.5 * GIB)
     assert model.largest_micro_batch(0) == 25
     assert model.fits(at(0, 25))
@@ -69,7 +50,7 @@ def test_the_memory_model_is_calibrated_on_measured_peaks() -> None:
 
 
 def test_an_oom_rules_out_every_larger_micro_batch_of_the_same_settings() -> None:
-    model = MemoryModel.fit(facts(), [observation(at(1, 4))])
+    model = MemoryModel.fit(spec(), facts(), [observation(at(1, 4))])
     assert not model.fits(at(1, 4))
     assert not model.fits(at(1, 5))
     assert model.fits(at(1, 3))
@@ -138,7 +119,7 @@ def test_the_cost_model_learns_across_stages_and_never_from_failures() -> None:
 def ask_all(tuner_type: str, observations: list[Observation]) -> list[str]:
     """The candidates of stage 1 in the order in which a sampler of that type gives them."""
     space = stage_space(1, fast=False, user_zero={})
-    candidates = space.candidates([2, 8], gas=1)
+    candidates = space.candidates([2, 8], gases=[1])
     claimed: list[Candidate] = []
 
     def claim(candidate: Candidate, _trial: int) -> bool:
@@ -159,7 +140,7 @@ def ask_all(tuner_type: str, observations: list[Observation]) -> list[str]:
 
 
 def test_samplers_give_every_candidate_once_in_their_own_order() -> None:
-    enumerated = [c.name for c in stage_space(1, fast=False, user_zero={}).candidates([2, 8], gas=1)]
+    enumerated = [c.name for c in stage_space(1, fast=False, user_zero={}).candidates([2, 8], gases=[1])]
     seen = [observation(at(0, m), 100.0 * m) for m in (1, 2, 4, 8)]
     assert ask_all("gridsearch", seen) == enumerated
     assert ask_all("random", seen) not in (enumerated, sorted(enumerated))
@@ -168,7 +149,7 @@ def test_samplers_give_every_candidate_once_in_their_own_order() -> None:
 
 
 def test_the_memory_pruner_refuses_what_cannot_fit() -> None:
-    pruner = MemoryPruner(MemoryModel.fit(facts(), []), stage=0)
+    pruner = MemoryPruner(MemoryModel.fit(spec(), facts(), []), stage=0)
     study = optuna.create_study(pruner=pruner)
     space = stage_space(0, fast=True, user_zero={})
     study.enqueue_trial(at(0, 64).params)

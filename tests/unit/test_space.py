@@ -9,31 +9,34 @@ from dsopt.study.space import Candidate, stage_space
 
 def test_names_are_those_of_the_tutorial() -> None:
     assert Candidate(stage=1, micro_batch=3, gas=1).name == "z1_gas1_tmbspg3"
-    knobs = (("reduce_bucket_size", 5e7), ("allgather_bucket_size", 1e9))
+    knobs = (("zero_optimization.reduce_bucket_size", 5e7), ("zero_optimization.allgather_bucket_size", 1e9))
     assert Candidate(stage=1, micro_batch=11, gas=1, knobs=knobs).name == "z1_rbs5e+07_abs1e+09_gas1_tmbspg11"
-    knobs = (("overlap_comm", True), ("reduce_bucket_size", 500000001))
+    knobs = (("zero_optimization.overlap_comm", True), ("zero_optimization.reduce_bucket_size", 500000001))
     assert Candidate(stage=2, micro_batch=1, gas=2, knobs=knobs).name == "z2_ocT_rbs500000001_gas2_tmbspg1"
 
 
 @pytest.mark.parametrize(("stage", "settings"), [(0, 1), (1, 9), (2, 72), (3, 144)])
 def test_documented_spaces(stage: int, settings: int) -> None:
     space = stage_space(stage, fast=False, user_zero={})
-    candidates = space.candidates([1, 2], gas=1)
+    candidates = space.candidates([1, 2], gases=[1])
     assert len(candidates) == 2 * settings
     assert len({c.name for c in candidates}) == len(candidates)
-    assert len(stage_space(stage, fast=True, user_zero={}).candidates([1, 2], gas=1)) == 2
+    assert len(stage_space(stage, fast=True, user_zero={}).candidates([1, 2], gases=[1])) == 2
 
 
 def test_the_tutorials_overwritten_space_has_two_times_one_candidates() -> None:
     user = {"reduce_bucket_size": [5e7, 5e8], "allgather_bucket_size": 5e8}
-    candidates = stage_space(1, fast=False, user_zero=user).candidates([4], gas=1)
-    assert [dict(c.knobs) for c in candidates] == [{"reduce_bucket_size": 5e7}, {"reduce_bucket_size": 5e8}]
+    candidates = stage_space(1, fast=False, user_zero=user).candidates([4], gases=[1])
+    assert [dict(c.knobs) for c in candidates] == [
+        {"zero_optimization.reduce_bucket_size": 5e7},
+        {"zero_optimization.reduce_bucket_size": 5e8},
+    ]
     config = candidate_config({"zero_optimization": {"stage": 1, **user}}, candidates[1])
     assert config["zero_optimization"] == {"stage": 1, "reduce_bucket_size": 5e8, "allgather_bucket_size": 5e8}
 
 
 def test_candidates_survive_as_optuna_parameters() -> None:
-    candidate = Candidate(stage=2, micro_batch=8, gas=4, knobs=(("overlap_comm", False),))
+    candidate = Candidate(stage=2, micro_batch=8, gas=4, knobs=(("zero_optimization.overlap_comm", False),))
     assert Candidate.from_params(2, candidate.params) == candidate
 
 

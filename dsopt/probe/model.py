@@ -1,0 +1,85 @@
+"""What an engine says of its model: sizes, the settings in force, the batches it is fed."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.experiment.events import Engine
+
+_HIDDEN_SIZE: Final = ("hidden_size", "n_embd", "d_model", "dim")
+_NUM_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+
+
+def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
+    """What an engine that was just built says of its model, its device and the settings in force."""
+    parameters = list(engine.module.parameters())
+    sizes = [(_size(p), p.requires_grad) for p in parameters]
+    if accelerator.device_name() == "cpu":
+        ranks_here = int(os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", 1)))
+        device, capacity = "cpu", accelerator.total_memory() // ranks_here
+    else:
+        import torch
+
+        index = accelerator.current_device()
+        device, capacity = torch.cuda.get_device_name(index), accelerator.total_memory(index)
+    if memory_limit_bytes:
+        capacity = min(capacity, memory_limit_bytes)
+    dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+    return Engine(
+        rank=rank,
+        world_size=engine.world_size,
+        num_params=sum(size for size, _ in sizes),
+        trainable_params=sum(size for size, trainable in sizes if trainable),
+        device=device,
+        device_memory_bytes=int(capacity),
+        zero_stage=engine.zero_optimization_stage(),
+        micro_batch=engine.train_micro_batch_size_per_gpu(),
+        gas=engine.gradient_accumulation_steps(),
+        dtype=dtype,
+        largest_layer_params=max(
+            (sum(_size(p) for p in module.parameters(recurse=False)) for module in engine.module.modules()), default=0
+        ),
+        hidden_size=_configured(engine.module, _HIDDEN_SIZE),
+        num_layers=_configured(engine.module, _NUM_LAYERS),
+        host_memory_bytes=_host_memory_bytes(),
+    )
+
+
+def common_rows(inputs: Sequence[Any]) -> int:
+    """The size of the first dimension that all tensors among a forward pass's inputs share, or 0."""
+    found: set[int] = set()
+    pending = list(inputs)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+        elif len(getattr(value, "shape", ())) >= 1:
+            found.add(int(value.shape[0]))
+    return found.pop() if len(found) == 1 else 0
+
+
+def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
+    """Its elements. Under ZeRO 3 it holds only this rank's share; ds_numel is its whole size."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _configured(module: Any, names: Sequence[str]) -> int | None:  # noqa: ANN401 - a torch module
+    """A number that a Hugging Face model's configuration gives under one of these names."""
+    config = getattr(module, "config", None)
+    for holder in (config, getattr(config, "text_config", None)):
+        for name in names:
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return None
+
+
+def _host_memory_bytes() -> int:
+    """Memory of this node, or what a container is allowed of it."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(total, int(text)) if text.isdecimal() else total

@@ -1,0 +1,111 @@
+"""The learning rate that goes with another global batch size than the user's."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dsopt.search.history import History
+from dsopt.search.memory import replicas
+from dsopt.study.command import LaunchCommand
+from dsopt.study.ds_config import get_path, set_path
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+
+# where DeepSpeed's configuration holds learning rates that scale with the optimizer's
+_RATES: Final = (
+    "optimizer.params.lr",
+    "scheduler.params.warmup_max_lr",
+    "scheduler.params.cycle_max_lr",
+    "scheduler.params.cycle_min_lr",
+)
+_TRAINER_FLAG: Final = "--learning_rate"
+_TRAINER_DEFAULT: Final = 5e-5  # transformers.TrainingArguments.learning_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAdvice:
+    """The best configuration trains with another global batch than the user's.
+
+    Attributes:
+        own, best: global batch sizes, in samples per optimizer step.
+        is_linear: whether the rate scales with the batch, as for SGD, or with its root.
+        rates: learning rates of the user's by the place they stand in, as far as they are known.
+    """
+
+    own: int
+    best: int
+    is_linear: bool
+    rates: Mapping[str, float]
+
+    @property
+    def factor(self) -> float:
+        """What the learning rate is to be multiplied by.
+
+        √(B′/B) keeps the variance of the gradient's expectation; SGD and momentum do better with B′/B (DeepSpeed's
+        autotuning tutorial).
+        """
+        ratio = self.best / self.own
+        return ratio if self.is_linear else math.sqrt(ratio)
+
+    def text(self, applied: bool = False) -> str:
+        """The advice in a sentence or two."""
+        rule = f"{self.best}/{self.own}" if self.is_linear else f"√({self.best}/{self.own})"
+        changes = ", ".join(
+            f"{place} {_rate(rate)} → {_rate(rate * self.factor)}" for place, rate in self.rates.items()
+        )
+        told = f": {changes}" if changes else ""
+        head = f"The best trains with a global batch of {self.best} samples, your own with {self.own}."
+        if applied:
+            return f"{head} The learning rate was scaled by {rule} = {self.factor:.3g}{told}."
+        how = " (--apply-lr-scaling writes it)" if changes else ""
+        return f"{head} Scale the learning rate by {rule} = {self.factor:.3g}{told}{how}."
+
+
+def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> BatchAdvice | None:
+    """The advice for a study's best configuration; None where the batch is the user's or cannot be told."""
+    baseline = history.find("baseline")
+    facts = baseline.facts if baseline else None
+    if best is None or facts is None:
+        return None
+    own_batch = facts.micro_batch * facts.gas * replicas(spec, facts, ())
+    best_batch = best.micro_batch * best.gas * replicas(spec, facts, best.knobs)
+    if own_batch == best_batch:
+        return None
+    kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
+    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=_known_rates(spec))
+
+
+def scale_rates(
+    advice: BatchAdvice, config: Mapping[str, Any], command: LaunchCommand
+) -> tuple[dict[str, Any], LaunchCommand]:
+    """A configuration and command with every known learning rate scaled."""
+    scaled = copy.deepcopy(dict(config))
+    for place, rate in advice.rates.items():
+        if place == _TRAINER_FLAG:
+            command = command.with_script_value(place, _rate(rate * advice.factor))
+        else:
+            set_path(scaled, place, float(_rate(rate * advice.factor)))
+    return scaled, command
+
+
+def _known_rates(spec: StudySpec) -> dict[str, float]:
+    rates: dict[str, float] = {}
+    for path in _RATES:
+        value = get_path(spec.ds_config, path)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            rates[path] = float(value)
+    typed = spec.launch.script_value(_TRAINER_FLAG)
+    if typed is not None:
+        try:
+            rates[_TRAINER_FLAG] = float(typed)
+        except ValueError:
+            return rates
+    elif get_path(spec.ds_config, "optimizer.params.lr") == "auto":
+        rates[_TRAINER_FLAG] = _TRAINER_DEFAULT
+    return rates
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.4g}"

@@ -1,0 +1,54 @@
+"""What a plan may ask for next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dsopt.search.history import Phase
+from dsopt.study.space import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReference:
+    """Run the user's configuration, the least-memory profile, or a finalist again."""
+
+    name: str
+    round: int
+    candidate: Candidate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explore:
+    """Try one of these candidates; in the "range" phase there is just one, and patience does not count yet."""
+
+    stage: int
+    candidates: Sequence[Candidate]
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseStage:
+    """A stage is done with; the verdict says why, for people."""
+
+    stage: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What comes next depends on a run that another worker has in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Everything has been measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """The study cannot go on before the user has mended something."""
+
+    message: str
+
+
+Step: TypeAlias = RunReference | Explore | CloseStage | Wait | Finish | GiveUp

@@ -1,0 +1,45 @@
+"""What of a launch command cannot be tuned, said before anything is run."""
+
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+from dsopt.study.command import LaunchCommand
+
+
+def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
+    """Refuses a command that dsopt cannot run.
+
+    Raises:
+        DsoptError: numbers that are none, a script that is not there or no Python program, a start on each node.
+    """
+    launcher = command.launcher
+    for names in (launcher.ranks, launcher.nodes):
+        value = command.option(*names)
+        if value is None or (value.isdecimal() and int(value) >= 1):
+            continue
+        if launcher.kind == "torchrun" and value in ("gpu", "cpu", "auto", "1:1"):
+            continue
+        raise DsoptError(f"{where}: command: {names[0]} {value}. Expected a whole number of at least 1.")
+    if launcher.kind != "deepspeed" and command.nodes > 1:
+        raise DsoptError(
+            f"{where}: command: {launcher.nodes[0]} {command.nodes}: {launcher.kind} has to be started on each node by "
+            "hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
+        )
+    if command.has_launcher_flag("--no_python"):
+        _check_python_program(command, cwd, where)
+    if not command.is_module and not (cwd / command.script).is_file():
+        raise DsoptError(
+            f"{where}: command: no training script '{command.script}' in {cwd}. "
+            "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
+        )
+
+
+def _check_python_program(command: LaunchCommand, cwd: Path, where: str) -> None:
+    """With --no_python the script is started by itself; the probe can only stand in front of a Python one."""
+    path = cwd / command.script
+    first = path.open("rb").readline() if path.is_file() else b""
+    if not (command.script.endswith(".py") or (first.startswith(b"#!") and b"python" in first)):
+        raise DsoptError(
+            f"{where}: command: --no_python with '{command.script}': the script has to be a Python program. "
+            "Give the Python script that it starts."
+        )
