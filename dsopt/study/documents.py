@@ -47,13 +47,13 @@ def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
     return document
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, also with comments and trailing commas.
+def read_json(path: Path, what: str = "DeepSpeed configuration (JSON)") -> dict[str, Any]:
+    """The object in a JSON file, also with comments and trailing commas. `what` is how messages call it.
 
     Raises:
         DsoptError: no such file, invalid JSON (with line and column), a duplicate key, or not an object.
     """
-    return parse_json(read_text(path, "DeepSpeed configuration (JSON)"), str(path))
+    return parse_json(read_text(path, what), str(path))
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
