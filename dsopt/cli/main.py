@@ -18,6 +18,7 @@ _COMMANDS = {
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
+    "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
     "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
 }
