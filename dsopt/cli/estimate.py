@@ -1,16 +1,20 @@
 """`dsopt estimate`: memory for a model's states under each ZeRO stage, and what fits, before anything is run."""
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import click
 
-from dsopt.cli.options import json_option, print_json
+from dsopt.cli.options import json_option, open_store, print_json, storage_option
 from dsopt.errors import DsoptError
 from dsopt.experiment.count import count_params
 from dsopt.report.estimate import estimate_memory
+from dsopt.search.history import ModelFacts
 from dsopt.search.zero_memory import Dtype, ModelSize
+from dsopt.worker.knowledge import load_history
 
 _MULTIPLES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _MOST_PARAMS = 10**16
@@ -20,53 +24,76 @@ _MOST_PARAMS = 10**16
 @click.option("--num-params", metavar="N", help="Parameters of the model, such as 2783M, 2.8B or 7e9.")
 @click.option("--largest-layer", metavar="N", help="Parameters of its largest layer; goes with --num-params.")
 @click.option("--hf-config", metavar="FILE", type=click.Path(path_type=Path), help="Or its Hugging Face config.json.")
+@click.option("--study", "study_name", metavar="NAME", help="Or a study whose baseline (or profile) has run.")
 @click.option("--trainable-params", metavar="N", help="Parameters that are trained. Default: all.")
-@click.option("--num-gpus", type=click.IntRange(1, 4096), default=1, show_default=True, help="GPUs of each node.")
-@click.option("--num-nodes", type=click.IntRange(1, 65536), default=1, show_default=True, help="Nodes.")
+@click.option("--num-gpus", type=click.IntRange(1, 4096), help="GPUs of each node. Default: 1, or the study's.")
+@click.option("--num-nodes", type=click.IntRange(1, 65536), help="Nodes. Default: 1, or the study's.")
 @click.option(
     "--dtype",
     type=click.Choice(["fp16", "bf16", "fp32"]),
-    default="fp16",
-    show_default=True,
-    help="Type that is trained in; fp16 and bf16 in mixed precision.",
+    help="Type that is trained in; fp16 and bf16 in mixed precision. Default: fp16, or the study's.",
 )
+@storage_option
 @json_option
 def estimate(
     num_params: str | None,
     largest_layer: str | None,
     hf_config: Path | None,
+    study_name: str | None,
     trainable_params: str | None,
-    num_gpus: int,
-    num_nodes: int,
-    dtype: Dtype,
+    num_gpus: int | None,
+    num_nodes: int | None,
+    dtype: Dtype | None,
+    storage: str,
     as_json: bool,
 ) -> None:
     """Estimate the memory that a model's states need under each ZeRO stage, and what fits on usual GPUs.
 
     Counts may end in K, M, B or T (thousands to trillions).
     """
-    given = {"--num-params": num_params, "--hf-config": hf_config}
+    given = {"--num-params": num_params, "--hf-config": hf_config, "--study": study_name}
     sources = [option for option, value in given.items() if value is not None]
     if len(sources) != 1:
         found = " and ".join(sources) or "none of them"
-        raise click.UsageError(f"Give the model by exactly one of {' and '.join(given)}; got {found}.")
-    if hf_config is not None and largest_layer is not None:
-        raise click.UsageError("--largest-layer goes with --num-params; --hf-config counts the largest layer itself.")
+        raise click.UsageError(f"Give the model by exactly one of {', '.join(given)}; got {found}.")
+    if num_params is None and largest_layer is not None:
+        raise click.UsageError(f"--largest-layer goes with --num-params; {sources[0]} gives the largest layer itself.")
     if num_params is not None and largest_layer is None:
         raise click.UsageError("--num-params: also give --largest-layer, the parameters of the model's largest layer.")
-    if hf_config is not None:
+    trainable = None if trainable_params is None else parse_count("--trainable-params", trainable_params)
+    if study_name is not None:
+        known = _known_of(study_name, storage)
+        total, largest, trainable = known.num_params, known.largest_layer_params, trainable or known.trainable_params
+        dtype = dtype or cast(Dtype, known.dtype)
+        num_gpus = num_gpus or known.world_size
+    elif hf_config is not None:
         counted = count_params(hf_config)
         total, largest = counted.num_params, counted.largest_layer_params
     else:
         assert num_params is not None and largest_layer is not None
         total, largest = parse_count("--num-params", num_params), parse_count("--largest-layer", largest_layer)
-    trainable = total if trainable_params is None else parse_count("--trainable-params", trainable_params)
-    model = make_model_size(total, largest, trainable, dtype)
-    result = estimate_memory(model, gpus_per_node=num_gpus, nodes=num_nodes)
+    model = make_model_size(total, largest, trainable or total, dtype or "fp16")
+    result = estimate_memory(model, gpus_per_node=num_gpus or 1, nodes=num_nodes or 1)
     if as_json:
         print_json(result.to_json())
     else:
         click.echo(result.text())
+
+
+def _known_of(name: str, storage: str) -> ModelFacts:
+    """What a study's runs have told of its model.
+
+    Raises:
+        DsoptError: no such study, or nothing of it has run yet.
+    """
+    store = open_store(storage)
+    study = store.get(name)
+    facts = load_history(store, study).facts_for(study.spec)
+    if facts is None:
+        raise DsoptError(
+            f"--study: nothing of '{name}' has run yet, so its model is not known. Run it first: dsopt worker {name}"
+        )
+    return replace(facts, world_size=max(1, facts.world_size // study.spec.resources.nodes))
 
 
 def make_model_size(total: int, largest: int, trainable: int, dtype: Dtype) -> ModelSize:

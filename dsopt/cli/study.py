@@ -11,6 +11,7 @@ from dsopt.errors import DsoptError
 from dsopt.experiment.results import results_folder
 from dsopt.report.files import optimum, write_config
 from dsopt.store.studies import NoStudiesError
+from dsopt.study.conversion import study_from_autotuning, study_text
 from dsopt.study.load import load_spec
 from dsopt.worker.knowledge import load_history
 
@@ -21,12 +22,31 @@ def study() -> None:
 
 
 @study.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="FILE")
 @click.option("--name", help="Name of the study, instead of the file's.")
+@click.option(
+    "--from-autotuning",
+    type=click.Path(path_type=Path),
+    metavar="DS_CONFIG",
+    help="Write the study file of a DeepSpeed autotuning setup: its configuration, and after -- the launch command.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The study file to write. Default: NAME.yaml.")
 @storage_option
-def create(file: Path, name: str | None, storage: str) -> None:
-    """Create a study from a YAML FILE. Creating the same study again changes nothing."""
-    spec, warnings = load_spec(file, name)
+def create(
+    words: tuple[str, ...], name: str | None, from_autotuning: Path | None, output: Path | None, storage: str
+) -> None:
+    """Create a study from a YAML FILE. Creating the same study again changes nothing.
+
+    \b
+    From DeepSpeed's autotuner:
+      dsopt study create --from-autotuning ds_config.json -- deepspeed train.py --deepspeed ds_config.json
+    """
+    if from_autotuning is not None:
+        _write_study_file(from_autotuning, words, name, output)
+        return
+    if len(words) > 1 or output is not None:
+        raise click.UsageError("Expected one study file. A launch command and --output go with --from-autotuning.")
+    spec, warnings = load_spec(Path(words[0]), name)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     made, is_new = open_store(storage, make=True).create(spec)
@@ -34,6 +54,23 @@ def create(file: Path, name: str | None, storage: str) -> None:
         click.echo(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
     else:
         click.echo(f"Study '{made.name}' exists already, with the same spec; its state is '{made.state}'.")
+
+
+def _write_study_file(source: Path, command: tuple[str, ...], name: str | None, output: Path | None) -> None:
+    content, warnings = study_from_autotuning(source, command, cwd=Path.cwd(), name=name)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    target = output or Path(f"{content['name']}.yaml")
+    if target.resolve().parent == Path.cwd():
+        del content["cwd"]  # the study file's folder
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(study_text(content, source))
+    except FileExistsError:
+        raise DsoptError(f"--output: {target} exists already. Give another name with -o, or remove it.") from None
+    except OSError as error:
+        raise DsoptError(f"--output: {target}: cannot be written: {error.strerror}.") from None
+    click.echo(f"Wrote {target}. Look it over, then: dsopt study create {target}")
 
 
 @study.command("list")

@@ -81,7 +81,8 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
         document = _relaxed(text, unique)
         if document is None:
             place = f"line {error.lineno}, column {error.colno}"
-            raise DsoptError(f"{where}: {place}: invalid JSON: {error.msg}. Correct it.") from None
+            hint = " The quotes are typographic; type plain ones." if "“" in text or "”" in text else ""
+            raise DsoptError(f"{where}: {place}: invalid JSON: {error.msg}. Correct it.{hint}") from None
     except (ValueError, RecursionError) as error:
         raise DsoptError(f"{where}: invalid JSON: {error}. Correct it.") from None
     if not isinstance(document, dict):

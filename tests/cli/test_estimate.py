@@ -23,7 +23,7 @@ FILES = {
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        ("", 2, "exactly one of --num-params and --hf-config; got none of them"),
+        ("", 2, "exactly one of --num-params, --hf-config, --study; got none of them"),
         ("--num-params 1B --largest-layer 1M --hf-config small.json", 2, "got --num-params and --hf-config"),
         ("--num-params 1B", 2, "--num-params: also give --largest-layer"),
         ("--hf-config small.json --largest-layer 1M", 2, "--largest-layer goes with --num-params"),
