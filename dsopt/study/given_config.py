@@ -20,7 +20,6 @@ _ACCELERATE_TWINS = (
     "--offload_optimizer_nvme_path",
     "--offload_param_nvme_path",
     "--zero3_save_16bit_model",
-    "--mixed_precision",
 )
 
 
