@@ -84,11 +84,7 @@ class Summary:
         value = f"{result.best}: {_number(result.value)} {self.unit}"
         if result.speedup is None:
             return f"{value}. There is no factor: your own configuration does not run."
-        if result.interval is None:
-            return f"{value}, {result.speedup:.2f} times the baseline."
-        low, high = result.interval
-        sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
-        return f"{value}, {result.speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"
+        return f"{value}, {speedup_text(result.speedup, result.interval)}"
 
     def text(self) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt."""
@@ -198,6 +194,15 @@ def optimal_candidate(history: History) -> Candidate | None:
     if result.best == BASELINE:
         return None
     return next(o.candidate for o in history.measured if o.name == result.best)
+
+
+def speedup_text(speedup: float, interval: tuple[float, float] | None) -> str:
+    """How many times the baseline, and how sure that is."""
+    if interval is None:
+        return f"{speedup:.2f} times the baseline."
+    low, high = interval
+    sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
+    return f"{speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"
 
 
 def _row(stage: int, history: History) -> StageRow:

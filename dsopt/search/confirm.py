@@ -33,6 +33,17 @@ class Comparison:
     runs: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as good one confirmed configuration is as another: above 1 is better, whatever the metric.
+
+    `interval` is the 95 % interval of `factor`; None when it cannot be told.
+    """
+
+    factor: float
+    interval: tuple[float, float] | None
+
+
 def compare(history: History) -> Comparison | None:
     """Compares the confirmed configurations, or gives None when nothing was measured at all.
 
@@ -40,10 +51,7 @@ def compare(history: History) -> Comparison | None:
     residuals hold all that differs between two launches of one configuration, so the interval is not only that of the
     steps within a run. Finalists' runs of the search do not count here: they were chosen by them.
     """
-    values: dict[str, dict[int, float]] = {}
-    for run in history.reference:
-        if run.round >= 1 and run.value is not None:
-            values.setdefault(run.name, {})[run.round] = math.log(run.value)
+    values = _confirmed(history)
     baseline = history.find(BASELINE)
     if not any(name != BASELINE for name in values):
         if baseline is None or baseline.value is None:
@@ -61,20 +69,48 @@ def compare(history: History) -> Comparison | None:
         return Comparison(
             best=best, value=math.exp(means[best]), baseline=own, speedup=speedup, interval=None, runs=runs
         )
-    difference = sign * (means[best] - means[BASELINE])
-    error, freedom = _noise(list(values.values()))
-    interval = None
-    if freedom >= 1:
-        half = float(stdtrit(freedom, 0.975)) * error * math.sqrt(1 / len(values[best]) + 1 / len(values[BASELINE]))
-        interval = (math.exp(difference - half), math.exp(difference + half))
+    ratio = confirmed_ratio(history, best, BASELINE)
+    assert ratio is not None
     return Comparison(
         best=best,
         value=math.exp(means[best]),
         baseline=own,
-        speedup=math.exp(difference),
-        interval=interval,
+        speedup=ratio.factor,
+        interval=ratio.interval,
         runs=runs,
     )
+
+
+def confirmed_ratio(history: History, name: str, other: str) -> Ratio | None:
+    """How many times as good as `other` a configuration is, by the confirmation; None when not both were in it."""
+    values = _confirmed(history)
+    if name not in values or other not in values:
+        return None
+    own, others = list(values[name].values()), list(values[other].values())
+    difference = float(np.mean(own) - np.mean(others)) * (1.0 if history.maximize else -1.0)
+    half = launch_half_width(history, len(own), len(others))
+    interval = None if half is None else (math.exp(difference - half), math.exp(difference + half))
+    return Ratio(factor=math.exp(difference), interval=interval)
+
+
+def launch_half_width(history: History, runs: int, other_runs: int) -> float | None:
+    """Half-width of the 95 % interval of the logarithm of a ratio between so many launches and so many others.
+
+    From the differences between launches that the confirmation shows; None when it shows none.
+    """
+    error, freedom = _noise(list(_confirmed(history).values()))
+    if freedom < 1:
+        return None
+    return float(stdtrit(freedom, 0.975)) * error * math.sqrt(1 / runs + 1 / other_runs)
+
+
+def _confirmed(history: History) -> dict[str, dict[int, float]]:
+    """The logarithm of the metric of every confirmation run, by configuration and round."""
+    values: dict[str, dict[int, float]] = {}
+    for run in history.reference:
+        if run.round >= 1 and run.value is not None:
+            values.setdefault(run.name, {})[run.round] = math.log(run.value)
+    return values
 
 
 def _noise(table: Sequence[dict[int, float]]) -> tuple[float, int]:
