@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dsopt.cli.options import run_label
+from dsopt.errors import DsoptError
 from dsopt.report.files import write_files
 from dsopt.report.summary import RunQuality, Summary, summarize
 from dsopt.store.studies import Store, StoredStudy
@@ -15,7 +16,19 @@ def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None
     `finished` is given while the study is being finished, when its state does not say so yet.
     """
     state = "finished" if finished else store.state(study) or study.state
-    qualities = [
+    return summarize(
+        study.spec,
+        load_history(store, study),
+        qualities_of(store, study),
+        state=state,
+        note=study.note,
+        duration_seconds=store.duration_seconds(study) if state == "finished" else None,
+    )
+
+
+def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
+    """How good the numbers of every measured run are."""
+    return [
         RunQuality(
             name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
             interval_percent=attrs["interval_percent"],
@@ -23,14 +36,21 @@ def summary_of(store: Store, study: StoredStudy, *, finished: bool | None = None
         )
         for attrs in store.measured_attrs(study)
     ]
-    return summarize(
-        study.spec,
-        load_history(store, study),
-        qualities,
-        state=state,
-        note=study.note,
-        duration_seconds=store.duration_seconds(study) if state == "finished" else None,
-    )
+
+
+def finished_summary(store: Store, study: StoredStudy) -> Summary:
+    """The summary of a study that has a result.
+
+    Raises:
+        DsoptError: it has none yet.
+    """
+    summary = summary_of(store, study)
+    if summary.comparison is None:
+        raise DsoptError(
+            f"study '{study.name}' has no result yet: its state is '{study.state}'. "
+            f"Go on with: dsopt worker {study.name} (after 'dsopt study resume {study.name}' when it was stopped)."
+        )
+    return summary
 
 
 def write_results(store: Store, study: StoredStudy, *, scale_lr: bool = False) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from dsopt.cli.options import json_option, open_store, print_json, run_label, scaling_option, storage_option
-from dsopt.cli.result import summary_of, write_results
+from dsopt.cli.result import finished_summary, summary_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.experiment.results import results_folder
 from dsopt.report.files import optimum, write_config
@@ -126,12 +126,7 @@ def best(name: str, output: Path | None, scale_lr: bool, storage: str, as_json: 
     """Give the best configuration of a finished study."""
     store = open_store(storage)
     found = store.get(name)
-    summary = summary_of(store, found)
-    if summary.comparison is None:
-        raise DsoptError(
-            f"study '{name}' has no result yet: its state is '{found.state}'. "
-            f"Go on with: dsopt worker {name} (after 'dsopt study resume {name}' when it was stopped)."
-        )
+    summary = finished_summary(store, found)
     result = optimum(found.spec, load_history(store, found), scale_lr=scale_lr)
     if output is not None:
         output = output.absolute()  # the command is run in another folder
