@@ -15,6 +15,7 @@ from dsopt.errors import DsoptError, Interrupted
 
 _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
+    "diff": ("dsopt.cli.diff", "diff", "Show what the best configuration changes, and what each change is worth."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
