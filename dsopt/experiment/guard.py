@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
+from dsopt.experiment.swap import remove_swap
 
 _FORK_SECONDS = 2.0
 
@@ -54,6 +55,7 @@ def main() -> None:
             kill_all(Path(run_dir))
             time.sleep(0.05)
         remove_shared_memory(int(port))
+        remove_swap(Path(run_dir))
 
 
 if __name__ == "__main__":

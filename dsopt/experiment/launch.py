@@ -16,6 +16,7 @@ from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
+from dsopt.experiment.swap import remove_swap
 from dsopt.study.command import LaunchCommand
 
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
@@ -164,3 +165,4 @@ class Process:
                 "End them by hand, then start the worker again."
             )
         remove_shared_memory(self._launch.port)
+        remove_swap(self._launch.run_dir.path)

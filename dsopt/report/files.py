@@ -10,9 +10,8 @@ from dsopt.experiment.results import results_folder
 from dsopt.report.batch_size import batch_advice, scale_rates
 from dsopt.report.summary import Summary, optimal_candidate
 from dsopt.search.history import History
-from dsopt.study.candidate_run import candidate_command
+from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
-from dsopt.study.ds_config import baseline_config, candidate_config
 from dsopt.study.spec import StudySpec
 
 
@@ -27,7 +26,7 @@ class Optimum:
 def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
     """The best configuration of a study that has a result; with `scale_lr`, its learning rate fits its batch."""
     candidate = optimal_candidate(history)
-    config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
+    config = run_config(spec, candidate, history.aio)
     command = candidate_command(spec, candidate)
     advice = batch_advice(spec, history, candidate)
     if scale_lr and advice is not None:

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
+from dsopt.report.model import model_line
 from dsopt.search.confirm import BASELINE, Comparison, compare
-from dsopt.search.history import History, Observation
+from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -37,9 +38,10 @@ class Summary:
     """The result of a study.
 
     Attributes:
-        study, state, metric, unit: what it is about.
+        study, state, metric, unit, maximize: what it is about.
         baseline: the baseline's metric in the search, None when it does not run.
         baseline_message: why the baseline does not run.
+        model: what the runs told of it.
         stages: one row a ZeRO stage.
         comparison: the confirmed result; None while there is none.
         rows: confirmed metric of each configuration, best first.
@@ -53,9 +55,11 @@ class Summary:
     state: str
     metric: str
     unit: str
+    maximize: bool
     note: str | None
     baseline: float | None
     baseline_message: str
+    model: ModelFacts | None
     stages: Sequence[StageRow]
     comparison: Comparison | None
     doubts: Sequence[RunQuality]
@@ -96,6 +100,8 @@ class Summary:
             lines.append(f"Baseline (your configuration): {_number(self.baseline)} {self.unit} when first measured.")
         elif self.baseline_message:
             lines.append(f"Baseline (your configuration) does not run: {self.baseline_message}")
+        if self.model is not None:
+            lines.append(f"Model: {model_line(self.model)}.")
         lines += [f"Stage {row.tuning_space}: {row.verdict}." for row in self.stages if row.verdict]
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
@@ -116,7 +122,7 @@ class Summary:
             for row in self.stages
         ]
         ranked = [row for row in self.stages if row.best_metric_val is not None]
-        best = (min if self.metric == "latency" else max)(ranked, key=lambda r: r.best_metric_val or 0.0, default=None)
+        best = (max if self.maximize else min)(ranked, key=lambda r: r.best_metric_val or 0.0, default=None)
         total = (
             "global",
             str(self.experiments),
@@ -172,9 +178,11 @@ def summarize(
         state=state,
         metric=spec.autotuning.metric,
         unit=spec.autotuning.unit,
+        maximize=spec.autotuning.maximize,
         note=note if state == "stopped" else None,
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
+        model=history.facts_for(spec),
         stages=[_row(stage, history) for stage in spec.stages],
         comparison=comparison,
         doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],

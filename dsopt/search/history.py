@@ -92,12 +92,14 @@ class History:
         stages: observations by ZeRO stage.
         verdicts: for each stage that is closed, why.
         maximize: whether a larger metric is better.
+        aio: the `aio` section measured for the disk that is offloaded to, if one was.
     """
 
     reference: Sequence[Observation]
     stages: Mapping[int, Sequence[Observation]]
     verdicts: Mapping[int, str] = field(default_factory=dict)
     maximize: bool = True
+    aio: Mapping[str, Any] | None = None
 
     def find(self, name: str, round_: int = 0) -> Observation | None:
         """A reference run by name and round."""

@@ -20,6 +20,7 @@ from dsopt.study.documents import nearest
 from dsopt.study.spec import StudySpec
 
 REFERENCE = "reference"
+AIO = "aio"  # attribute of the reference study: what was measured of the disk that is offloaded to
 _CREATE = "Create one with: dsopt study create FILE"
 _UNFINISHED = ("created", "baseline", "searching", "confirming")
 

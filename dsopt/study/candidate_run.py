@@ -1,6 +1,10 @@
-"""The command that a candidate runs with."""
+"""What a candidate runs with: its command and its DeepSpeed configuration."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.ds_config import baseline_config, candidate_config, offload_devices
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 
@@ -19,3 +23,17 @@ def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCom
     for flag, value in candidate.script_flags.items():
         command = command.with_script_switch(flag, None if value is None else str(value))
     return command
+
+
+def run_config(spec: StudySpec, candidate: Candidate | None, aio: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """DeepSpeed's configuration of a candidate, or of the user's own.
+
+    Args:
+        spec: the study.
+        candidate: None for the user's own.
+        aio: what was measured of the disk that is offloaded to; used where something is and the user gives none.
+    """
+    config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
+    if aio and "aio" not in config and "nvme" in offload_devices(config):
+        config["aio"] = dict(aio)
+    return config

@@ -169,7 +169,7 @@ class LaunchCommand:
             name, has_value, value = word.partition("=")
             if same_flag(name, flag):
                 following = self.script_args[index + 1] if index + 1 < len(self.script_args) else "-"
-                found = value if has_value else "" if following.startswith("-") else following
+                found = value if has_value else "" if _is_flag(following) else following
         return found
 
     def with_script_value(self, flag: str, value: str) -> "LaunchCommand":
@@ -195,7 +195,7 @@ class LaunchCommand:
             name, has_value, _ = word.partition("=")
             if not same_flag(name, flag):
                 args.append(word)
-            elif not has_value and words and not words[0].startswith("-"):
+            elif not has_value and words and not _is_flag(words[0]):
                 words.pop(0)  # the value it had
         if value is not None:
             args += [flag, value] if value else [flag]
@@ -224,6 +224,11 @@ class LaunchCommand:
             if value is not None and (flag == "--deepspeed_config" or not value.startswith("-")):
                 return flag
         return None
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is a flag, as argparse tells it: a negative number is a value."""
+    return word.startswith("-") and not re.fullmatch(r"-\d+|-\d*\.\d+", word)
 
 
 def same_flag(word: str, flag: str) -> bool:

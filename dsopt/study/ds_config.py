@@ -67,7 +67,28 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
     zero_stages(config, where)
     for key, value in listed_values(user_zero(config)):
         check_choices(value, f"{where}: zero_optimization.{key}")
+    _check_offload(config, where)
     _check_batch_product(config, where, ranks, mp_size)
+
+
+def _check_offload(config: Mapping[str, Any], where: str) -> None:
+    """Refuses devices that are none, and NVMe without a path."""
+    for section in OFFLOADS:
+        given = get_path(config, f"zero_optimization.{section}")
+        if not isinstance(given, Mapping):
+            continue
+        device = given.get("device", "none")
+        for value in device if isinstance(device, list) else [device]:
+            if value not in (None, "none", "cpu", "nvme"):
+                raise DsoptError(
+                    f"{where}: zero_optimization.{section}.device: {value!r}. "
+                    "Expected none, cpu, nvme or a list of these."
+                )
+            if value == "nvme" and not isinstance(given.get("nvme_path"), str):
+                raise DsoptError(
+                    f"{where}: zero_optimization.{section}: device nvme needs 'nvme_path'. "
+                    "Expected a folder on the NVMe disk."
+                )
 
 
 def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | None, mp_size: int) -> None:

@@ -65,6 +65,11 @@ BF16: Final = frozenset(
     """.split()
 )
 
+# 0.16 reads thread_count where later ones read intra_op_parallelism
+AIO: Final = frozenset(
+    "block_size queue_depth thread_count intra_op_parallelism single_submit overlap_events use_gds".split()
+)
+
 OPTIMIZER: Final = frozenset(["type", "params", "legacy_fusion"])
 SCHEDULER: Final = frozenset(["type", "params"])
 
@@ -75,6 +80,7 @@ SECTIONS: Final[dict[tuple[str, ...], frozenset[str]]] = {
     ("zero_optimization", "offload_optimizer"): OFFLOAD_OPTIMIZER,
     ("fp16",): FP16,
     ("bf16",): BF16,
+    ("aio",): AIO,
     ("optimizer",): OPTIMIZER,
     ("scheduler",): SCHEDULER,
 }

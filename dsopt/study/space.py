@@ -208,11 +208,14 @@ def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def _applies(path: str, value: Knob, stage: int) -> bool:
-    """Whether a value makes a difference at a stage: NVMe and parameter offload need ZeRO 3, any offload ZeRO 1."""
+    """Whether a value makes a difference at a stage.
+
+    Parameter offload, NVMe and partial offload (`ratio`) need ZeRO 3, and any offload ZeRO 1.
+    """
     if path.startswith(("offload_param.", "stage3_")):
         return stage == 3
     if path.startswith("offload_optimizer."):
-        return stage == 3 or (stage >= 1 and value != "nvme")
+        return stage == 3 or (stage >= 1 and value != "nvme" and not path.endswith(".ratio"))
     return True
 
 

@@ -8,7 +8,7 @@ from dsopt.experiment.devices import DevicePool, default_ranks
 from dsopt.experiment.results import exps_folder, results_folder
 from dsopt.search.history import History, Observation, observe
 from dsopt.store.attempts import claimed_trials
-from dsopt.store.studies import REFERENCE, Store, StoredStudy
+from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.space import NUM_GPUS, Candidate
 from dsopt.study.spec import StudySpec
@@ -20,6 +20,7 @@ class HistoryReader:
     def __init__(self, store: Store, study: StoredStudy) -> None:
         self._store = store
         self._study = study
+        self._offloads = "nvme" in study.spec.to_json()
         self._closed: dict[int, tuple[list[Observation], str]] = {}
 
     def read(self) -> History:
@@ -41,6 +42,7 @@ class HistoryReader:
             stages=stages,
             verdicts=verdicts,
             maximize=self._study.spec.autotuning.maximize,
+            aio=self._store.optuna_study(self._study, REFERENCE).user_attrs.get(AIO) if self._offloads else None,
         )
 
     def _observe(self, part: str, stage: int | None, counted: set[tuple[str, int]]) -> list[Observation]:

@@ -4,30 +4,32 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import optuna
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.guard import Guard
-from dsopt.experiment.launch import Launch
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import PASSES, Cancelled, Failed, Infeasible, Measured, Outcome
-from dsopt.experiment.results import exps_folder, results_folder
-from dsopt.experiment.run import Progress, RunRules, describe, run_experiment
+from dsopt.experiment.nvme import measure_nvme
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.results import results_folder
+from dsopt.experiment.run import Progress, describe, run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.search import plan
 from dsopt.search.history import History
 from dsopt.store import trials
 from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, failed_launches, last_attempt
-from dsopt.store.studies import REFERENCE, Store, StoredStudy
-from dsopt.study.candidate_run import candidate_command
-from dsopt.study.ds_config import baseline_config, candidate_config
-from dsopt.study.space import Candidate
-from dsopt.study.spec import StudySpec
+from dsopt.store.engine import exclusive
+from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
+from dsopt.study.candidate_run import run_config
+from dsopt.study.ds_config import get_path, offload_devices
+from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.worker.asking import Assignment
 from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted
 from dsopt.worker.knowledge import ranks_of
+from dsopt.worker.preparing import prepare, rules_of
 
 _WAIT_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
@@ -115,8 +117,13 @@ class Runner:
         if attempt is None:
             run_dir.path.rmdir()
             return Cancelled()
-        launch = _prepare(spec, task, candidate, run_dir, attempt)
-        rules = _rules(spec, candidate, assignment.history)
+        try:
+            launch = prepare(spec, task, candidate, run_dir, attempt, self._aio(study, candidate))
+        except DsoptError as error:  # the disk to offload to cannot be used
+            outcome: Outcome = Infeasible(reason="invalid_config", message=str(error))
+            self._record.finish(attempt, outcome, tuning.metric)
+            return outcome
+        rules = rules_of(spec, candidate, assignment.history)
         self._guard.watch(run_dir.path, attempt.port)
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
@@ -129,6 +136,20 @@ class Runner:
             raise DsoptError("other workers gave this one up for dead; start it again to go on")
         return outcome
 
+    def _aio(self, study: StoredStudy, candidate: Candidate | None) -> Mapping[str, Any] | None:
+        """The `aio` section for the disk that a run offloads to, measured once a study; None where none is needed."""
+        config = run_config(study.spec, candidate)
+        if "aio" in config or "nvme" not in offload_devices(config):
+            return None
+        reference = self._store.optuna_study(study, REFERENCE)
+        with exclusive(self._store.engine, f"aio-{study.id}"):
+            known: Mapping[str, Any] | None = reference.user_attrs.get(AIO)
+            if known is None:
+                folder = next(path for s in OFFLOADS if (path := get_path(config, f"{ZERO}{s}.nvme_path")))
+                known = measure_nvme(Path(study.spec.cwd) / folder).aio
+                reference.set_user_attr(AIO, known)
+        return known
+
     def _begin(self, study: StoredStudy, task: Task, candidate: Candidate | None, run_dir: RunDir) -> Attempt | None:
         """Waits for free devices and begins an attempt on them. None: asked to stop while waiting."""
         count = ranks_of(study.spec, self._pool, candidate)
@@ -139,23 +160,6 @@ class Runner:
             time.sleep(_WAIT_SECONDS)
             bury_the_dead(self._store, self._record)
         return None
-
-
-def _rules(spec: StudySpec, candidate: Candidate | None, history: History) -> RunRules:
-    """When a run has said enough, and what it must agree with."""
-    tuning = spec.autotuning
-    baseline = history.find("baseline")
-    own = baseline.facts if baseline else None
-    return RunRules(
-        measurement=spec.measurement,
-        window=tuning.window,
-        floor=(tuning.start_profile_step, tuning.end_profile_step),
-        timeout_seconds=spec.timeout_seconds,
-        expected=candidate,
-        needs_flops=tuning.metric == "FLOPS",
-        needs_pass=tuning.metric if tuning.metric in PASSES else None,
-        own_rows=(own.rows, own.micro_batch) if own else None,
-    )
 
 
 class _Reporter:
@@ -214,29 +218,3 @@ def _candidate(study: StoredStudy, task: Task, trial: optuna.Trial, history: His
     if task.name == "profile":
         return plan.profile_candidate(study.spec)
     return next(o.candidate for o in history.measured if o.name == task.name)
-
-
-def _prepare(spec: StudySpec, task: Task, candidate: Candidate | None, run_dir: RunDir, attempt: Attempt) -> Launch:
-    """Writes the files that describe an attempt and gives its launch."""
-    config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
-    run_dir.write_json(run_dir.ds_config, config)
-    command = candidate_command(spec, candidate)
-    description = {
-        "name": task.name,
-        "round": task.round,
-        "num_gpus": len(attempt.devices.indices),
-        "num_nodes": command.nodes,
-        "result_dir": str(run_dir.path),
-        "ds_config": config,
-    }
-    run_dir.write_json(run_dir.description, description)
-    run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)
-    return Launch(
-        command=command.with_config(str(run_dir.ds_config)),
-        cwd=Path(spec.cwd),
-        run_dir=run_dir,
-        devices=attempt.devices,
-        port=attempt.port,
-        memory_limit_bytes=spec.memory_per_device,
-        count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
-    )

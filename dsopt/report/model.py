@@ -1,0 +1,25 @@
+"""What runs told of the model, in a line."""
+
+from dsopt.search.history import ModelFacts
+
+_THOUSANDS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+def model_line(facts: ModelFacts) -> str:
+    """Parameters, shape, activations and operations, as far as they are known."""
+    trainable = "" if facts.trainable_params == facts.num_params else f" ({_short(facts.trainable_params)} trainable)"
+    parts = [f"{_short(facts.num_params)} parameters{trainable}", facts.dtype]
+    if facts.num_layers and facts.hidden_size:
+        parts.append(f"{facts.num_layers} layers of hidden size {facts.hidden_size}")
+    if facts.activation_bytes:
+        parts.append(f"activations {facts.activation_bytes / facts.micro_batch / 2**20:.1f} MiB a sample on each GPU")
+    if facts.flops_per_step:
+        parts.append(f"{_short(facts.flops_per_step / facts.micro_batch / facts.gas)}FLOP a sample")
+    return ", ".join(parts)
+
+
+def _short(number: float) -> str:
+    for size, letter in _THOUSANDS:
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
