@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from dsopt.cli.options import devices_option, open_store, scaling_option, storage_option
-from dsopt.cli.result import write_results
+from dsopt.cli.result import summary_of, write_results
 from dsopt.cli.worker import run_worker
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import parse_devices
@@ -102,4 +102,7 @@ def tune_command(
     run_worker(store, [study], pool)
     if scale_lr and store.state(study) == "finished":
         write_results(store, study, scale_lr=True)
+        advice = summary_of(store, study).batch_advice
+        if advice is not None:
+            click.echo(advice.text(applied=True))
     return store, study

@@ -8,7 +8,7 @@ from typing import Any
 from dsopt.errors import DsoptError
 from dsopt.study.documents import nearest
 from dsopt.study.ds_keys import SECTIONS
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, OFFLOADS, STAGES, Candidate, listed_values
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, OFFLOADS, STAGES, ZERO, Candidate, listed_values
 
 TRAIN_BATCH = "train_batch_size"
 
@@ -148,6 +148,12 @@ def check_choices(values: object, where: str) -> None:
 
 def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own configuration as one DeepSpeed can run: no `autotuning`, the first value of each list to try."""
+    baseline = _first_values(config)
+    _drop_idle_offload(baseline)
+    return baseline
+
+
+def _first_values(config: Mapping[str, Any]) -> dict[str, Any]:
     baseline = {key: copy.deepcopy(value) for key, value in config.items() if key != "autotuning"}
     for key in (MICRO_BATCH, ACCUMULATION):
         if isinstance(baseline.get(key), list):
@@ -162,7 +168,6 @@ def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
         zero.pop("stage", None)
         own = stage[0] if isinstance(stage, list) else stage
         baseline["zero_optimization"] = {**({} if own == "all" else {"stage": own}), **zero}
-        _drop_idle_offload(baseline)
     return baseline
 
 
@@ -171,7 +176,7 @@ def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[st
 
     `train_batch_size` is left out: DeepSpeed derives it, and the user's belongs to other micro-batch sizes.
     """
-    result = baseline_config({**config, "zero_optimization": user_zero(config)})
+    result = _first_values({**config, "zero_optimization": user_zero(config)})
     result.pop(TRAIN_BATCH, None)
     result[MICRO_BATCH] = candidate.micro_batch
     result[ACCUMULATION] = candidate.gas
@@ -180,6 +185,8 @@ def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[st
         # Hugging Face fills these in for ZeRO 3 alone, and DeepSpeed takes no "auto"
         zero = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
     result["zero_optimization"] = {"stage": candidate.stage, **zero}
+    for path, _ in listed_values(user_zero(config)):
+        set_path(result, f"{ZERO}{path}", None)  # what is tuned is the candidate's, or nothing at this stage
     for path, value in candidate.config_values.items():
         set_path(result, path, value)
     _drop_idle_offload(result)
@@ -218,7 +225,7 @@ def offload_devices(config: Mapping[str, Any]) -> tuple[str, str]:
 
 def _drop_idle_offload(config: dict[str, Any]) -> None:
     """Removes offload sections that offload nothing: their other keys would only mislead a reader."""
-    zero = config["zero_optimization"]
+    zero = config.get("zero_optimization", {})
     for section in OFFLOADS:
         if isinstance(zero.get(section), dict) and zero[section].get("device", "none") in (None, "none"):
             del zero[section]

@@ -114,9 +114,7 @@ def _take_autotuning(ds_config: dict[str, Any], where: str) -> tuple[dict[str, A
     for key in ("arg_mappings", "model_info"):
         if key in ds_config:
             section.setdefault(key, ds_config.pop(key))
-            warnings.append(
-                f"{where}: '{key}' stands outside of 'autotuning', where it belongs; it is taken as if there"
-            )
+            warnings.append(f"{where}: '{key}' belongs into 'autotuning' and is taken as if it stood there")
     _refuse_unknown_keys({"autotuning": section}, where)
     _check_section(section, where)
     return section, warnings
@@ -217,4 +215,6 @@ def _explain(error: ErrorDetails, where: str) -> str:
             "beginning with a letter or digit, at most 100 of them."
         )
     message = error["msg"].removeprefix("Value error, ")
-    return f"{where}: {key}: {value!r}. {message[0].upper()}{message[1:]}."
+    if message.split(maxsplit=1)[0].isalpha():  # a sentence, not a key
+        message = message[0].upper() + message[1:]
+    return f"{where}: {key}: {value!r}. {message}."

@@ -71,3 +71,24 @@ def test_missing_folder_and_binary_files_are_refused(tmp_path: Path) -> None:
 def test_nearest_gives_the_misspelled_word_or_nothing() -> None:
     assert nearest("metrc", ["metric", "fast"]) == "metric"
     assert nearest("something_else", ["metric", "fast"]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {"b": [1, 2,],},}',
+        '{\n  // a comment\n  "a": {"b": [1, 2]} /* another */\n}',
+        '{\n  # a comment of another kind\n  "a": {"b": [1, 2]}\n}',
+        '"a": {"b": [1, 2]}',
+    ],
+)
+def test_json_as_documents_show_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ds_config.json").write_text(text)
+    assert read_json(tmp_path / "ds_config.json") == {"a": {"b": [1, 2]}}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1 "b": 2}', '{"a": on}', "{a b}", '{"a": "x}', "{'a': tru,}"])
+def test_what_deepspeeds_reader_would_misunderstand_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ds_config.json").write_text(text)
+    with pytest.raises(DsoptError, match="invalid JSON"):
+        read_json(tmp_path / "ds_config.json")

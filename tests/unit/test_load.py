@@ -1,5 +1,6 @@
 """Study files and command lines: what they become, and each mistake with its message."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from dsopt.errors import DsoptError
 from dsopt.study.load import build_spec, load_spec
 from dsopt.study.spec import StudySpec
 
+MICRO_BATCH_FLAG = {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"}
+ACCUMULATION_FLAG = {"gradient_accumulation_steps": "--gradient_accumulation_steps"}
 BASE = {"name": "s", "command": "deepspeed --num_gpus 2 train.py --deepspeed_config ds.json"}
 
 
@@ -213,3 +216,135 @@ def test_an_inline_configuration_has_to_be_a_mapping(folder: Path) -> None:
 def test_a_missing_command_is_named() -> None:
     with pytest.raises(DsoptError, match="key 'command' is missing"):
         build_spec({"name": "a"}, "study.yaml")
+
+
+def test_a_configuration_in_base64_is_read_as_deepspeed_does(folder: Path) -> None:
+    text = base64.urlsafe_b64encode(b'{"train_micro_batch_size_per_gpu": 3}').decode()
+    spec, _ = load(folder, command=f"deepspeed train.py --deepspeed_config {text}")
+    assert spec.ds_config == {"train_micro_batch_size_per_gpu": 3}
+    assert spec.launch.with_config("run.json").script_args == ("--deepspeed_config", "run.json")
+    broken = base64.urlsafe_b64encode(b'{"train_micro_batch_size_per_gpu": }').decode()
+    with pytest.raises(DsoptError, match=r"the configuration given as base64: line 1, column 36: invalid JSON"):
+        load(folder, command=f"deepspeed train.py --deepspeed_config {broken}")
+
+
+def test_accelerates_own_configuration_names_the_file(folder: Path) -> None:
+    (folder / "acc.yaml").write_text(yaml.safe_dump({"deepspeed_config": {"deepspeed_config_file": "ds.json"}}))
+    spec, _ = load(folder, command="accelerate launch --config_file acc.yaml train.py")
+    assert spec.ds_config == {"train_micro_batch_size_per_gpu": 4}
+    started = spec.launch.with_config("run.json")
+    assert str(started) == "accelerate launch --config_file acc.yaml --deepspeed_config_file run.json train.py"
+    (folder / "acc.yaml").write_text(yaml.safe_dump({"deepspeed_config": {"zero_stage": 2}}))
+    with pytest.raises(DsoptError, match="one by one"):
+        load(folder, command="accelerate launch --config_file acc.yaml train.py")
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "mappings"),
+    [
+        ("pass", "", {}),
+        (
+            "pass",
+            "--per_device_train_batch_size 4",
+            {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"},
+        ),
+        (
+            "pass",
+            "--per-device-train-batch-size=4",
+            {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"},
+        ),
+        ("pass", "--gradient_accumulation_steps 4", {"gradient_accumulation_steps": "--gradient_accumulation_steps"}),
+        (
+            "from transformers import HfArgumentParser",
+            "",
+            {
+                "train_micro_batch_size_per_gpu": "--per_device_train_batch_size",
+                "gradient_accumulation_steps": "--gradient_accumulation_steps",
+            },
+        ),
+    ],
+)
+def test_the_trainers_flags_are_mapped_without_being_told(folder: Path, script, args, mappings) -> None:
+    (folder / "train.py").write_text(script)
+    spec, warnings = load(folder, command=f"deepspeed --num_gpus 2 train.py --deepspeed_config ds.json {args}")
+    assert spec.autotuning.arg_mappings == mappings
+    assert len(warnings) == bool(mappings)
+    for key, flag in mappings.items():
+        assert f"{flag} follows {key}" in warnings[0]
+
+
+def test_what_the_user_maps_is_left_alone(folder: Path) -> None:
+    spec, warnings = load(
+        folder,
+        {"arg_mappings": {"train_micro_batch_size_per_gpu": "bs"}, "autotuning": {"enabled": True}},
+        command="deepspeed train.py --deepspeed_config ds.json --bs 4 --per_device_train_batch_size 1",
+    )
+    assert spec.autotuning.arg_mappings == {"train_micro_batch_size_per_gpu": "--bs"}
+    assert "'arg_mappings' belongs into 'autotuning'" in warnings[0]
+
+
+def test_deepspeeds_own_autotuning_option_is_left_out(folder: Path) -> None:
+    spec, warnings = load(folder, command="deepspeed --autotuning tune train.py --deepspeed_config ds.json")
+    assert str(spec.launch) == "deepspeed train.py --deepspeed_config ds.json"
+    assert "would start DeepSpeed's own tuner" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("autotuning", "command", "resources"),
+    [
+        ({"num_gpus": 4}, "deepspeed train.py", "deepspeed --num_gpus 4 train.py"),
+        ({"num_gpus": [2, 4]}, "deepspeed train.py", "deepspeed --num_gpus 2 train.py"),
+        ({"num_gpus": [2, 4]}, "deepspeed --num_gpus 8 train.py", "deepspeed --num_gpus 8 train.py"),
+        ({"num_nodes": 2}, "deepspeed --hostfile h train.py", "deepspeed --hostfile h --num_nodes 2 train.py"),
+    ],
+)
+def test_resources_as_values_and_lists(folder: Path, autotuning, command, resources) -> None:
+    spec, _ = load(folder, command=f"{command} --deepspeed_config ds.json", autotuning=autotuning)
+    assert str(spec.resources) == f"{resources} --deepspeed_config ds.json"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"search": {"arg": {}}}, "Did you mean 'search.args'?"),
+        ({"search": {"args": {"--x": 1}}}, "--x: expected a list of single values to try"),
+        ({"search": {"args": {"--x": []}}}, "--x: expected a list of single values"),
+        ({"search": {"args": {"--x": ["a", "a"]}}}, "--x: a value stands twice"),
+        ({"search": {"ds_config": {"gradient_accumulation_steps": [1]}}}, "give its values in the DeepSpeed config"),
+        ({"search": {"ds_config": {"zero_optimization": {"stage": [1]}}}}, "zero_optimization.stage: give its values"),
+        ({"search": {"ds_config": [1]}}, "Expected an object of names"),
+        ({"autotuning": {"num_gpus": []}}, "autotuning.num_gpus: []. Expected a whole number of at least 1"),
+        ({"autotuning": {"num_gpus": [2, 2]}}, "A number stands twice"),
+        ({"autotuning": {"num_gpus": "two"}}, "autotuning.num_gpus: 'two'."),
+        ({"autotuning": {"metric": "fwd"}}, "autotuning.metric: 'fwd'. Expected 'throughput'"),
+        ({"autotuning": {"model_info": {"num_params": 0}}}, "autotuning.model_info.num_params: 0."),
+        ({"autotuning": {"model_info": {"params": 9}}}, "autotuning.model_info"),
+        (
+            {
+                "autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--bs"}},
+                "search": {"args": {"--bs": ["1", "2"]}},
+            },
+            "--bs follows the configuration already",
+        ),
+    ],
+)
+def test_mistakes_in_dimensions_and_resources(folder: Path, keys: dict, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        load(folder, **keys)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"offload_optimizer": {"device": "gpu"}}, "offload_optimizer.device: 'gpu'. Expected none, cpu, nvme"),
+        ({"offload_param": {"device": ["cpu", "disk"]}}, "offload_param.device: 'disk'."),
+        ({"offload_param": {"device": ["cpu", "nvme"]}}, "device nvme needs 'nvme_path'"),
+        ({"offload_optimizer": {"device": ["cpu", "cpu"]}}, "a value stands twice"),
+        ({"offload_optimizer": {"ratio": []}}, "offload_optimizer.ratio: the list is empty"),
+    ],
+)
+def test_mistakes_in_offload(folder: Path, section: dict, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        load(folder, {"zero_optimization": section})
+    assert message in str(caught.value)
