@@ -27,7 +27,8 @@ STUDY = {
 
 def write_study(folder: Path, **keys: object) -> None:
     (folder / "train.py").write_text("raise SystemExit('the simulated launcher runs no script')\n")
-    (folder / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 4}))
+    ds_config = keys.pop("ds_config", {"train_micro_batch_size_per_gpu": 4})
+    (folder / "ds.json").write_text(json.dumps(ds_config))
     (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **keys}))
 
 
@@ -250,3 +251,76 @@ def test_a_run_that_dies_silently_is_tried_again_and_then_left(dsopt: Dsopt) -> 
     runs = dsopt.json("study", "show", "simulated")["runs"]
     assert Counter(run["candidate"] for run in runs) == {"baseline": 2, "profile": 2}
     assert os.path.isdir(runs[0]["run_dir"])
+
+
+def test_runs_go_side_by_side_when_devices_allow(dsopt_on: Dsopt) -> None:
+    """Two accumulations of three sizes on two ranks each: four slots run them two at a time, none twice."""
+    write_study(
+        dsopt_on.cwd,
+        ds_config={
+            "train_micro_batch_size_per_gpu": [1, 2, 4], "gradient_accumulation_steps": [1, 2],
+            "zero_optimization": {"stage": 1},
+        },
+    )  # fmt: skip
+    dsopt_on.environment["SIMULATED_SECONDS"] = "1"
+    dsopt_on("study", "create", "study.yaml")
+    dsopt_on("worker", "simulated", "--devices", "cpu:4")
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    runs = [run for run in dsopt_on.json("study", "show", "simulated")["runs"] if run["stage"] == "z1"]
+    assert len(runs) == 5  # one of them is the baseline
+    overlapping = [
+        (one, other)
+        for one, other in itertools.combinations(runs, 2)
+        if one["started_at"] < other["finished_at"] and other["started_at"] < one["finished_at"]
+    ]
+    assert overlapping
+    most = max(sum(run["started_at"] <= moment["started_at"] < run["finished_at"] for run in runs) for moment in runs)
+    assert most == 2
+
+
+def test_numbers_of_gpus_are_a_dimension(dsopt: Dsopt) -> None:
+    write_study(
+        dsopt.cwd,
+        ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": 1}},
+        autotuning={"num_gpus": [2, 4]},
+    )
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:4")
+    best = dsopt.json("study", "best", "simulated")
+    assert best["comparison"]["best"] == "z1_ng4_gas1_tmbspg4"
+    assert "--num_gpus 4" in best["command"]
+    assert best["batch_advice"]["best"] == 16
+    run = json.loads((dsopt.cwd / "autotuning_results" / "z1_ng4_gas1_tmbspg4" / "exp.json").read_text())
+    assert (run["num_gpus"], run["num_nodes"]) == (4, 1)
+    write_study(dsopt.cwd, name="larger", autotuning={"num_gpus": [2, 8]})
+    dsopt("study", "create", "study.yaml")
+    assert "--num_gpus 8: this worker has 4 CPU slots" in dsopt("worker", "larger", "--devices", "cpu:4", code=1)
+
+
+@pytest.mark.parametrize("tuner", ["tpe", "gp", "cmaes", "random", "gridsearch"])
+def test_every_tuner_finishes_a_study(dsopt: Dsopt, tuner: str) -> None:
+    write_study(
+        dsopt.cwd,
+        ds_config={"train_micro_batch_size_per_gpu": [2, 8], "zero_optimization": {"stage": [1, 2]}},
+        autotuning={"tuner_type": tuner, "fast": False, "tuner_num_trials": 5, "tuner_early_stopping": 3},
+    )
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
+    stages = dsopt.json("study", "show", "simulated")["stages"]
+    assert all(3 <= stage["num_experiments"] <= 5 for stage in stages)
+
+
+def test_metrics_of_a_part_of_the_step_are_minimised(dsopt: Dsopt) -> None:
+    write_study(
+        dsopt.cwd,
+        ds_config={"train_micro_batch_size_per_gpu": [2, 8], "zero_optimization": {"stage": 1}},
+        autotuning={"metric": "backward"},
+    )
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    summary = dsopt.json("study", "show", "simulated")
+    assert (summary["unit"], summary["maximize"]) == ("ms/step", False)
+    rows = {row["best_exp_name"]: row["best_metric_val"] for row in summary["stages"]}
+    # a third of 0.9 × (10 + 2) ms
+    assert rows == {"z1_gas1_tmbspg2": pytest.approx(3.6, rel=0.01)}
