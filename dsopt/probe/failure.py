@@ -1,6 +1,7 @@
 """What an exception in the training script means."""
 
 import errno
+import re
 import sys
 
 # What torch, its CPU allocator, cuBLAS and NCCL say when memory is short but the exception's type does not.
@@ -13,6 +14,8 @@ _OUT_OF_MEMORY = (
     "cuda failure 2 'out of memory'",
     "std::bad_alloc",
 )
+# logs also hold advice about memory; what failed is called an error by whoever says it
+_FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -25,10 +28,16 @@ def is_out_of_memory(error: BaseException) -> bool:
             return True
         if isinstance(current, OSError) and current.errno == errno.ENOMEM:
             return True
-        if isinstance(current, RuntimeError) and any(text in str(current).lower() for text in _OUT_OF_MEMORY):
+        if isinstance(current, RuntimeError) and _names_memory(str(current)):
             return True
         current = current.__cause__ or current.__context__
     return False
+
+
+def says_out_of_memory(line: str) -> bool:
+    """Whether this line of a log says that an allocation failed."""
+    is_python = line.split()[-1:] == ["MemoryError"] or "MemoryError: " in line
+    return is_python or (_FAILURE.search(line) is not None and _names_memory(line))
 
 
 def origin_of(error: BaseException) -> str:
@@ -39,6 +48,11 @@ def origin_of(error: BaseException) -> str:
         name = traceback.tb_frame.f_globals.get("__name__", "")
         traceback = traceback.tb_next
     return name
+
+
+def _names_memory(text: str) -> bool:
+    lowered = text.lower()
+    return any(known in lowered for known in _OUT_OF_MEMORY)
 
 
 def _is_torch_oom(error: BaseException) -> bool:
