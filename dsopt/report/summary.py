@@ -43,6 +43,7 @@ class Summary:
         baseline_message: why the baseline does not run.
         model: what the runs told of it.
         stages: one row a ZeRO stage.
+        imported: names of the candidates whose figures were imported.
         comparison: the confirmed result; None while there is none.
         rows: confirmed metric of each configuration, best first.
         doubts: runs whose steps drifted or whose interval stayed wide.
@@ -61,6 +62,7 @@ class Summary:
     baseline_message: str
     model: ModelFacts | None
     stages: Sequence[StageRow]
+    imported: Sequence[str]
     comparison: Comparison | None
     doubts: Sequence[RunQuality]
     precision: float
@@ -103,6 +105,11 @@ class Summary:
         if self.model is not None:
             lines.append(f"Model: {model_line(self.model)}.")
         lines += [f"Stage {row.tuning_space}: {row.verdict}." for row in self.stages if row.verdict]
+        if self.imported:
+            lines.append(
+                f"Imported from DeepSpeed's autotuner and not measured here: {', '.join(self.imported)}. "
+                "Its figures, of a few steps without data loading, steered the search and count for nothing else."
+            )
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
             lines.append(
@@ -118,7 +125,7 @@ class Summary:
 
     def _table(self) -> str:
         rows = [
-            (row.tuning_space, str(row.num_experiments), _number(row.best_metric_val), row.best_exp_name or "-")
+            (row.tuning_space, str(row.num_experiments), _number(row.best_metric_val), self._marked(row.best_exp_name))
             for row in self.stages
         ]
         ranked = [row for row in self.stages if row.best_metric_val is not None]
@@ -127,7 +134,7 @@ class Summary:
             "global",
             str(self.experiments),
             _number(best.best_metric_val if best else None),
-            (best.best_exp_name if best else None) or "-",
+            self._marked(best.best_exp_name if best else None),
         )
         header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
         table = [header, *rows, total]
@@ -146,6 +153,10 @@ class Summary:
             for w, to_right in zip(widths, right, strict=True)
         ]
         return "\n".join([line(header), line(rule), *(line(row) for row in [*rows, total])])
+
+    def _marked(self, name: str | None) -> str:
+        """An experiment as the table shows it."""
+        return "-" if name is None else f"{name} (imported)" if name in self.imported else name
 
     def _doubts(self) -> list[str]:
         """What a reader should know of the quality of the numbers."""
@@ -184,6 +195,7 @@ def summarize(
         baseline_message=baseline.message if baseline else "",
         model=history.facts_for(spec),
         stages=[_row(stage, history) for stage in spec.stages],
+        imported=[o.name for o in history.observations if o.imported is not None],
         comparison=comparison,
         doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],
         precision=spec.measurement.precision,

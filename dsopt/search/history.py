@@ -64,6 +64,7 @@ class Observation:
         message: the same for people.
         value: the metric; only ever set when it was measured.
         facts: what the run told of the model; only when it was measured here and not imported.
+        imported: the folder of another tuner's results that it was taken from; None for what was run here.
     """
 
     trial: int
@@ -76,11 +77,12 @@ class Observation:
     message: str
     value: float | None
     facts: ModelFacts | None
+    imported: str | None = None
 
     @property
     def launched(self) -> bool:
-        """Whether it cost a run: not what was pruned before its launch."""
-        return self.reason not in ("predicted_oom", "early_stopping")
+        """Whether it cost a run: not what was pruned before its launch, nor what was imported."""
+        return self.reason not in ("predicted_oom", "early_stopping") and self.imported is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
         facts=_facts(attrs) if measured and "num_params" in attrs else None,
+        imported=attrs.get("imported"),
     )
 
 

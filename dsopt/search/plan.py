@@ -1,5 +1,7 @@
 """What to do next, as a pure function of the spec and of what is known: an interrupted study just goes on."""
 
+import itertools
+
 from dsopt.search.history import History, Observation
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
@@ -37,14 +39,25 @@ def profile_candidate(spec: StudySpec) -> Candidate:
 
 
 def finalists(spec: StudySpec, history: History) -> list[Observation]:
-    """The measured candidates that may be the best: within 10 % of it, at most as many as the spec allows."""
+    """The measured candidates that may be the best: within 10 % of it, at most as many as the spec allows.
+
+    Imported figures were measured otherwise, so they are compared among themselves. The best of those and of the others
+    take turns; neither is left out.
+    """
     ranked = sorted(history.measured, key=history.score, reverse=True)
-    if not ranked:
-        return []
-    best = ranked[0].value
-    assert best is not None
-    near = [o for o in ranked if o.value is not None and not history.is_better(best, o.value, _FINALIST_WITHIN)]
-    return [o for o in near if not is_baseline(spec, history, o.candidate)][: spec.confirmation.finalists]
+    kinds = []
+    for is_imported in (False, True):
+        alike = [o for o in ranked if (o.imported is not None) == is_imported]
+        near = [o for o in alike if _is_near(history, o, alike[0])]
+        kinds.append([o for o in near if not is_baseline(spec, history, o.candidate)])
+    in_turn = [o for pair in itertools.zip_longest(*kinds) for o in pair if o is not None]
+    return in_turn[: max(spec.confirmation.finalists, sum(bool(kind) for kind in kinds))]
+
+
+def _is_near(history: History, observation: Observation, best: Observation) -> bool:
+    assert observation.value is not None
+    assert best.value is not None
+    return not history.is_better(best.value, observation.value, _FINALIST_WITHIN)
 
 
 def is_baseline(spec: StudySpec, history: History, candidate: Candidate | None) -> bool:

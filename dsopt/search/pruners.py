@@ -37,10 +37,11 @@ class EarlyStoppingPruner(BasePruner):
 
 
 def runs_since_best(history: History, observations: Sequence[Observation]) -> int:
-    """How many runs have ended since the best one of a stage."""
-    ended = [o for o in observations if o.state != "running" and o.launched]
-    best_at, best = -1, None
-    for index, observation in enumerate(ended):
+    """How many runs have ended since the best one of a stage; what was imported may be the best, but is no run."""
+    since, best = 0, None
+    for observation in observations:
         if observation.value is not None and (best is None or history.score(observation) > best):
-            best_at, best = index, history.score(observation)
-    return len(ended) - 1 - best_at
+            since, best = 0, history.score(observation)
+        elif observation.state != "running" and observation.launched:
+            since += 1
+    return since

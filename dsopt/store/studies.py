@@ -220,11 +220,11 @@ class Store:
             return queries.attempts_of(connection, study.id)
 
     def measured_attrs(self, study: StoredStudy) -> list[dict[str, Any]]:
-        """The user attributes of every measured trial of a study."""
+        """The user attributes of every trial of a study that was measured here, and by itself."""
         found = []
         for part in study.parts:
             complete = self.optuna_study(study, part).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            found += [trial.user_attrs for trial in complete if "measured_as" not in trial.user_attrs]
+            found += [t.user_attrs for t in complete if not {"measured_as", "imported"} & t.user_attrs.keys()]
         return found
 
     def duration_seconds(self, study: StoredStudy) -> float:

@@ -34,7 +34,7 @@ class HistoryReader:
                 stages[stage] = self._observe(part, stage, counted)
                 verdict = self._store.optuna_study(self._study, part).user_attrs.get("verdict")
                 if verdict is None:
-                    break  # stages are gone through in order: those behind the open one have no trials yet
+                    continue  # stages behind the open one may hold what was imported
                 self._closed[stage] = (stages[stage], verdict)
             stages[stage], verdicts[stage] = self._closed[stage]
         return History(

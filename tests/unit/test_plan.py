@@ -11,7 +11,7 @@ from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import runs_since_best
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-from tests.unit.made_up import GIB, facts, spec
+from tests.unit.made_up import GIB, facts, observation, spec
 
 Truth = Callable[[Candidate | None], float | str]
 
@@ -226,3 +226,26 @@ def test_a_running_trial_is_waited_for_where_the_next_depends_on_it() -> None:
     begun = machine.refused(first.candidates[0], "predicted_oom", "range")
     machine.stages[0].append(replace(begun, state="running", reason=None))
     assert isinstance(plan.next_step(machine.spec, machine.history), steps.Wait)
+
+
+def test_imported_figures_steer_and_leave_no_finalist_of_ours_out() -> None:
+    """They are too good, by much: the best of each kind is measured again, and none of them is a run."""
+    study = spec({"zero_optimization": {"stage": [0]}}, num_tuning_micro_batch_sizes=1, max_train_batch_size=32)
+    machine = Machine(study, lambda c: 100.0 if c is None else 100.0 + c.micro_batch)
+    for number, (size, value) in enumerate([(1, 300.0), (2, 330.0), (4, 340.0)]):
+        candidate = Candidate(stage=0, micro_batch=size, gas=1)
+        machine.stages[0].append(observation(candidate, value, trial=number, imported="/r"))
+    machine.run()
+    ours = [o for o in machine.stages[0] if o.imported is None]
+    assert [o.candidate.micro_batch for o in ours if o.candidate] == [8]
+    assert runs_since_best(machine.history, machine.stages[0]) == 1
+    confirmed = {run.name for run in machine.reference if run.round}
+    assert confirmed == {"baseline", "z0_gas1_tmbspg8", "z0_gas1_tmbspg4"}
+    assert not any(o.launched for o in machine.stages[0] if o.imported)
+
+
+def test_a_smaller_number_of_finalists_still_has_one_of_each_kind() -> None:
+    study = StudySpec.model_validate({**spec().model_dump(exclude_unset=True), "confirmation": {"finalists": 1}})
+    here, imported = (Candidate(stage=0, micro_batch=size, gas=1) for size in (8, 4))
+    stages = {0: [observation(here, 10.0), observation(imported, 90.0, imported="/r")]}
+    assert [o.candidate for o in plan.finalists(study, History(reference=[], stages=stages))] == [here, imported]
