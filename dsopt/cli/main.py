@@ -20,6 +20,7 @@ _COMMANDS = {
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
     "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
+    "import": ("dsopt.cli.import_", "import_", "Take the results of DeepSpeed's own autotuner into a study."),
     "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
 }

@@ -103,8 +103,10 @@ def show(name: str, storage: str, as_json: bool) -> None:
     found = store.get(name)
     summary = summary_of(store, found)
     runs = store.runs(found)
+    imported = [o for o in load_history(store, found).observations if o.imported is not None]
     if as_json:
-        print_json({**summary.to_json(), "runs": [dict(run) for run in runs]})
+        others = [{"candidate": o.name, "state": o.state, "metric": o.value, "folder": o.imported} for o in imported]
+        print_json({**summary.to_json(), "runs": [dict(run) for run in runs], "imported_trials": others})
         return
     click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
     for run in runs:
@@ -113,7 +115,10 @@ def show(name: str, storage: str, as_json: bool) -> None:
         click.echo(f"  {label:<36} {run['state']:<10} {result}")
         if run["message"]:
             click.echo(f"      {run['message']}")
-    click.echo(("\n" if runs else "") + summary.text())
+    for trial in imported:
+        result = f"{trial.value:.6g} {summary.unit}" if trial.value is not None else trial.reason or ""
+        click.echo(f"  {trial.name:<36} {'imported':<10} {result}")
+    click.echo(("\n" if runs or imported else "") + summary.text())
 
 
 @study.command()

@@ -16,7 +16,7 @@ from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, StageSpace
 from dsopt.study.spec import OPTUNA_SAMPLERS
 
 # wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
-_LARGEST = 2**20
+LARGEST = 2**20
 
 
 class NothingToClaim(Exception):  # noqa: N818 - not an error: other workers were faster
@@ -95,7 +95,7 @@ class CandidateSampler(BaseSampler):
 def distributions(space: StageSpace) -> dict[str, BaseDistribution]:
     """The parameters of a stage's trials as Optuna's distributions, the same for every trial of it."""
     sizes: Mapping[str, BaseDistribution] = {
-        MICRO_BATCH: IntDistribution(1, _LARGEST, log=True),
-        ACCUMULATION: IntDistribution(1, _LARGEST, log=True),
+        MICRO_BATCH: IntDistribution(1, LARGEST, log=True),
+        ACCUMULATION: IntDistribution(1, LARGEST, log=True),
     }
     return {**sizes, **{key: CategoricalDistribution(values) for key, values in space.knobs.items()}}

@@ -109,9 +109,9 @@ def insert_claim(
     candidate: str,
     round_: int,
     trial: int,
-    worker_id: int,
+    worker_id: int | None,
 ) -> bool:
-    """Gives a candidate to a worker. False: it is somebody's already."""
+    """Gives a candidate to a worker, or to none when its trial is over. False: it is somebody's already."""
     values = {
         "study_id": study_id,
         "stage": stage,
