@@ -136,7 +136,8 @@ class _LiveView:
         best = max(self.history.measured, key=self.history.score)
         baseline = self.history.find("baseline")
         against = f" (baseline {baseline.value:.4g})" if baseline and baseline.value is not None else ""
-        return f"{best.name}: {best.value:.4g} {unit}{against}"
+        origin = " (imported)" if best.imported is not None else ""
+        return f"{best.name}{origin}: {best.value:.4g} {unit}{against}"
 
     def _budget(self) -> str:
         assert self.study is not None

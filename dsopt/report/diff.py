@@ -173,18 +173,21 @@ def _pairs(spec: StudySpec, history: History, best: Candidate, own: Mapping[str,
     return pairs
 
 
-def _worth(history: History, name: str, other: Observation, qualities: Sequence[RunQuality]) -> Worth:
+def _worth(history: History, name: str, other: Observation, qualities: Sequence[RunQuality]) -> Worth | None:
     """The best against another: by the confirmation if both were in it, else by their single runs in the search.
 
     The interval of single runs is the wider one of two: that of the steps within the runs, and that of the differences
-    between launches, where the confirmation shows them.
+    between launches, where the confirmation shows them. A figure that was imported is compared with none.
     """
     confirmed = confirmed_ratio(history, name, other.name)
     if confirmed is not None:
         return Worth(
             factor=confirmed.factor, interval=confirmed.interval, best=name, other=other.name, is_confirmed=True
         )
-    value = next(o.value for o in history.measured if o.name == name)
+    best = next(o for o in history.measured if o.name == name)
+    if best.imported is not None or other.imported is not None:
+        return None
+    value = best.value
     assert value is not None
     assert other.value is not None
     factor = value / other.value if history.maximize else other.value / value

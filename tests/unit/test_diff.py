@@ -1,5 +1,7 @@
 """What the best configuration changes, and which measured pairs tell what a change was worth."""
 
+from dataclasses import replace
+
 import pytest
 
 from dsopt.cli.diff import shown, table
@@ -68,6 +70,12 @@ def test_pairs_tell_what_stage_and_micro_batch_are_worth() -> None:
     assert found.sentence().startswith("All together: 2.00 times the baseline (95 % interval ")
     assert "not known" not in found.sentence()
     assert [(f.key, f.old, f.new, f.because) for f in found.following] == [("train_batch_size", 2, 8, [MICRO_BATCH])]
+
+
+def test_an_imported_figure_tells_no_worth() -> None:
+    known = history(ROUNDS, {candidate(0, 4): 160.0})
+    known = replace(known, stages={**known.stages, 0: [replace(o, imported="/r") for o in known.stages[0]]})
+    assert [change.worth for change in diff(spec(), known).changes] == [None, None]
 
 
 def test_without_pairs_only_the_whole_is_known() -> None:
