@@ -149,6 +149,9 @@ def check_choices(values: object, where: str) -> None:
 def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own configuration as one DeepSpeed can run: no `autotuning`, the first value of each list to try."""
     baseline = _first_values(config)
+    stage = get_path(config, "zero_optimization.stage")
+    if "zero_optimization" in baseline and not _is_stage(stage):  # which one it is to be was left to us
+        _drop_unfilled(baseline, baseline["zero_optimization"].get("stage", 0))
     _drop_idle_offload(baseline)
     return baseline
 
@@ -180,11 +183,8 @@ def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[st
     result.pop(TRAIN_BATCH, None)
     result[MICRO_BATCH] = candidate.micro_batch
     result[ACCUMULATION] = candidate.gas
-    zero = result["zero_optimization"]
-    if candidate.stage < 3:
-        # Hugging Face fills these in for ZeRO 3 alone, and DeepSpeed takes no "auto"
-        zero = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
-    result["zero_optimization"] = {"stage": candidate.stage, **zero}
+    result["zero_optimization"] = {"stage": candidate.stage, **result["zero_optimization"]}
+    _drop_unfilled(result, candidate.stage)
     for path, _ in listed_values(user_zero(config)):
         set_path(result, f"{ZERO}{path}", None)  # what is tuned is the candidate's, or nothing at this stage
     for path, value in candidate.config_values.items():
@@ -221,6 +221,18 @@ def offload_devices(config: Mapping[str, Any]) -> tuple[str, str]:
         get_path(zero, f"{section}.device") or ("cpu" if legacy[section] is True else "none") for section in OFFLOADS
     ]
     return str(found[0]), str(found[1])
+
+
+def _drop_unfilled(config: dict[str, Any], stage: int) -> None:
+    """Removes "auto" values of ZeRO 3 at other stages: Hugging Face fills in none there, and DeepSpeed takes none."""
+    if stage < 3:
+        zero = config["zero_optimization"]
+        kept = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
+        config["zero_optimization"] = kept
+
+
+def _is_stage(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _drop_idle_offload(config: dict[str, Any]) -> None:

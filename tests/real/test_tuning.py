@@ -57,17 +57,36 @@ def test_a_training_script_is_tuned_from_create_to_best(dsopt_on: Dsopt) -> None
 def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
     shutil.copy(SCRIPTS / "finetune.py", dsopt.cwd)
     ds_config = {
+        # every key that Hugging Face's document has as "auto"
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
         "train_batch_size": "auto",
         "gradient_clipping": "auto",
-        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto", "torch_adam": True}},
-        "zero_optimization": {"stage": 2},
+        "fp16": {"enabled": "auto", "loss_scale": 0},
+        "bf16": {"enabled": "auto"},
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto", "torch_adam": True},
+        },
+        "scheduler": {
+            "type": "WarmupDecayLR",
+            "params": {
+                "total_num_steps": "auto",
+                "warmup_min_lr": "auto",
+                "warmup_max_lr": "auto",
+                "warmup_num_steps": "auto",
+            },
+        },
+        "zero_optimization": {
+            "stage": [2, 3],
+            "reduce_bucket_size": "auto",
+            "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto",
+        },
         "autotuning": {
             "enabled": True,
             "max_train_micro_batch_size_per_gpu": 8,
             "num_tuning_micro_batch_sizes": 1,
-            "arg_mappings": {"train_micro_batch_size_per_gpu": "--per_device_train_batch_size"},
         },
     }
     (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
@@ -83,6 +102,7 @@ def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
     assert {run["candidate"]: run["state"] for run in runs if run["round"] == 0} == {
         "baseline": "measured",
         "z2_gas1_tmbspg8": "measured",
+        "z3_gas1_tmbspg8": "measured",
     }
     if best["comparison"]["best"] == "z2_gas1_tmbspg8":
         assert "--per_device_train_batch_size 8" in best["command"]

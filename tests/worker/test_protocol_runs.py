@@ -139,16 +139,21 @@ def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> 
     assert 50 <= best["ds_config"]["train_micro_batch_size_per_gpu"] <= 56
 
 
-def test_ten_kills_at_different_moments_lose_and_double_nothing(study: Dsopt) -> None:
+def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt) -> None:
+    """The study has some thirty runs of a second at least, so that it cannot end within the twenty seconds of kills."""
+    write_study(dsopt_on.cwd, confirmation={"finalists": 1, "rounds": 12})
+    dsopt_on.environment["SIMULATED_SECONDS"] = "1"
+    dsopt_on("study", "create", "study.yaml")
     for kill in range(10):
-        worker = study.start("worker", "simulated", "--devices", "cpu:2")
+        worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
         time.sleep(1.2 + 0.17 * kill)
         worker.kill()
         worker.communicate()
         assert worker.returncode == -signal.SIGKILL
-        wait_until_nothing_runs(study.cwd)
-    study("worker", "simulated", "--devices", "cpu:2")
-    check_nothing_lost_nothing_doubled(study)
+        wait_until_nothing_runs(dsopt_on.cwd)
+    dsopt_on.environment["SIMULATED_SECONDS"] = "0"
+    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt_on)
 
 
 def wait_until_nothing_runs(folder: Path) -> None:
