@@ -43,8 +43,8 @@ class RunRules:
     timeout_seconds: float
     expected: Candidate | None
     needs_flops: bool
-    needs_pass: str | None
-    own_rows: tuple[int, int] | None
+    needs_pass: str | None = None
+    own_rows: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

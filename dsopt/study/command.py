@@ -106,17 +106,32 @@ class LaunchCommand:
         return self.launcher.kind == "deepspeed" and (self.option("--hostfile", "-H") is not None or self.nodes > 1)
 
     @property
+    def chosen_gpus(self) -> tuple[frozenset[int] | None, frozenset[int]]:
+        """The GPUs of this node that `--include` names (None: all), and those that `--exclude` does."""
+        included, excluded = (
+            self._indices(self.option(*names)) for names in (("--include", "-i"), ("--exclude", "-e"))
+        )
+        return included or None, excluded
+
+    def _indices(self, filter_: str | None) -> frozenset[int]:
+        """The indices in a filter of the deepspeed launcher such as `localhost:0,2-3`."""
+        found: set[int] = set()
+        for host in filter_.split("@") if filter_ and self.launcher.kind == "deepspeed" else []:
+            for part in host.partition(":")[2].split(","):
+                first, _, last = part.partition("-")
+                if first.isdecimal() and (last or first).isdecimal():
+                    found |= set(range(int(first), int(last or first) + 1))
+        return frozenset(found)
+
+    @property
     def ranks(self) -> int | None:
         """Ranks on each node, where the command says so in numbers."""
         value = self.option(*self.launcher.ranks)
         if value is not None and value.isdecimal():
             # accelerate counts the ranks of all nodes
             return int(value) // (self.nodes if self.launcher.kind == "accelerate" else 1)
-        included = self.option("--include", "-i") if self.launcher.kind == "deepspeed" else None
-        hosts = included.split("@") if included else []
-        if len(hosts) == 1 and ":" in hosts[0]:
-            return len(hosts[0].partition(":")[2].split(","))
-        return None
+        included, _ = self.chosen_gpus
+        return len(included) if included and "@" not in (self.option("--include", "-i") or "") else None
 
     @property
     def nodes(self) -> int:

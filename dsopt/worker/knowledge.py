@@ -1,6 +1,7 @@
 """What a worker has to know of a study before it decides."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from dsopt.errors import DsoptError
@@ -84,6 +85,7 @@ def ranks_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = No
         DsoptError: more than the pool has.
     """
     command = candidate_command(spec, candidate)
+    pool = pool_of(spec, pool)
     count = command.ranks or default_ranks(pool)
     if count > len(pool.indices):
         raise DsoptError(
@@ -91,6 +93,15 @@ def ranks_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = No
             "Give it more with --devices (on a machine without GPUs: --devices cpu:N), or ask for fewer."
         )
     return count
+
+
+def pool_of(spec: StudySpec, pool: DevicePool) -> DevicePool:
+    """The devices of a worker that a study's command lets it use: `--include` and `--exclude` name GPUs."""
+    included, excluded = spec.resources.chosen_gpus
+    if pool.kind != "gpu" or spec.resources.uses_hostfile:
+        return pool
+    kept = [index for index in pool.indices if index not in excluded and (included is None or index in included)]
+    return replace(pool, indices=tuple(kept))
 
 
 def most_ranks_of(spec: StudySpec, pool: DevicePool) -> int:

@@ -12,7 +12,7 @@ from dsopt.store.engine import database_error
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.asking import Asker
 from dsopt.worker.happenings import Happening
-from dsopt.worker.knowledge import check_folders, fewest_ranks_of, most_ranks_of
+from dsopt.worker.knowledge import check_folders, fewest_ranks_of, most_ranks_of, pool_of
 from dsopt.worker.running import Runner
 
 _WAIT_SECONDS = 0.5
@@ -81,7 +81,7 @@ class Worker:
     def _run_lanes(self, study: StoredStudy, record: WorkerRecord) -> None:
         """Runs side by side as many experiments as the devices allow, each in a lane of its own."""
         asker = Asker(self._store, record, self._tell)
-        lanes = max(1, len(self._pool.indices) // fewest_ranks_of(study.spec, self._pool))
+        lanes = max(1, len(pool_of(study.spec, self._pool).indices) // fewest_ranks_of(study.spec, self._pool))
         with concurrent.futures.ThreadPoolExecutor(lanes) as threads:
             futures = [threads.submit(self._run_lane, study, asker, record) for _ in range(lanes)]
             concurrent.futures.wait(futures)

@@ -28,7 +28,7 @@ from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.worker.asking import Assignment
 from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted
-from dsopt.worker.knowledge import ranks_of
+from dsopt.worker.knowledge import pool_of, ranks_of
 from dsopt.worker.preparing import prepare, rules_of
 
 _WAIT_SECONDS = 0.5
@@ -153,8 +153,9 @@ class Runner:
     def _begin(self, study: StoredStudy, task: Task, candidate: Candidate | None, run_dir: RunDir) -> Attempt | None:
         """Waits for free devices and begins an attempt on them. None: asked to stop while waiting."""
         count = ranks_of(study.spec, self._pool, candidate)
+        pool = pool_of(study.spec, self._pool)
         while not self._should_stop():
-            attempt = self._record.begin(study, task, run_dir.path, self._pool, count)
+            attempt = self._record.begin(study, task, run_dir.path, pool, count)
             if attempt is not None:
                 return attempt
             time.sleep(_WAIT_SECONDS)

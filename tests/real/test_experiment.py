@@ -70,7 +70,12 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
     outcome = run(tmp_path, "trains", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.engine.world_size == 2
-    assert outcome.engine.num_params == 64 * 64 + 64
+    assert outcome.engine.num_params == outcome.engine.largest_layer_params == 64 * 64 + 64
+    assert outcome.engine.host_memory_bytes > 2**30
+    assert outcome.rows == 4
+    parts = [outcome.metric(name) for name in ("forward", "backward", "step")]
+    assert all(part > 0 for part in parts)
+    assert sum(parts) <= 1.01 * outcome.metric("latency")
     assert outcome.measurement.samples_per_step == 8
     assert len(outcome.step_seconds) >= outcome.measurement.warmup_steps + outcome.measurement.measured_steps
     assert 50e6 < outcome.peak_memory_bytes < 8e9

@@ -117,3 +117,23 @@ def test_accelerate_launch_and_a_batch_size_that_does_not_follow(dsopt: Dsopt, m
         assert "the script fed batches of 4, as in your own run, though its configuration says 8" in shown
     command = (Path(dsopt.cwd) / "autotuning_results" / "z2_gas1_tmbspg8" / "cmd.txt").read_text()
     assert ("--batch-size 8" in command) == mapped
+
+
+def test_numbers_of_ranks_are_a_dimension_of_real_runs(dsopt: Dsopt) -> None:
+    shutil.copy(TINY_GPT, dsopt.cwd / "train.py")
+    ds_config = {
+        "train_micro_batch_size_per_gpu": [4],
+        "optimizer": OPTIMIZER,
+        "zero_optimization": {"stage": 1},
+        "autotuning": {"num_gpus": [1, 2], "metric": "forward", "tuner_type": " gridsearch"},
+    }
+    (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
+    command = "OMP_NUM_THREADS=1 torchrun --standalone train.py --layers 2 --deepspeed_config ds_config.json"
+    (dsopt.cwd / "ranks.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    dsopt("study", "create", "ranks.yaml")
+    dsopt("worker", "ranks", "--devices", "cpu:2")
+    summary = dsopt.json("study", "show", "ranks")
+    assert (summary["metric"], summary["unit"]) == ("forward", "ms/step")
+    assert states(dsopt, "ranks") == {"baseline": "measured", "z1_ng2_gas1_tmbspg4": "measured"}
+    assert summary["model"]["num_params"] == summary["model"]["trainable_params"] > 1e6
+    assert summary["model"]["flops_per_step"] > 1e6

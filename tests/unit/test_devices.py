@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.devices import parse_devices, visible_gpus
+from dsopt.experiment.devices import DevicePool, parse_devices, visible_gpus
+from dsopt.worker.knowledge import pool_of, ranks_of
+from tests.unit.made_up import spec
 
 LISTING = "\n".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{name * 4}-1)" for i, name in enumerate("abcd"))
 
@@ -70,3 +72,23 @@ def test_a_broken_nvidia_smi_is_a_machine_without_gpus(tmp_path: Path, monkeypat
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert visible_gpus() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "indices", "ranks"),
+    [
+        ("--num_gpus 2", (0, 1, 2, 3), 2),
+        ("", (0, 1, 2, 3), 4),
+        ("--include localhost:1,3", (1, 3), 2),
+        ("--include=localhost:1-3", (1, 2, 3), 3),
+        ("-e localhost:0", (1, 2, 3), 3),
+    ],
+)
+def test_a_command_keeps_to_the_gpus_that_it_names(options: str, indices: tuple[int, ...], ranks: int) -> None:
+    study = spec()
+    study = study.model_copy(update={"command": f"deepspeed {options} t.py --deepspeed_config c.json"})
+    four = DevicePool(kind="gpu", indices=(0, 1, 2, 3))
+    assert pool_of(study, four).indices == indices
+    assert ranks_of(study, four) == ranks
+    slots = DevicePool(kind="cpu", indices=(0, 1, 2, 3))
+    assert pool_of(study, slots) == slots
