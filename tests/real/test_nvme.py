@@ -1,5 +1,6 @@
 """Measuring a folder with DeepSpeed's own I/O."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.nvme import measure_nvme
+from tests.conftest import TINY_GPT, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
 
@@ -95,3 +98,30 @@ def opens_a_file_in(folder: Path, pid: int) -> bool:
         return any(str(path.readlink()).startswith(str(folder)) for path in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
+
+
+@needs_libaio
+def test_offload_to_a_disk_is_a_dimension_with_a_measured_aio_section(dsopt: Dsopt) -> None:
+    shutil.copy(TINY_GPT, dsopt.cwd / "train.py")
+    ds_config = {
+        "train_micro_batch_size_per_gpu": [2],
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}},
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": ["none", "nvme"], "nvme_path": "swap"}},
+    }
+    (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
+    (dsopt.cwd / "swap").mkdir()
+    study = {
+        "name": "disk",
+        "command": "OMP_NUM_THREADS=1 torchrun --nproc_per_node 2 train.py --layers 1 --deepspeed_config ds.json",
+        "measurement": {"max_steps": 15, "max_seconds": 4},
+        "confirmation": {"finalists": 1, "rounds": 2},
+    }
+    (dsopt.cwd / "disk.yaml").write_text(yaml.safe_dump(study))
+    dsopt("study", "create", "disk.yaml")
+    dsopt("worker", "disk", "--devices", "cpu:2")
+    run = dsopt.cwd / "autotuning_results" / "z3_oonvme_gas1_tmbspg2"
+    config = json.loads((run / "ds_config.json").read_text())
+    assert config["aio"]["block_size"] >= 4096
+    assert Path(config["zero_optimization"]["offload_optimizer"]["nvme_path"]).parent == dsopt.cwd / "swap"
+    assert json.loads((run / "metrics.json").read_text())["throughput"] > 0
+    assert list((dsopt.cwd / "swap").iterdir()) == []
