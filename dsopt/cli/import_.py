@@ -36,7 +36,11 @@ def import_(folder: Path, study: str, storage: str, as_json: bool) -> None:
     _section("Known already", [(name, "" if name == candidate else f"as {candidate}")
                                for name, candidate in imported.known])  # fmt: skip
     _section("Passed over", [(folder.name, folder.why) for folder in imported.passed_over])
-    if not imported.taken:
+    if imported.taken:
+        click.echo(
+            "These figures steer the search; the best are measured again here, in turn with your own configuration."
+        )
+    else:
         click.echo("Nothing new was taken.")
     click.echo(_next(study, store.state(found)))
 
@@ -60,7 +64,4 @@ def _section(title: str, rows: list[tuple[str, str]]) -> None:
 
 def _next(study: str, state: str | None) -> str:
     resume = f"dsopt study resume {study}, then " if state == "stopped" else ""
-    return (
-        "These figures steer the search; the best are measured again here, in turn with your own configuration.\n"
-        f"Go on with: {resume}dsopt worker {study}"
-    )
+    return f"Go on with: {resume}dsopt worker {study}"

@@ -79,7 +79,7 @@ def _write_study_file(source: Path, command: tuple[str, ...], name: str | None, 
 def list_(storage: str, as_json: bool) -> None:
     """List the studies."""
     try:
-        studies = open_store(storage).all()
+        studies = open_store(storage).headers()
     except NoStudiesError:
         studies = []
     if as_json:
@@ -140,7 +140,7 @@ def best(name: str, output: Path | None, scale_lr: bool, storage: str, as_json: 
         except OSError as error:
             raise DsoptError(f"--output: {output}: cannot be written: {error.strerror}.") from None
     config = output or results_folder(found.spec) / "ds_config_optimal.json"
-    if output is None and (scale_lr or not config.exists()):
+    if output is None:
         write_results(store, found, scale_lr=scale_lr)
     if as_json:
         print_json({**summary.to_json(), "ds_config": result.ds_config, "ds_config_file": str(config),
@@ -186,8 +186,8 @@ def resume(name: str, storage: str) -> None:
 def delete(name: str, yes: bool, storage: str) -> None:
     """Delete a study from the database. Its run directories and result files stay."""
     store = open_store(storage)
-    found = store.get(name)
+    found = store.header(name)
     if not yes:
         click.confirm(f"Delete study '{name}' and all its trials?", abort=True)
     store.delete(found)
-    click.echo(f"Deleted study '{name}'. Its files stay in {results_folder(found.spec)}.")
+    click.echo(f"Deleted study '{name}'. Its run directories and result files stay.")

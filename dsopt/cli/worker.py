@@ -10,7 +10,7 @@ import click
 from dsopt.cli.live import watch
 from dsopt.cli.options import devices_option, open_store, storage_option
 from dsopt.cli.result import summary_of, write_results
-from dsopt.errors import Interrupted
+from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.devices import DevicePool, parse_devices
 from dsopt.store.studies import NoStudiesError, Store, StoredStudy
 from dsopt.worker.happenings import Happening, StudyFinished
@@ -34,11 +34,23 @@ def worker(studies: tuple[str, ...], devices: str | None, storage: str) -> None:
     if studies:
         chosen = [store.get(name) for name in dict.fromkeys(studies)]
     else:
-        chosen = [study for study in store.all() if study.state not in ("finished", "stopped")]
+        chosen = _readable(store)
         if not chosen:
             click.echo("There is no study to work on. Create one with: dsopt study create FILE")
             return
     run_worker(store, chosen, pool)
+
+
+def _readable(store: Store) -> list[StoredStudy]:
+    """The studies that are not finished; one that cannot be read does not keep the others waiting."""
+    found = []
+    for header in store.headers():
+        if header.state not in ("finished", "stopped"):
+            try:
+                found.append(store.get(header.name))
+            except DsoptError as error:
+                click.echo(f"warning: {error}", err=True)
+    return found
 
 
 def run_worker(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:

@@ -4,6 +4,7 @@ An experiment's folder holds `exp.json` (name, GPUs, nodes, configuration), `ds_
 `stderr.log` and, where it was measured, `metrics.json`. Beside them stand a profile of the model and the final files.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,6 +104,10 @@ def _read(folder: Path) -> Experiment:
     config = content.get("ds_config")
     if not isinstance(config, dict):
         raise DsoptError(f"{files.description}: ds_config: {config!r}. Expected DeepSpeed's configuration")
+    try:
+        json.dumps(config, ensure_ascii=False).encode("utf-8")
+    except ValueError:
+        raise DsoptError(f"{files.description}: ds_config holds what is no valid text") from None
     section = config.get("autotuning")
     if isinstance(section, dict) and "model_info_path" in section:
         raise DsoptError("is the profile of the model, no experiment")

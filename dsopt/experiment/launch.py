@@ -87,14 +87,17 @@ class Launch:
         return path
 
 
-def find_launcher(name: str) -> Path:
-    """The launcher program: on PATH, or beside the Python that runs dsopt.
+def find_launcher(name: str, cwd: Path) -> Path:
+    """The launcher program: on PATH, beside the Python that runs dsopt, or at its path, seen from `cwd`.
 
     Raises:
         DsoptError: it is in neither place.
     """
     beside = Path(sys.executable).parent
-    found = shutil.which(name) or (shutil.which(name, path=str(beside)) if os.sep not in name else None)
+    if os.sep in name:
+        found = shutil.which(str(cwd / name))
+    else:
+        found = shutil.which(name) or shutil.which(name, path=str(beside))
     if found is None and os.sep in name:
         raise DsoptError(f"command: the launcher '{name}' is not there, or is no program. Check its path.")
     if found is None:
@@ -109,7 +112,7 @@ class Process:
     """A launched attempt, from the launcher down to its ranks."""
 
     def __init__(self, launch: Launch) -> None:
-        program = find_launcher(launch.command.program[0])
+        program = find_launcher(launch.command.program[0], launch.cwd)
         command = launch.probed_command()
         environment = launch.environment(os.environ)
         # compilers of extensions look for `ninja` on PATH, where the launcher's own environment keeps it

@@ -1,9 +1,11 @@
 """The folders a study's files go to. What another study, or another program, wrote is never touched."""
 
+import time
 from pathlib import Path
 
 from dsopt.study.spec import StudySpec
 
+_WRITING_SECONDS = 1.0
 _MARK = ".dsopt-study"  # holds the name of the study whose folder it is
 
 
@@ -35,7 +37,7 @@ def _is_own(folder: Path, study: str) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / _MARK
     if not mark.exists() and any(folder.iterdir()):
-        return mark.exists() and mark.read_text("utf-8").strip() == study
+        return mark.exists() and _owner(mark) == study
     try:
         with mark.open("x", encoding="utf-8") as file:
             file.write(study + "\n")
@@ -46,7 +48,7 @@ def _is_own(folder: Path, study: str) -> bool:
 
 def _owner(mark: Path) -> str:
     """Whose folder it is; the one who made the mark a moment ago may not have written the name yet."""
-    name = mark.read_text("utf-8").strip()
-    while not name:
-        name = mark.read_text("utf-8").strip()
-    return name
+    deadline = time.monotonic() + _WRITING_SECONDS
+    while not (name := mark.read_text("utf-8", errors="replace").strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return name  # nobody's where it was never written

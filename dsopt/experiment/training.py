@@ -17,7 +17,7 @@ def train(command: LaunchCommand, cwd: Path) -> int:
     Raises:
         DsoptError: the launcher is not there.
     """
-    program = find_launcher(command.program[0])
+    program = find_launcher(command.program[0], cwd)
     environment = {**os.environ, **dict(command.environment)}
     environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     process = subprocess.Popen([str(program), *command.argv()[1:]], cwd=cwd, env=environment)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dsopt.search.history import History
 from dsopt.search.memory import replicas
+from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
 from dsopt.study.space import Candidate
@@ -31,7 +32,7 @@ class BatchAdvice:
     Attributes:
         own, best: global batch sizes, in samples per optimizer step.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
-        rates: learning rates of the user's by the place they stand in, as far as they are known.
+        rates: the best's learning rates by the place they stand in, as far as they are known.
     """
 
     own: int
@@ -74,7 +75,8 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
     if own_batch == best_batch:
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
-    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=_known_rates(spec))
+    rates = _known_rates(run_config(spec, best), candidate_command(spec, best))
+    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates)
 
 
 def scale_rates(
@@ -90,19 +92,19 @@ def scale_rates(
     return scaled, command
 
 
-def _known_rates(spec: StudySpec) -> dict[str, float]:
+def _known_rates(config: Mapping[str, Any], command: LaunchCommand) -> dict[str, float]:
     rates: dict[str, float] = {}
     for path in _RATES:
-        value = get_path(spec.ds_config, path)
+        value = get_path(config, path)
         if isinstance(value, int | float) and not isinstance(value, bool):
             rates[path] = float(value)
-    typed = spec.launch.script_value(_TRAINER_FLAG)
+    typed = command.script_value(_TRAINER_FLAG)
     if typed is not None:
         try:
             rates[_TRAINER_FLAG] = float(typed)
         except ValueError:
             return rates
-    elif get_path(spec.ds_config, "optimizer.params.lr") == "auto":
+    elif get_path(config, "optimizer.params.lr") == "auto":
         rates[_TRAINER_FLAG] = _TRAINER_DEFAULT
     return rates
 

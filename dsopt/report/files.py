@@ -38,7 +38,7 @@ def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr
     """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`."""
     folder = results_folder(spec)
     written = [folder / "summary.txt"]
-    written[0].write_text(summary.text() + "\n", encoding="utf-8")
+    written[0].write_text(summary.text(scaled=scale_lr) + "\n", encoding="utf-8")
     if summary.comparison is not None:
         best = optimum(spec, history, scale_lr=scale_lr)
         config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"

@@ -92,8 +92,11 @@ class Summary:
             return f"{value}. There is no factor: your own configuration does not run."
         return f"{value}, {speedup_text(result.speedup, result.interval)}"
 
-    def text(self) -> str:
-        """The whole summary as text: the documented table, the result, and what to doubt."""
+    def text(self, *, scaled: bool = False) -> str:
+        """The whole summary as text: the documented table, the result, and what to doubt.
+
+        `scaled` says that the learning rate in the result files follows the batch already.
+        """
         lines = [self._table(), ""]
         if self.duration_seconds is not None:
             duration = datetime.timedelta(seconds=round(self.duration_seconds, 6))
@@ -117,7 +120,7 @@ class Summary:
                 "the differences between launches."
             )
         if self.batch_advice is not None:
-            lines.append(self.batch_advice.text())
+            lines.append(self.batch_advice.text(applied=scaled))
         lines += self._doubts()
         if self.note:
             lines.append(f"Stopped: {self.note}")

@@ -12,11 +12,8 @@ from optuna.trial import FrozenTrial
 from dsopt.search.cost_model import CostModel
 from dsopt.search.history import Observation
 from dsopt.search.optuna_samplers import suggested_first
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, StageSpace
+from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, Candidate, StageSpace
 from dsopt.study.spec import OPTUNA_SAMPLERS
-
-# wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
-LARGEST = 2**20
 
 
 class NothingToClaim(Exception):  # noqa: N818 - not an error: other workers were faster

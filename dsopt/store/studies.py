@@ -46,6 +46,16 @@ class StoredStudy:
         return [REFERENCE, *(f"z{stage}" for stage in self.spec.stages)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyHeader:
+    """What is known of a study without reading its spec."""
+
+    id: int
+    name: str
+    state: str
+    created_at: float
+
+
 class NoStudiesError(DsoptError):
     """Nothing was ever created in this storage."""
 
@@ -139,8 +149,10 @@ class Store:
                     )
                 self._make_parts(existing)
                 return existing, False
+            kept = spec.to_json()
+            assert StudySpec.model_validate_json(kept).digest == spec.digest, "what is kept is what was asked for"
             with self.engine.begin() as connection:
-                queries.insert_study(connection, name=spec.name, spec=spec.to_json(), digest=spec.digest)
+                queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
             study = self.get(spec.name)
             self._make_parts(study)
             return study, True
@@ -153,7 +165,7 @@ class Store:
         """
         study = self._find(name)
         if study is None:
-            names = [s.name for s in self.all()]
+            names = [header.name for header in self.headers()]
             meant = nearest(name, names, cutoff=0.6)
             hint = f" Did you mean '{meant}'?" if meant else " There is none yet: dsopt study create FILE"
             if names and not meant:
@@ -161,10 +173,23 @@ class Store:
             raise DsoptError(f"no study '{name}' in {self.shown_url}.{hint}")
         return study
 
-    def all(self) -> list[StoredStudy]:
-        """All studies, oldest first."""
+    def headers(self) -> list[StudyHeader]:
+        """All studies, oldest first, also those that only another version of dsopt can read."""
         with self.engine.connect() as connection:
-            return [_stored(row) for row in queries.all_studies(connection)]
+            rows = queries.all_studies(connection)
+        return [StudyHeader(id=r["id"], name=r["name"], state=r["state"], created_at=r["created_at"]) for r in rows]
+
+    def header(self, name: str) -> StudyHeader:
+        """The study of that name, whether or not it can be read.
+
+        Raises:
+            DsoptError: there is none.
+        """
+        found = next((header for header in self.headers() if header.name == name), None)
+        if found is None:
+            self.get(name)  # says what there is
+            raise DsoptError(f"no study '{name}' in {self.shown_url}.")
+        return found
 
     def state(self, study: StoredStudy) -> str | None:
         """The study's state now, or None when it was deleted."""
@@ -193,7 +218,7 @@ class Store:
                     queries.release_claim(connection, study_id=study.id, stage=REFERENCE, trial=trial.number)
             return True
 
-    def delete(self, study: StoredStudy) -> None:
+    def delete(self, study: StoredStudy | StudyHeader) -> None:
         """Removes a study and its Optuna studies. Run directories and result files stay.
 
         Raises:
@@ -206,11 +231,9 @@ class Store:
                 f"study '{study.name}' has a run in hand ({running[0]['candidate']}). "
                 f"Stop it first: dsopt study stop {study.name}"
             )
-        for part in study.parts:
-            try:
-                optuna.delete_study(study_name=f"{study.name}/{part}", storage=self.optuna_storage)
-            except KeyError:
-                continue  # deleted in the dashboard
+        for name in optuna.get_all_study_names(self.optuna_storage):
+            if name.rpartition("/")[0] == study.name:
+                optuna.delete_study(study_name=name, storage=self.optuna_storage)
         with self.engine.begin() as connection:
             queries.delete_study(connection, study.id)
 

@@ -62,7 +62,7 @@ class NotInSpace:
 
 def stage_of(run: ForeignRun) -> object:
     """What a run has as its ZeRO stage; 0 where its configuration does not say."""
-    zero = run.ds_config.get("zero_optimization", {})
+    zero = run.ds_config.get("zero_optimization") or {}
     return zero.get("stage", 0) if isinstance(zero, Mapping) else zero
 
 

@@ -21,7 +21,8 @@ def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCom
     for key, flag in spec.autotuning.arg_mappings.items():
         command = command.with_script_value(flag, str(values[key]))
     for flag, value in candidate.script_flags.items():
-        command = command.with_script_switch(flag, None if value is None else str(value))
+        takes_value = any(choice not in (None, "") for choice in spec.search.args.get(flag, [""]))
+        command = command.with_script_switch(flag, None if value is None else str(value), takes_value=takes_value)
     return command
 
 

@@ -1,9 +1,12 @@
 """What of a launch command cannot be tuned, said before anything is run."""
 
+import re
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
+
+_FILTER = re.compile(r"[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?(@[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?)*", re.ASCII)
 
 
 def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
@@ -17,7 +20,7 @@ def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
         value = command.option(*names)
         if value is None or (value.isdecimal() and int(value) >= 1):
             continue
-        if launcher.kind == "torchrun" and value in ("gpu", "cpu", "auto", "1:1"):
+        if launcher.kind == "torchrun" and value in (("gpu", "cpu", "auto") if names == launcher.ranks else ("1:1",)):
             continue
         raise DsoptError(f"{where}: command: {names[0]} {value}. Expected a whole number of at least 1.")
     if launcher.kind != "deepspeed" and command.nodes > 1:
@@ -25,12 +28,33 @@ def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
             f"{where}: command: {launcher.nodes[0]} {command.nodes}: {launcher.kind} has to be started on each node by "
             "hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
         )
+    _check_filters(command, where)
+    if command.config == "":
+        raise DsoptError(f"{where}: command: the DeepSpeed configuration is given as nothing. Expected a file's path.")
     if command.has_launcher_flag("--no_python"):
         _check_python_program(command, cwd, where)
     if not command.is_module and not (cwd / command.script).is_file():
         raise DsoptError(
             f"{where}: command: no training script '{command.script}' in {cwd}. "
             "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
+        )
+
+
+def _check_filters(command: LaunchCommand, where: str) -> None:
+    """Refuses what the deepspeed launcher would refuse of `--include` and `--exclude`."""
+    if command.launcher.kind != "deepspeed":
+        return
+    filters = {names[0]: command.option(*names) for names in (("--include", "-i"), ("--exclude", "-e"))}
+    for name, value in filters.items():
+        if value is not None and not _FILTER.fullmatch(value):
+            raise DsoptError(f"{where}: command: {name} {value}. Expected nodes and devices such as localhost:0,2.")
+    given = [name for name, value in filters.items() if value is not None]
+    if len(given) == 2:
+        raise DsoptError(f"{where}: command: --include and --exclude are both given. Keep one of them.")
+    counted = command.option(*command.launcher.ranks, *command.launcher.nodes)
+    if given and counted is not None:
+        raise DsoptError(
+            f"{where}: command: {given[0]} goes with neither --num_gpus nor --num_nodes. Keep one of them."
         )
 
 

@@ -46,6 +46,8 @@ class LaunchCommand:
         found = recognize(words)
         if found is None:
             begins = f"starts with '{words[0]}'" if words else "is empty"
+            if len(words) == 1 and " " in words[0]:
+                begins += ", which is one word: leave its quotes out"
             raise DsoptError(
                 f"{where}: {begins}. Expected the command you type today, beginning with 'deepspeed', 'torchrun', "
                 "'python -m torch.distributed.run' or 'accelerate launch', "
@@ -189,20 +191,35 @@ class LaunchCommand:
 
     def with_script_value(self, flag: str, value: str) -> "LaunchCommand":
         """The same command with the script's flag set to `value`, in the form it had; added when it was absent."""
-        args = list(self.script_args)
+        args: list[str] = []
+        words = list(self.script_args)
         found = False
-        for index, word in enumerate(args):
+        while words:
+            word = words.pop(0)
             name, has_value, _ = word.partition("=")
-            if same_flag(name, flag) and has_value:
-                args[index] = f"{name}={value}"
-                found = True
-            elif same_flag(name, flag) and index + 1 < len(args):
-                args[index + 1] = value
-                found = True
+            if not same_flag(name, flag):
+                args.append(word)
+                continue
+            found = True
+            args += [f"{name}={value}"] if has_value else [word, value]
+            if not has_value and words and not _is_flag(words[0]):
+                words.pop(0)  # the value it had
         return replace(self, script_args=tuple(args if found else [*args, flag, value]))
 
-    def with_script_switch(self, flag: str, value: str | None) -> "LaunchCommand":
-        """The same command with the script's flag absent (None), alone (empty text) or with a value."""
+    def values_of(self, flag: str) -> int:
+        """How many words after the script's flag may be values of it, the last time it is given."""
+        count = 0
+        for index, word in enumerate(self.script_args):
+            if same_flag(word, flag):
+                rest = [_is_flag(other) for other in self.script_args[index + 1 :]]
+                count = rest.index(True) if True in rest else len(rest)
+        return count
+
+    def with_script_switch(self, flag: str, value: str | None, *, takes_value: bool = True) -> "LaunchCommand":
+        """The same command with the script's flag absent (None), alone (empty text) or with a value.
+
+        With `takes_value`, a word after the flag that is no flag itself is the value it had.
+        """
         args: list[str] = []
         words = list(self.script_args)
         while words:
@@ -210,7 +227,7 @@ class LaunchCommand:
             name, has_value, _ = word.partition("=")
             if not same_flag(name, flag):
                 args.append(word)
-            elif not has_value and words and not _is_flag(words[0]):
+            elif takes_value and not has_value and words and not _is_flag(words[0]):
                 words.pop(0)  # the value it had
         if value is not None:
             args += [flag, value] if value else [flag]
@@ -225,10 +242,11 @@ class LaunchCommand:
 
     def with_config(self, path: str) -> "LaunchCommand":
         """The same command reading DeepSpeed's configuration from `path`."""
-        option = self.launcher.config
-        if option is not None and (self.option(option) is not None or self._config_flag is None):
-            return self.without_options(option).with_options(option, path)
-        return self.with_script_value(self._config_flag or _CONFIG_FLAGS[0], path)
+        option, flag, command = self.launcher.config, self._config_flag, self
+        if option is not None and (self.option(option) is not None or flag is None):
+            command = self.without_options(option).with_options(option, path)
+            return command if flag is None else command.with_script_value(flag, path)
+        return command.with_script_value(flag or _CONFIG_FLAGS[0], path)
 
     @property
     def _config_flag(self) -> str | None:

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
-from dsopt.study.documents import parse_json, read_text
+from dsopt.study.documents import parse_json, read_text, yaml_text
 from dsopt.study.ds_keys import TOP_LEVEL, ZERO
 from dsopt.study.load import build_spec
 from dsopt.study.spec import Autotuning
@@ -40,15 +38,19 @@ def study_from_autotuning(
         "cwd": str(cwd),
         "ds_config": config,
     }
+    named = parsed.config
+    if named is not None and (cwd / named).is_file() and not (cwd / named).samefile(path):
+        raise DsoptError(f"command line: the command reads {named}, not {path}. Give the same file in both places.")
     spec, more = build_spec(given, where)
     content = spec.model_dump(mode="json", exclude_unset=True)
+    content["command"] = [*(f"{k}={v}" for k, v in spec.launch.environment), *spec.launch.argv()]
     order = ("name", "command", "cwd", "autotuning", "ds_config")
     return {key: content[key] for key in order if key in content}, warnings + more
 
 
 def study_text(content: dict[str, Any], source: Path) -> str:
     """A study file's text."""
-    body: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    body = yaml_text(content)
     return f"# Made from {source.name}, a DeepSpeed configuration.\n{body}"
 
 

@@ -2,13 +2,13 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.study.documents import nearest
 from dsopt.study.ds_keys import SECTIONS
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, OFFLOADS, STAGES, ZERO, Candidate, listed_values
+from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, OFFLOADS, STAGES, ZERO, Candidate, listed_values
 
 TRAIN_BATCH = "train_batch_size"
 
@@ -57,26 +57,34 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
             if not _is_count(value):
                 raise DsoptError(
                     f"{where}: {key}: {given!r}: {value!r} is not possible. "
-                    'Expected a whole number of at least 1, a list of them, or "auto".'
+                    f'Expected a whole number from 1 to {LARGEST}, a list of them, or "auto".'
                 )
         if given == []:
             raise DsoptError(f"{where}: {key}: the list is empty. Expected at least one value.")
+        if isinstance(given, list) and has_twins(given):
+            raise DsoptError(f"{where}: {key}: {given!r}: a value stands twice. Expected different values to try.")
     zero = config.get("zero_optimization", {})
     if zero != "all" and not isinstance(zero, Mapping):
         raise DsoptError(f'{where}: zero_optimization: {zero!r}. Expected an object or "all".')
     zero_stages(config, where)
     for key, value in listed_values(user_zero(config)):
         check_choices(value, f"{where}: zero_optimization.{key}")
-    _check_offload(config, where)
+    check_offload(config, where)
     _check_batch_product(config, where, ranks, mp_size)
 
 
-def _check_offload(config: Mapping[str, Any], where: str) -> None:
-    """Refuses devices that are none, and NVMe without a path."""
+def check_offload(config: Mapping[str, Any], where: str) -> None:
+    """Refuses devices that are none, NVMe without a path, and values of other keys that DeepSpeed would refuse."""
     for section in OFFLOADS:
         given = get_path(config, f"zero_optimization.{section}")
         if not isinstance(given, Mapping):
             continue
+        for value in _as_list(given.get("pin_memory")):
+            if not isinstance(value, bool):
+                raise DsoptError(f"{where}: zero_optimization.{section}.pin_memory: {value!r}. Expected true or false.")
+        for value in _as_list(given.get("ratio")):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise DsoptError(f"{where}: zero_optimization.{section}.ratio: {value!r}. Expected a share of 0 to 1.")
         device = given.get("device", "none")
         for value in device if isinstance(device, list) else [device]:
             if value not in (None, "none", "cpu", "nvme"):
@@ -142,8 +150,13 @@ def check_choices(values: object, where: str) -> None:
         raise DsoptError(f"{where}: {values!r}. Expected a list of single values to try.")
     if not values:
         raise DsoptError(f"{where}: the list is empty. Expected the values to try.")
-    if len({repr(value) for value in values}) < len(values):
+    if has_twins(values):
         raise DsoptError(f"{where}: {values!r}: a value stands twice. Expected different values to try.")
+
+
+def has_twins(values: Sequence[object]) -> bool:
+    """Whether a list holds two values that are one to Optuna and to DeepSpeed: 1 and 1.0, and 1 and true."""
+    return any(value == other for index, value in enumerate(values) for other in values[:index])
 
 
 def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,5 +256,9 @@ def _drop_idle_offload(config: dict[str, Any]) -> None:
             del zero[section]
 
 
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST

@@ -77,7 +77,7 @@ DEEPSPEED: Final = Launcher(
 # torch/distributed/run.py, 2.13
 TORCHRUN: Final = Launcher(
     kind="torchrun",
-    flags=frozenset("--standalone -m --module --no_python --run_path --virtual_local_rank".split()),
+    flags=frozenset("--standalone -m --module --no_python --run_path --virtual_local_rank --use_env".split()),
     valued=None,
     module=("-m", "--module"),
     ranks=("--nproc_per_node",),
@@ -94,7 +94,7 @@ ACCELERATE: Final = Launcher(
         -q --quiet -m --module --no_python --debug --cpu --multi_gpu --tpu --enable_cpu_affinity --dynamo_use_fullgraph
         --dynamo_use_dynamic --dynamo_use_regional_compilation --use_deepspeed --use_fsdp --use_parallelism_config
         --use_megatron_lm --same_network --tpu_cluster --no_tpu_cluster --tpu_use_sudo --downcast_bf16
-        --fp8_use_autocast_during_eval --fp8_override_linear_precision
+        --fp8_use_autocast_during_eval
         """.split()
     ),
     valued=None,

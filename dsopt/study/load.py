@@ -1,6 +1,7 @@
 """From what a person wrote (a YAML file, or a command line alone) to a checked StudySpec."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from dsopt.errors import DsoptError
 from dsopt.study.check_command import check_command
-from dsopt.study.command import LaunchCommand, same_flag
+from dsopt.study.check_dimensions import check_dimensions
+from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
 from dsopt.study.given_config import find_config
@@ -18,7 +20,6 @@ from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search
 from dsopt.study.trainer import trainer_mappings
 from dsopt.study.typed import typed_words
 
-_MOST_KNOBS = 20
 _SECTIONS: dict[str, type[BaseModel]] = {
     "autotuning": Autotuning, "search": Search, "measurement": MeasurementBudget, "confirmation": Confirmation
 }  # fmt: skip
@@ -55,6 +56,8 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     if "command" not in content:
         raise DsoptError(f"{where}: key 'command' is missing. Expected the launch command you type today.")
     typed = content["command"]
+    if isinstance(typed, list) and not all(isinstance(w, str | int | float) and not isinstance(w, bool) for w in typed):
+        raise DsoptError(f"{where}: command: {typed!r}. Expected a list of words, texts or numbers.")
     words = typed if isinstance(typed, list) else typed_words(str(typed), f"{where}: command")
     command = LaunchCommand.parse(words, f"{where}: command")
     warnings = []
@@ -91,7 +94,10 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     check_values(spec.ds_config, config_where, total, spec.autotuning.mp_size)
     _check_window(spec.autotuning, where)
     _check_sizes(spec, where)
-    _check_search(spec, where)
+    check_command(spec.resources, cwd, where)
+    _check_nodes(spec, where)
+    _check_folders(spec, where)
+    warnings += check_dimensions(spec, where, config_where)
     return spec, warnings
 
 
@@ -113,6 +119,8 @@ def _take_autotuning(ds_config: dict[str, Any], where: str) -> tuple[dict[str, A
     section, warnings = dict(section), []
     for key in ("arg_mappings", "model_info"):
         if key in ds_config:
+            if section.get(key, ds_config[key]) != ds_config[key]:
+                raise DsoptError(f"{where}: '{key}' stands in 'autotuning' and beside it, and they differ. Keep one.")
             section.setdefault(key, ds_config.pop(key))
             warnings.append(f"{where}: '{key}' belongs into 'autotuning' and is taken as if it stood there")
     _refuse_unknown_keys({"autotuning": section}, where)
@@ -122,7 +130,11 @@ def _take_autotuning(ds_config: dict[str, Any], where: str) -> tuple[dict[str, A
 
 def _useful(autotuning: Mapping[str, Any]) -> dict[str, Any]:
     """The section without what says nothing to dsopt."""
-    return {key: value for key, value in autotuning.items() if key not in ("enabled", *_IGNORED_AUTOTUNING)}
+    useful = {key: value for key, value in autotuning.items() if key not in ("enabled", *_IGNORED_AUTOTUNING)}
+    for key in ("results_dir", "exps_dir"):
+        if isinstance(useful.get(key), str):
+            useful[key] = os.path.expandvars(str(Path(useful[key]).expanduser()))
+    return useful
 
 
 def _check_section(autotuning: Mapping[str, Any], where: str) -> None:
@@ -171,30 +183,67 @@ def _check_window(autotuning: Autotuning, where: str) -> None:
 
 
 def _check_sizes(spec: StudySpec, where: str) -> None:
+    """Refuses micro-batch sizes and bounds that leave nothing to try."""
     tuning = spec.autotuning
-    largest = tuning.max_train_micro_batch_size_per_gpu
+    least, most = tuning.min_train_micro_batch_size_per_gpu, tuning.max_train_micro_batch_size_per_gpu
     own = spec.ds_config.get("train_micro_batch_size_per_gpu")
-    smallest = max(tuning.min_train_micro_batch_size_per_gpu, own if isinstance(own, int) else 1)
-    if largest is not None and largest < smallest:
+    listed = spec.micro_batch_list or ()
+    smallest = max(least, own if isinstance(own, int) else 1)
+    if most is not None and most < smallest:
         raise DsoptError(
-            f"{where}: autotuning.max_train_micro_batch_size_per_gpu: {largest} is below the smallest micro-batch size "
+            f"{where}: autotuning.max_train_micro_batch_size_per_gpu: {most} is below the smallest micro-batch size "
             f"to try, {smallest}. Expected at least that."
+        )
+    outside = [size for size in listed if size < least or (most is not None and size > most)]
+    if outside:
+        raise DsoptError(
+            f"{where}: train_micro_batch_size_per_gpu: {outside[0]} is outside of autotuning's "
+            f"min_ and max_train_micro_batch_size_per_gpu ({least} to {most or 'any'}). Correct one of them."
+        )
+    total = tuning.max_train_batch_size
+    if total is None:
+        return
+    if tuning.min_train_batch_size > total:
+        raise DsoptError(
+            f"{where}: autotuning.max_train_batch_size: {total} is below min_train_batch_size "
+            f"{tuning.min_train_batch_size}. Expected at least that."
+        )
+    replicas = (spec.resources.ranks or 1) * spec.resources.nodes // tuning.mp_size
+    needed = min(listed or (smallest,)) * min(spec.accumulation_list or (1,)) * max(1, replicas)
+    if needed > total:
+        raise DsoptError(
+            f"{where}: autotuning.max_train_batch_size: {total} is below the smallest batch there is, {needed} "
+            "(micro-batch × accumulation × ranks ÷ mp_size). Expected at least that."
         )
 
 
-def _check_search(spec: StudySpec, where: str) -> None:
-    """Refuses dimensions that contradict each other or give names that no file system takes."""
-    mapped = set(spec.autotuning.arg_mappings.values())
-    for flag in spec.search.args:
-        if any(same_flag(flag, other) for other in mapped):
+def _check_nodes(spec: StudySpec, where: str) -> None:
+    filtered = next((name for name in spec.launch.launcher.devices if spec.launch.option(name) is not None), None)
+    if filtered is not None and spec.autotuning.num_gpus is not None:
+        raise DsoptError(
+            f"{where}: autotuning.num_gpus: {spec.autotuning.num_gpus}: the command chooses its devices with "
+            f"{filtered}. Keep one of the two."
+        )
+    given = spec.autotuning.num_nodes
+    if spec.launch.launcher.kind != "deepspeed" and isinstance(given, list) and max(given) > 1:
+        raise DsoptError(
+            f"{where}: autotuning.num_nodes: {given}: {spec.launch.launcher.kind} has to be started on each node by "
+            "hand. Expected 1, or the deepspeed launcher with a --hostfile."
+        )
+
+
+def _check_folders(spec: StudySpec, where: str) -> None:
+    for key, folder in (("results_dir", spec.results_dir), ("exps_dir", spec.exps_dir)):
+        try:
+            path = Path(spec.cwd) / folder
+            is_file = path.exists() and not path.is_dir()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise DsoptError(
-                f"{where}: search.args: {flag} follows the configuration already (autotuning.arg_mappings). "
-                "Give its values there, as a list."
-            )
-    for stage in spec.stages:
-        space = spec.space(stage, hidden_size=1024)
-        if len(space.knobs) > _MOST_KNOBS:
-            raise DsoptError(f"{where}: search: {len(space.knobs)} dimensions. Expected at most {_MOST_KNOBS}.")
+                f"{where}: autotuning.{key}: {folder!r} is no path: {reason}. Expected a folder."
+            ) from None
+        if is_file:
+            raise DsoptError(f"{where}: autotuning.{key}: {folder!r} is a file. Expected a folder.")
 
 
 def _explain(error: ErrorDetails, where: str) -> str:
@@ -212,7 +261,7 @@ def _explain(error: ErrorDetails, where: str) -> str:
     if kind == "string_pattern_mismatch":
         return (
             f"{where}: {key}: {value!r}. Expected a name of letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit, at most 100 of them."
+            "beginning with a letter or digit, at most 100 of them (on the command line: --name)."
         )
     message = error["msg"].removeprefix("Value error, ")
     if message.split(maxsplit=1)[0].isalpha():  # a sentence, not a key

@@ -18,6 +18,8 @@ NUM_GPUS: Final = "num_gpus"
 NUM_NODES: Final = "num_nodes"
 ZERO: Final = "zero_optimization."
 OFFLOADS: Final = ("offload_optimizer", "offload_param")
+# wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
+LARGEST: Final = 2**20
 
 _BUCKETS: Final[tuple[Knob, ...]] = (50_000_000, 500_000_000, 1_000_000_000)
 _SWITCH: Final[tuple[Knob, ...]] = (True, False)
@@ -179,7 +181,11 @@ def stage_space(
             integration: bucket h², prefetch 0.9 h², persistence 10 h), tried beside DeepSpeed's own.
     """
     documented = {} if fast else _documented(stage, hidden_size)
-    knobs: dict[str, tuple[Knob, ...]] = dict(further or {})
+    knobs = {
+        key: applying
+        for key, values in (further or {}).items()
+        if (applying := tuple(v for v in values if _applies(key.removeprefix(ZERO), v, stage)))
+    }
     knobs |= {f"{ZERO}{key}": values for key, values in documented.items() if key not in user_zero}
     for path, values in listed_values(user_zero):
         applying = tuple(value for value in values if _applies(path, value, stage))

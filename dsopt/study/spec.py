@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+import math
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from typing_extensions import Self
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.ds_config import baseline_config, offload_devices, user_zero, zero_stages
+from dsopt.study.ds_config import baseline_config, has_twins, offload_devices, user_zero, zero_stages
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Knob, StageSpace, stage_space
 
 MAPPABLE = (MICRO_BATCH, ACCUMULATION)
@@ -44,12 +46,14 @@ def _mappings(value: object) -> object:
             raise ValueError(f"cannot map '{name}'; expected one of {', '.join(MAPPABLE)}")
         if not isinstance(flag, str) or not flag.strip():
             raise ValueError(f"{name}: expected the script's flag, such as --per_device_train_batch_size")
+        if name in result:
+            raise ValueError(f"{name} stands twice")
         result[name] = flag.strip() if flag.strip().startswith("-") else f"--{flag.strip()}"
     return result
 
 
 def _stripped(value: object) -> object:
-    return value.strip() if isinstance(value, str) else value
+    return value.strip().lower() if isinstance(value, str) else value
 
 
 def _metric(value: object) -> object:
@@ -72,6 +76,8 @@ def _counts(value: object) -> object:
 
 def _choices(value: object, prefix: str = "") -> object:
     """Dimensions by dotted path: nested sections are taken apart, and each leaf has to be a list of single values."""
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise ValueError("expected an object of names, each with a list of values to try")
     found: dict[str, list[Knob]] = {}
@@ -85,7 +91,9 @@ def _choices(value: object, prefix: str = "") -> object:
         single = (bool, int, float, str, type(None))
         if not isinstance(choices, list) or not choices or not all(isinstance(c, single) for c in choices):
             raise ValueError(f"{path}: expected a list of single values to try")
-        if len({repr(choice) for choice in choices}) < len(choices):
+        if any(isinstance(choice, float) and not math.isfinite(choice) for choice in choices):
+            raise ValueError(f"{path}: expected finite numbers in the list")
+        if has_twins(choices):
             raise ValueError(f"{path}: a value stands twice in the list")
         found[path] = choices
     return found
@@ -96,10 +104,15 @@ def _flags(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
     result: dict[str, list[Knob]] = {}
     for name, choices in value.items():
         switches: dict[Knob, Knob] = {True: "", False: None}
-        result[name if name.startswith("-") else f"--{name}"] = [
+        flag = name if name.startswith("-") else f"--{name}"
+        if flag in result:
+            raise ValueError(f"{flag}: stands twice; give its values in one list")
+        result[flag] = [
             switches[choice] if isinstance(choice, bool) else choice if choice is None else str(choice)
             for choice in choices
         ]
+        if has_twins(result[flag]):
+            raise ValueError(f'{flag}: a value stands twice in the list; true is the same as "", and false as null')
     return result
 
 
@@ -130,6 +143,12 @@ class ModelInfo(_Strict):
     hidden_size: int | None = Field(None, ge=1)
     num_layers: int | None = Field(None, ge=1)
     profile: bool = False
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.trainable_num_params is not None and self.trainable_num_params > self.num_params:
+            raise ValueError(f"trainable_num_params is more than num_params, {self.num_params}")
+        return self
 
 
 class Autotuning(_Strict):

@@ -8,13 +8,13 @@ from typing import Literal
 from dsopt.errors import DsoptError
 from dsopt.experiment.deepspeed_results import Experiment, PassedOver, read_results
 from dsopt.search.history import History
-from dsopt.search.sampler import LARGEST, distributions
+from dsopt.search.sampler import distributions
 from dsopt.search.stage import accumulations
 from dsopt.store.engine import exclusive
 from dsopt.store.imported import ImportedTrial, keep_imported
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.candidate_of import NotInSpace, candidate_of, stage_of
-from dsopt.study.space import ACCUMULATION, StageSpace
+from dsopt.study.space import ACCUMULATION, LARGEST, StageSpace
 from dsopt.study.spec import StudySpec
 from dsopt.worker.knowledge import load_history
 

@@ -3,6 +3,7 @@
 import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.devices import DevicePool
@@ -66,7 +67,7 @@ class Worker:
         """Works on one study; a problem of it does not keep the others waiting."""
         try:
             most_ranks_of(study.spec, self._pool)
-            find_launcher(study.spec.launch.program[0])
+            find_launcher(study.spec.launch.program[0], Path(study.spec.cwd))
             check_folders(study.spec)
             self._current = study
             self._study_left.clear()

@@ -89,7 +89,7 @@ def test_delete_leaves_nothing_of_a_study_and_all_of_others(store: Store) -> Non
         store.delete(store.get("s"))
     record.finish(attempt, Failed(reason="crash", message="x"), "throughput")
     store.delete(store.get("s"))
-    assert [s.name for s in store.all()] == ["other"]
+    assert [s.name for s in store.headers()] == ["other"]
     assert all(name.startswith("other/") for name in optuna.get_all_study_names(store.optuna_storage))
     with store.engine.connect() as connection:
         for table in ("attempts", "claims", "leases", "measurements"):
@@ -170,3 +170,17 @@ def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(s
         connection.execute(sa.text(f"UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 61 WHERE id = {far.id}"))
     bury_the_dead(store, me)
     assert not far.beat()
+
+
+def test_a_study_that_cannot_be_read_is_listed_deleted_and_in_nobodys_way(store: Store) -> None:
+    store.create(spec("good"))
+    store.create(spec("broken"))
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_studies SET spec = '{}' WHERE name = 'broken'"))
+    assert [header.name for header in store.headers()] == ["good", "broken"]
+    with pytest.raises(DsoptError, match="study 'broken' was made by another version"):
+        store.get("broken")
+    assert store.get("good").state == "created"
+    store.delete(store.header("broken"))
+    assert [header.name for header in store.headers()] == ["good"]
+    assert not [n for n in optuna.get_all_study_names(store.optuna_storage) if n.startswith("broken/")]

@@ -66,3 +66,14 @@ def test_without_another_batch_there_is_nothing_to_say() -> None:
     assert batch_advice(spec(), history(), None) is None
     unmeasured = History(reference=[observation(None)], stages={})
     assert batch_advice(spec(), unmeasured, Candidate(stage=3, micro_batch=2, gas=1)) is None
+
+
+def test_a_rate_that_was_tuned_is_the_one_that_scales() -> None:
+    study = spec(
+        {"optimizer": {"type": "AdamW", "params": {"lr": 0.001}}},
+        search={"ds_config": {"optimizer.params.lr": [0.01, 0.02]}},
+    )
+    best = Candidate(stage=1, micro_batch=4, gas=1, knobs=(("optimizer.params.lr", 0.01),))
+    advice = batch_advice(study, history(), best)
+    assert advice is not None
+    assert "0.01 → 0.02" in advice.text()

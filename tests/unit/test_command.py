@@ -197,3 +197,26 @@ def test_hugging_faces_flags_are_known_with_dashes_and_underscores() -> None:
     flag = "--per_device_train_batch_size"
     assert command.script_value(flag) == "4"
     assert command.with_script_value(flag, "8").script_args == ("--per-device-train-batch-size", "8")
+
+
+@pytest.mark.parametrize(
+    ("args", "changed"),
+    [
+        ("--bs", "--bs 8"),
+        ("--bs --x 1", "--bs 8 --x 1"),
+        ("--bs 4 --x 1", "--bs 8 --x 1"),
+        ("--x 1", "--x 1 --bs 8"),
+    ],
+)
+def test_a_mapped_flag_never_takes_another_ones_place(args: str, changed: str) -> None:
+    assert parse(f"deepspeed t.py {args}").with_script_value("--bs", "8").script_args == tuple(changed.split())
+
+
+def test_a_switch_leaves_the_word_after_it() -> None:
+    command = parse("deepspeed t.py --ck data.txt")
+    assert command.with_script_switch("--ck", None, takes_value=False).script_args == ("data.txt",)
+
+
+def test_accelerates_file_and_the_scripts_are_both_replaced() -> None:
+    command = parse("accelerate launch --deepspeed_config_file a.json t.py --deepspeed b.json").with_config("c.json")
+    assert str(command) == "accelerate launch --deepspeed_config_file c.json t.py --deepspeed c.json"

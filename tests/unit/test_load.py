@@ -348,3 +348,101 @@ def test_mistakes_in_offload(folder: Path, section: dict, message: str) -> None:
     with pytest.raises(DsoptError) as caught:
         load(folder, {"zero_optimization": section})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"search": {"args": {"ck": [None, False]}}}, "--ck: a value stands twice in the list"),
+        ({"search": {"args": {"--x": [1], "x": [2, 3]}}}, "--x: stands twice"),
+        ({"search": {"args": {"--a_b": [1], "--a-b": [2]}}}, "--a_b is --a-b again"),
+        ({"search": {"args": {"--x=1": [1, 2]}}}, "'--x=1' is no flag"),
+        ({"search": {"args": {"--deepspeed_config": ["a", "b"]}}}, "--deepspeed_config is set by dsopt"),
+        ({"search": {"args": {"--betas": ["0.8"]}}}, "the command gives --betas 2 values"),
+        ({"search": {"args": {"--x": [float("nan"), 1]}}}, "--x: expected finite numbers"),
+        ({"search": {"ds_config": {"gradient_clipping": [1, 1.0]}}}, "gradient_clipping: a value stands twice"),
+        ({"search": {"ds_config": {"bf16": {"enabled": [True, 1]}}}}, "bf16.enabled: a value stands twice"),
+        ({"search": {"ds_config": {"steps_per_print.x": [1, 2]}}}, "'steps_per_print' is no section there"),
+        ({"search": {"ds_config": {"fp16": [True], "fp16.enabled": [True]}}}, "fp16 is a section"),
+        ({"search": {"ds_config": {"zero_optimization": [1, 2]}}}, "zero_optimization is a section"),
+        ({"search": {"ds_config": {"a..b": [1, 2]}}}, "'a..b' is no path"),
+        ({"search": {"ds_config": {"num_gpus": [1, 2]}}}, "num_gpus is no key of DeepSpeed's configuration"),
+        ({"search": {"ds_config": {"autotuning.fast": [True]}}}, "Give it in the study's 'autotuning'"),
+        ({"search": {"ds_config": {"zero_optimization.overlap_com": [True]}}}, "Did you mean"),
+        ({"search": {"ds_config": {"zero_optimization.offload_param.device": ["disk"]}}}, "device: 'disk'"),
+        ({"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--bs=4"}}}, "'--bs=4' is no flag"),
+        ({"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--deepspeed"}}}, "is set by dsopt"),
+        (
+            {"autotuning": {"arg_mappings": dict.fromkeys([*MICRO_BATCH_FLAG, *ACCUMULATION_FLAG], "--bs")}},
+            "both keys are mapped to --bs",
+        ),
+        ({"autotuning": {"min_train_batch_size": 9, "max_train_batch_size": 8}}, "8 is below min_train_batch_size 9"),
+        ({"autotuning": {"max_train_batch_size": 1}}, "1 is below the smallest batch there is, 8"),
+        ({"autotuning": {"results_dir": "train.py"}}, "results_dir: 'train.py' is a file"),
+        ({"autotuning": {"model_info": {"num_params": 1, "trainable_num_params": 2}}}, "is more than num_params"),
+        ({"command": "torchrun train.py --deepspeed ds.json", "autotuning": {"num_nodes": 2}}, "started on each node"),
+        ({"command": "torchrun train.py --deepspeed ds.json", "autotuning": {"num_nodes": [1, 2]}}, "on each node by"),
+        ({"command": "deepspeed --include banana! train.py --deepspeed ds.json"}, "--include banana!"),
+        ({"command": "deepspeed -i localhost:0 -e localhost:1 train.py --deepspeed ds.json"}, "are both given"),
+        ({"command": "deepspeed -i localhost:0 --num_gpus 1 train.py --deepspeed ds.json"}, "goes with neither"),
+        (
+            {"command": "deepspeed -i localhost:0,1 train.py --deepspeed ds.json", "autotuning": {"num_gpus": 2}},
+            "the command chooses its devices with -i",
+        ),
+        ({"command": ["deepspeed", None, "train.py"]}, "Expected a list of words"),
+        ({"command": ["deepspeed --num_gpus 1 train.py"]}, "leave its quotes out"),
+        ({"command": "deepspeed train.py --deepspeed_config="}, "is given as nothing"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_created(folder: Path, keys: dict, message: str) -> None:
+    command = "deepspeed --num_gpus 2 train.py --deepspeed_config ds.json --betas 0.9 0.95"
+    with pytest.raises(DsoptError) as caught:
+        load(folder, {"train_micro_batch_size_per_gpu": 4, "steps_per_print": 5}, **{"command": command, **keys})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "message"),
+    [
+        ({"fp16": {"enabled": [True, False]}}, "fp16.enabled: [True, False]. Expected one value"),
+        ({"gradient_clipping": [0.5, 1.0]}, "gradient_clipping: [0.5, 1.0]. Expected one value"),
+        ({"gradient_accumulation_steps": 10**20}, "Expected a whole number from 1 to 1048576"),
+        ({"train_micro_batch_size_per_gpu": [4, 4]}, "a value stands twice"),
+        ({"zero_optimization": {"overlap_comm": [True, 1]}}, "a value stands twice"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu", "ratio": [0.5, 7]}}}, "ratio: 7"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": "yes"}}}, "pin_memory: 'yes'"),
+        (
+            {"train_micro_batch_size_per_gpu": [4, 8], "autotuning": {"max_train_micro_batch_size_per_gpu": 6}},
+            "8 is outside of autotuning's min_ and max_",
+        ),
+        (
+            {
+                "arg_mappings": {"train_micro_batch_size_per_gpu": "--a"},
+                "autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--b"}},
+            },
+            "they differ. Keep one",
+        ),
+    ],
+)
+def test_values_that_cannot_be_meant(folder: Path, ds_config: dict, message: str) -> None:
+    with pytest.raises(DsoptError) as caught:
+        load(folder, ds_config)
+    assert message in str(caught.value)
+
+
+def test_a_dimension_that_no_stage_has_is_named(folder: Path) -> None:
+    _, warnings = load(folder, {"zero_optimization": {"stage": [1, 2], "offload_param": {"device": ["none", "cpu"]}}})
+    [warning] = warnings
+    assert (
+        "zero_optimization.offload_param.device makes no difference at ZeRO 1, 2: its values are not tried" in warning
+    )
+
+
+def test_a_dimension_in_the_study_file_is_tried_where_it_applies(folder: Path) -> None:
+    spec, _ = load(folder, search={"ds_config": {"zero_optimization.stage3_max_live_parameters": [1e9, 1e8]}})
+    assert [len(list(spec.space(stage).settings())) for stage in range(4)] == [1, 1, 1, 2]
+
+
+def test_a_spec_survives_being_kept(folder: Path) -> None:
+    spec, _ = load(folder, search={"args": {"ck": [False, True], "--lr": [0.1, "x"]}})
+    assert StudySpec.model_validate_json(spec.to_json()).digest == spec.digest

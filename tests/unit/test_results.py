@@ -34,3 +34,8 @@ def test_workers_that_begin_at_once_agree(tmp_path: Path) -> None:
     assert len(set(found[::2])) == 1
     assert len(set(found[1::2])) == 1
     assert set(found) in ({tmp_path / "r", tmp_path / "r" / "a"}, {tmp_path / "r", tmp_path / "r" / "b"})
+
+
+def test_a_mark_that_was_never_written_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / ".dsopt-study").touch()
+    assert own_folder(tmp_path, "a") == tmp_path / "a"

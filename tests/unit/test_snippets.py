@@ -130,7 +130,7 @@ def test_a_snippet_becomes_the_study_its_document_describes(name: str, tmp_path:
     study = tmp_path / "study.yaml"
     study.write_text(study_text(content, source))
     spec, _ = load_spec(study)
-    assert yaml.safe_load(study.read_text())["command"] == "deepspeed train.py"
+    assert yaml.safe_load(study.read_text())["command"] == ["deepspeed", "train.py"]
     for attribute, value in {**DEFAULTS, **EXPECTED[name]}.items():
         assert said(spec, attribute) == value, attribute
 
@@ -152,3 +152,24 @@ def test_typographic_quotes_are_named() -> None:
 def test_the_tutorials_default_space_of_zero_1_is_ours() -> None:
     # DEFAULT_TUNING_SPACE_ZERO_1 as the tutorial prints it
     assert DEFAULT_KNOBS[1] == {"reduce_bucket_size": (5e7, 5e8, 1e9), "allgather_bucket_size": (5e7, 5e8, 1e9)}
+
+
+def test_what_a_shell_has_split_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    source = tmp_path / "ds.json"
+    source.write_text('{"my_note": "5e8", "autotuning": {"results_dir": "1e5"}}')
+    words = ["A=1", "deepspeed", "train.py", "--p", "$HOME/x", "--sep", "|", "--deepspeed_config", str(source)]
+    content, _ = study_from_autotuning(source, words, cwd=tmp_path)
+    study = tmp_path / "study.yaml"
+    study.write_text(study_text(content, source))
+    spec, _ = load_spec(study)
+    assert spec.launch.script_args == tuple(words[3:])
+    assert spec.launch.environment == (("A", "1"),)
+    assert (spec.results_dir, spec.ds_config["my_note"]) == ("1e5", "5e8")
+
+
+def test_another_configuration_in_the_command_is_refused(tmp_path: Path) -> None:
+    for name in ("train.py", "a.json", "b.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(DsoptError, match=r"the command reads b\.json"):
+        study_from_autotuning(tmp_path / "a.json", ["deepspeed", "train.py", "--deepspeed", "b.json"], cwd=tmp_path)

@@ -1,0 +1,146 @@
+"""What of a study's dimensions cannot be meant: flags, paths and values that contradict each other or do nothing."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dsopt.errors import DsoptError
+from dsopt.study.command import same_flag
+from dsopt.study.ds_config import check_choices, check_keys, check_offload, get_path, set_path, user_zero
+from dsopt.study.ds_keys import SECTIONS
+from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
+from dsopt.study.spec import StudySpec
+
+_MOST_KNOBS: Final = 20
+_FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
+# what dsopt or the launcher sets by itself
+_RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
+
+
+def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str]:
+    """Checks `search`, `arg_mappings` and the lists in the configuration against each other.
+
+    Returns:
+        Warnings about dimensions that no stage of the study has.
+
+    Raises:
+        DsoptError: what cannot be meant, with key and value.
+    """
+    _check_mappings(spec, where)
+    _check_flags(spec, where)
+    warnings = _check_paths(spec, where)
+    for key, value in spec.ds_config.items():
+        section = value.items() if key in ("fp16", "bf16", "aio") and isinstance(value, Mapping) else ()
+        listed = [f"{key}.{inner}" for inner, given in section if isinstance(given, list)]
+        if isinstance(value, list) and key not in (MICRO_BATCH, "gradient_accumulation_steps"):
+            listed.append(key)
+        if listed:
+            raise DsoptError(
+                f"{config_where}: {listed[0]}: {get_path(spec.ds_config, listed[0])!r}. Expected one value; values to "
+                "try stand in the study file under search.ds_config."
+            )
+    return warnings + _idle(spec, where)
+
+
+def _check_mappings(spec: StudySpec, where: str) -> None:
+    mappings = spec.autotuning.arg_mappings
+    for key, flag in mappings.items():
+        _check_flag(flag, f"{where}: autotuning.arg_mappings.{key}")
+        _check_single_value(spec, flag, f"{where}: autotuning.arg_mappings.{key}")
+    if len(set(mappings.values())) < len(mappings):
+        raise DsoptError(
+            f"{where}: autotuning.arg_mappings: both keys are mapped to {next(iter(mappings.values()))}. "
+            "Expected a flag of its own for each."
+        )
+
+
+def _check_flags(spec: StudySpec, where: str) -> None:
+    flags = list(spec.search.args)
+    for index, flag in enumerate(flags):
+        place = f"{where}: search.args: {flag}"
+        _check_flag(flag, f"{where}: search.args")
+        twin = next((other for other in flags[:index] if same_flag(other, flag)), None)
+        if twin is not None:
+            raise DsoptError(f"{place} is {twin} again. Give its values in one list.")
+        if any(same_flag(flag, mapped) for mapped in spec.autotuning.arg_mappings.values()):
+            raise DsoptError(
+                f"{place} follows the configuration already (autotuning.arg_mappings). Give its values there."
+            )
+        if any(value not in (None, "") for value in spec.search.args[flag]):
+            _check_single_value(spec, flag, place)
+
+
+def _check_flag(flag: str, place: str) -> None:
+    if not _FLAG.fullmatch(flag):
+        raise DsoptError(f"{place}: {flag!r} is no flag. Expected one such as --batch_size, without its value.")
+    if any(same_flag(flag, reserved) for reserved in _RESERVED_FLAGS):
+        raise DsoptError(f"{place}: {flag} is set by dsopt for every run. Choose another flag.")
+
+
+def _check_single_value(spec: StudySpec, flag: str, place: str) -> None:
+    count = spec.launch.values_of(flag)
+    if count > 1:
+        raise DsoptError(
+            f"{place}: the command gives {flag} {count} values, and only one could be set. "
+            "Leave it out, or let the script take one value."
+        )
+
+
+def _check_paths(spec: StudySpec, where: str) -> list[str]:
+    """Checks the paths of `search.ds_config` as if they stood in the configuration."""
+    whole: dict[str, Any] = {}
+    paths = spec.search.ds_config
+    in_config = {f"{ZERO}{path}" for path, _ in listed_values(user_zero(spec.ds_config))}
+    for path, values in paths.items():
+        place = f"{where}: search.ds_config: {path}"
+        *sections, key = path.split(".")
+        if not key or not all(sections):
+            raise DsoptError(f"{where}: search.ds_config: {path!r} is no path. Expected one such as fp16.loss_scale.")
+        if path in (NUM_GPUS, NUM_NODES) or path.split(".")[0] == "autotuning":
+            raise DsoptError(f"{place} is no key of DeepSpeed's configuration. Give it in the study's 'autotuning'.")
+        if path in in_config:
+            raise DsoptError(f"{place} has a list in the DeepSpeed configuration already. Keep one of the two.")
+        above = [".".join(path.split(".")[:depth]) for depth in range(1, len(path.split(".")))]
+        for section in above:
+            given = get_path(spec.ds_config, section)
+            blocked = section in paths or (given is not None and not isinstance(given, Mapping) and given != "all")
+            if blocked or (given is None and _is_null(spec.ds_config, section)):
+                raise DsoptError(f"{place}: '{section}' is no section there. Give it an object, or leave it out.")
+        if tuple(path.split(".")) in SECTIONS or isinstance(get_path(spec.ds_config, path), Mapping):
+            raise DsoptError(f"{place} is a section. Expected the path of one of its keys, with a dot.")
+        check_choices(values, place)
+        set_path(whole, path, values if len(values) > 1 else values[0])
+    if any(path.startswith(ZERO) for path in paths):
+        merged = {**user_zero(spec.ds_config)}
+        for path, values in paths.items():
+            if path.startswith(ZERO):
+                holder = {"zero": _copied(merged)}
+                set_path(holder, f"zero.{path.removeprefix(ZERO)}", values)
+                merged = holder["zero"]
+        check_offload({"zero_optimization": merged}, f"{where}: search.ds_config")
+    return check_keys(whole, f"{where}: search.ds_config")
+
+
+def _idle(spec: StudySpec, where: str) -> list[str]:
+    """Dimensions that no stage of the study has, such as offloaded parameters without ZeRO 3."""
+    tried = {key for stage in spec.stages for key in spec.space(stage, hidden_size=1024).knobs}
+    asked = [f"{ZERO}{path}" for path, _ in listed_values(user_zero(spec.ds_config))] + list(spec.search.ds_config)
+    listed = ", ".join(str(stage) for stage in spec.stages)
+    if len(tried) > _MOST_KNOBS:
+        raise DsoptError(f"{where}: search: {len(tried)} dimensions. Expected at most {_MOST_KNOBS}.")
+    return [
+        f"{where}: {path} makes no difference at ZeRO {listed}: its values are not tried"
+        for path in asked
+        if path not in tried
+    ]
+
+
+def _is_null(config: Mapping[str, Any], path: str) -> bool:
+    """Whether a path holds null, rather than nothing at all."""
+    *sections, key = path.split(".")
+    holder = get_path(config, ".".join(sections)) if sections else config
+    return isinstance(holder, Mapping) and key in holder
+
+
+def _copied(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in section.items()}
