@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint format bench wheels-gpu clean
+.PHONY: help install demo test test-chaos test-fast lint format bench wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -21,10 +21,13 @@ demo: install ## tune studies/tiny-gpt on this machine
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the other.
 test: install ## everything that can run on this machine
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos"
+
+test-chaos: install ## workers killed again and again, with real runs too
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
 
 test-fast: install ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not real and not gpu"
+	$(BIN)/python -m pytest -m "not real and not gpu and not chaos"
 
 lint: install ## ruff, mypy, import contracts
 	$(BIN)/ruff check .

@@ -117,6 +117,7 @@ def best_runs(dsopt: Dsopt) -> list[dict]:
     return dsopt.json("study", "show", "hf")["runs"]
 
 
+@pytest.mark.chaos
 def test_ten_kills_in_the_middle_of_real_runs_lose_double_and_orphan_nothing(dsopt: Dsopt) -> None:
     shutil.copy(TINY_GPT, dsopt.cwd / "train.py")
     ds_config = {

@@ -139,6 +139,7 @@ def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> 
     assert 50 <= best["ds_config"]["train_micro_batch_size_per_gpu"] <= 56
 
 
+@pytest.mark.chaos
 def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt) -> None:
     """The study has some thirty runs of a second at least, so that it cannot end within the twenty seconds of kills."""
     write_study(dsopt_on.cwd, confirmation={"finalists": 1, "rounds": 12})
