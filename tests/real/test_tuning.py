@@ -1,6 +1,7 @@
 """Whole studies with real `deepspeed` runs, through the command line."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -22,13 +23,15 @@ SHORT = {
 }
 
 
-def shared_memory() -> set[Path]:
-    """What DeepSpeed's CPU ranks have left in shared memory."""
-    return set(Path("/dev/shm").glob("deepspeed_allreduce_buffer_*"))
+def left_in_shared_memory(folder: Path) -> list[Path]:
+    """What the runs of a folder have left there: DeepSpeed's CPU ranks name their buffers after the run's own port."""
+    commands = [path.read_text() for path in folder.glob("autotuning_results/*/cmd.txt")]
+    ports = {port for command in commands for port in re.findall(r"--master_port (\d+)", command)}
+    assert ports
+    return [path for port in ports for path in Path("/dev/shm").glob(f"deepspeed_allreduce_buffer_*_{port}_*")]
 
 
 def test_a_training_script_is_tuned_from_create_to_best(dsopt_on: Dsopt) -> None:
-    before = shared_memory()
     shutil.copy(TINY_GPT, dsopt_on.cwd / "my train.py")  # a path with a space, too
     ds_config = {
         "train_micro_batch_size_per_gpu": [2, 16],
@@ -51,7 +54,7 @@ def test_a_training_script_is_tuned_from_create_to_best(dsopt_on: Dsopt) -> None
     assert optimal["train_micro_batch_size_per_gpu"] == 16
     assert optimal["optimizer"] == OPTIMIZER
     assert "autotuning" not in optimal
-    assert shared_memory() - before == set()
+    assert left_in_shared_memory(dsopt_on.cwd) == []
 
 
 def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
@@ -129,7 +132,6 @@ def test_ten_kills_in_the_middle_of_real_runs_lose_double_and_orphan_nothing(dso
     command = "deepspeed --num_gpus 2 train.py --layers 2 --deepspeed_config ds_config.json"
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"name": "kills", "command": command, **SHORT}))
     dsopt("study", "create", "study.yaml")
-    before = shared_memory()
     # from before the launch, over launcher, imports and engine, into the measurement and the next run
     for seconds in (17, 2, 20, 5, 14, 8, 17, 11, 6, 10):
         worker = dsopt.start("worker", "kills", "--devices", "cpu:2")
@@ -139,7 +141,7 @@ def test_ten_kills_in_the_middle_of_real_runs_lose_double_and_orphan_nothing(dso
         worker.communicate()
         wait_until_nothing_runs(dsopt.cwd)
     time.sleep(1)
-    assert shared_memory() - before == set()
+    assert left_in_shared_memory(dsopt.cwd) == []
     dsopt("worker", "kills", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt, "kills")
     runs = dsopt.json("study", "show", "kills")["runs"]
