@@ -29,6 +29,11 @@ def _options(command: _F) -> _F:
         devices_option,
         scaling_option,
         click.option("--memory-per-device", metavar="SIZE", help="Cap on what a rank may use of its device: 24GiB."),
+        click.option(
+            "--start",
+            type=click.Choice(["direct", "launcher"]),
+            help="Start ranks directly, exactly as the launcher would (default), or with the launcher.",
+        ),
         click.option("--timeout-seconds", type=float, help="A run that has not been measured by then is ended."),
         click.option("--name", help="Name of the study. Default: the training script's."),
         click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- deepspeed …"),

@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
+from dsopt.experiment.direct import RankStart, rank_starts
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
@@ -35,6 +37,7 @@ class Launch:
         port: the free port its ranks meet at.
         memory_limit_bytes: cap on each rank's device memory, or None.
         count_flops: whether the probe counts floating-point operations.
+        is_direct: whether ranks are started without the launcher, where that is the same (`direct.py`).
     """
 
     command: LaunchCommand
@@ -44,6 +47,7 @@ class Launch:
     port: int
     memory_limit_bytes: int | None
     count_flops: bool = False
+    is_direct: bool = False
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
@@ -119,20 +123,33 @@ class Process:
         environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
         launch.run_dir.command.write_text(f"cd {shlex.quote(str(launch.cwd))} && {command}\n", encoding="utf-8")
         self._launch = launch
-        with launch.run_dir.stdout.open("wb") as stdout, launch.run_dir.stderr.open("wb") as stderr:
-            self._popen = subprocess.Popen(
-                [str(program), *command.argv()[1:]],
-                cwd=launch.cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        starts = None
+        if launch.is_direct:
+            # on the CPU, slots are only counted
+            indices = launch.devices.indices
+            devices = indices if launch.devices.kind == "gpu" else tuple(range(len(indices)))
+            starts = rank_starts(program, command, environment, devices=devices, port=launch.port)
+        if starts is None:
+            starts = [RankStart(argv=(str(program), *command.argv()[1:]), environment=environment)]
+        with launch.run_dir.stdout.open("ab") as stdout, launch.run_dir.stderr.open("ab") as stderr:
+            self._started = [
+                subprocess.Popen(
+                    start.argv,
+                    cwd=launch.cwd,
+                    env=start.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+                for start in starts
+            ]
 
     def exit_code(self) -> int | None:
-        """The launcher's exit code, or None while it runs; negative for a signal."""
-        return self._popen.poll()
+        """The launcher's exit code, or that of a rank that failed; None while it runs, negative for a signal."""
+        codes = [process.poll() for process in self._started]
+        failed = next((code for code in codes if code), None)
+        return failed if failed is not None else None if None in codes else 0
 
     def kill(self) -> None:
         """Ends every process of the run at once and removes what they left behind.
@@ -143,7 +160,8 @@ class Process:
         if self._launch.command.uses_hostfile:
             self._ask_to_end(_NODES_PATIENCE_SECONDS)
         self._signal(signal.SIGKILL)
-        self._popen.wait()
+        for process in self._started:
+            process.wait()
         self._clean_up()
 
     def terminate(self, *, patience_seconds: float = 5.0) -> None:
@@ -153,13 +171,16 @@ class Process:
 
     def _ask_to_end(self, patience_seconds: float) -> None:
         self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(timeout=patience_seconds)
+        deadline = time.monotonic() + patience_seconds
+        for process in self._started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, number)
+        for process in self._started:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
 
     def _clean_up(self) -> None:
         if not kill_all(self._launch.run_dir.path):

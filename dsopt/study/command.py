@@ -91,6 +91,11 @@ class LaunchCommand:
                 found = words[1] if len(words) > 1 else words[0].partition("=")[2]
         return found
 
+    @property
+    def launcher_option_names(self) -> list[str]:
+        """The names of the launcher's options, in order."""
+        return [name for name, _ in _options(self.launcher, self.launcher_args)]
+
     def without_options(self, *names: str) -> "LaunchCommand":
         """The same command without these launcher options (and their values)."""
         kept = [

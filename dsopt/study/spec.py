@@ -242,6 +242,7 @@ class StudySpec(_Strict):
         command: the launch command exactly as typed today.
         cwd: folder the command is started in, absolute.
         ds_config: DeepSpeed's configuration without its `autotuning` section.
+        start: whether ranks on this node are started directly, or by the launcher program.
         timeout_seconds: a run that has not been measured by then is ended.
         search: dimensions beyond DeepSpeed's own.
         memory_per_device: cap on what one rank may use of its device, in bytes.
@@ -254,6 +255,7 @@ class StudySpec(_Strict):
     ds_config: dict[str, Any]
     autotuning: Autotuning = Field(default_factory=lambda: Autotuning())
     search: Search = Field(default_factory=lambda: Search())
+    start: Literal["direct", "launcher"] = "direct"
     timeout_seconds: float = Field(900.0, gt=0)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())

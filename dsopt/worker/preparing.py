@@ -64,5 +64,6 @@ def prepare(
         devices=attempt.devices,
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
+        is_direct=spec.start == "direct",
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )
