@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a tim
 
 OPTIMIZER = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
 SHORT = {
-    "measurement": {"max_steps": 25, "max_seconds": 5},
+    "measurement": {"max_steps": 16, "max_seconds": 3},
     "confirmation": {"finalists": 1, "rounds": 2},
     "timeout_seconds": 150,
 }
