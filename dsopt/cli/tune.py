@@ -89,7 +89,7 @@ def tune_command(
     where = "command line"
     parsed = LaunchCommand.parse(command, where)
     content: dict[str, Any] = {
-        "name": Path(parsed.script).stem.replace(" ", "-"),
+        "name": parsed.study_name,
         "command": list(command),  # the shell has split it already
         "cwd": str(Path.cwd()),
         **{key: value for key, value in settings.items() if value is not None},

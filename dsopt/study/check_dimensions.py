@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import same_flag
-from dsopt.study.ds_config import check_choices, check_keys, check_offload, get_path, set_path, user_zero
+from dsopt.study.ds_config import check_keys, check_offload, get_path, set_path, user_zero
 from dsopt.study.ds_keys import SECTIONS
 from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
@@ -108,7 +108,6 @@ def _check_paths(spec: StudySpec, where: str) -> list[str]:
                 raise DsoptError(f"{place}: '{section}' is no section there. Give it an object, or leave it out.")
         if tuple(path.split(".")) in SECTIONS or isinstance(get_path(spec.ds_config, path), Mapping):
             raise DsoptError(f"{place} is a section. Expected the path of one of its keys, with a dot.")
-        check_choices(values, place)
         set_path(whole, path, values if len(values) > 1 else values[0])
     if any(path.startswith(ZERO) for path in paths):
         merged = {**user_zero(spec.ds_config)}

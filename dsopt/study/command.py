@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.study.launchers import Launcher, recognize
@@ -65,6 +66,11 @@ class LaunchCommand:
             script=rest[0],
             script_args=tuple(rest[1:]),
         )
+
+    @property
+    def study_name(self) -> str:
+        """What a study of this command is called where nobody names it: after the script."""
+        return Path(self.script).stem.replace(" ", "-")
 
     def argv(self) -> list[str]:
         """The command as an argument list."""

@@ -33,7 +33,7 @@ def study_from_autotuning(
     warnings += _put_in_place(config, where)
     parsed = LaunchCommand.parse(command, "command line")
     given = {
-        "name": name or Path(parsed.script).stem.replace(" ", "-"),
+        "name": name or parsed.study_name,
         "command": list(command),
         "cwd": str(cwd),
         "ds_config": config,

@@ -59,10 +59,8 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
                     f"{where}: {key}: {given!r}: {value!r} is not possible. "
                     f'Expected a whole number from 1 to {LARGEST}, a list of them, or "auto".'
                 )
-        if given == []:
-            raise DsoptError(f"{where}: {key}: the list is empty. Expected at least one value.")
-        if isinstance(given, list) and has_twins(given):
-            raise DsoptError(f"{where}: {key}: {given!r}: a value stands twice. Expected different values to try.")
+        if isinstance(given, list):
+            check_choices(given, f"{where}: {key}")
     zero = config.get("zero_optimization", {})
     if zero != "all" and not isinstance(zero, Mapping):
         raise DsoptError(f'{where}: zero_optimization: {zero!r}. Expected an object or "all".')
@@ -85,8 +83,7 @@ def check_offload(config: Mapping[str, Any], where: str) -> None:
         for value in _as_list(given.get("ratio")):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise DsoptError(f"{where}: zero_optimization.{section}.ratio: {value!r}. Expected a share of 0 to 1.")
-        device = given.get("device", "none")
-        for value in device if isinstance(device, list) else [device]:
+        for value in _as_list(given.get("device")):
             if value not in (None, "none", "cpu", "nvme"):
                 raise DsoptError(
                     f"{where}: zero_optimization.{section}.device: {value!r}. "
@@ -163,7 +160,7 @@ def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own configuration as one DeepSpeed can run: no `autotuning`, the first value of each list to try."""
     baseline = _first_values(config)
     stage = get_path(config, "zero_optimization.stage")
-    if "zero_optimization" in baseline and not _is_stage(stage):  # which one it is to be was left to us
+    if "zero_optimization" in baseline and not isinstance(stage, int):  # which one it is to be was left to us
         _drop_unfilled(baseline, baseline["zero_optimization"].get("stage", 0))
     _drop_idle_offload(baseline)
     return baseline
@@ -242,10 +239,6 @@ def _drop_unfilled(config: dict[str, Any], stage: int) -> None:
         zero = config["zero_optimization"]
         kept = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
         config["zero_optimization"] = kept
-
-
-def _is_stage(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _drop_idle_offload(config: dict[str, Any]) -> None:
