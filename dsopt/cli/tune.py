@@ -105,9 +105,10 @@ def tune_command(
     if not is_new and store.resume(study):
         study = store.get(study.name)
     run_worker(store, [study], pool)
-    if scale_lr and store.state(study) == "finished":
-        write_results(store, study, scale_lr=True)
+    if store.state(study) == "finished":
+        # also without scaling: an earlier call may have written the rate scaled
+        write_results(store, study, scale_lr=scale_lr)
         advice = summary_of(store, study).batch_advice
-        if advice is not None:
+        if scale_lr and advice is not None:
             click.echo(advice.text(applied=True))
     return store, study

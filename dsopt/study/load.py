@@ -94,8 +94,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     check_values(spec.ds_config, config_where, total, spec.autotuning.mp_size)
     _check_window(spec.autotuning, where)
     _check_sizes(spec, where)
-    check_command(spec.resources, cwd, where)
-    _check_nodes(spec, where)
+    _check_resources(spec, cwd, where)
     _check_folders(spec, where)
     warnings += check_dimensions(spec, where, config_where)
     return spec, warnings
@@ -217,7 +216,8 @@ def _check_sizes(spec: StudySpec, where: str) -> None:
         )
 
 
-def _check_nodes(spec: StudySpec, where: str) -> None:
+def _check_resources(spec: StudySpec, cwd: Path, where: str) -> None:
+    """Checks the command with every number of nodes that it is to run on."""
     filtered = next((name for name in spec.launch.launcher.devices if spec.launch.option(name) is not None), None)
     if filtered is not None and spec.autotuning.num_gpus is not None:
         raise DsoptError(
@@ -225,11 +225,9 @@ def _check_nodes(spec: StudySpec, where: str) -> None:
             f"{filtered}. Keep one of the two."
         )
     given = spec.autotuning.num_nodes
-    if spec.launch.launcher.kind != "deepspeed" and isinstance(given, list) and max(given) > 1:
-        raise DsoptError(
-            f"{where}: autotuning.num_nodes: {given}: {spec.launch.launcher.kind} has to be started on each node by "
-            "hand. Expected 1, or the deepspeed launcher with a --hostfile."
-        )
+    check_command(spec.resources, cwd, where)
+    for nodes in given if isinstance(given, list) else []:
+        check_command(spec.resources.with_nodes(nodes), cwd, where)
 
 
 def _check_folders(spec: StudySpec, where: str) -> None:
