@@ -199,6 +199,7 @@ def _measured(seen: _Seen, measurement: Measurement) -> Measured:
         flops_per_step=seen.flops,
         pass_seconds=_passes(seen),
         rows=seen.rows,
+        peak_allocated_bytes=max((m.peak_allocated_bytes for m in seen.memory.values()), default=0),
     )
 
 
@@ -315,6 +316,7 @@ def describe(outcome: Measured) -> dict[str, object]:
         "FLOPS_per_gpu": outcome.metric("FLOPS") if outcome.flops_per_step is not None else None,
         "step_seconds_interval_95": [m.step_seconds - m.half_width_seconds, m.step_seconds + m.half_width_seconds],
         "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_allocated_bytes": outcome.peak_allocated_bytes,
         "activation_bytes": outcome.activation_bytes,
         "flops_per_step": outcome.flops_per_step,
         "rows": outcome.rows,

@@ -10,7 +10,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 Phase = Literal["range", "explore"]
-State = Literal["running", "measured", "infeasible", "failed"]
+State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class ModelFacts:
         dtype: fp32, fp16 or bf16.
         device_memory_bytes: what one rank may use of its device.
         zero_stage, micro_batch, gas: what the engine ran with.
-        peak_memory_bytes: the largest peak of any rank.
+        peak_memory_bytes: the largest peak of any rank, as reserved from the device.
+        peak_allocated_bytes: the same as tensors took it; 0 where it was not told.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         largest_layer_params: the most parameters that one module holds itself.
         hidden_size, num_layers: of a transformer, where they could be read.
@@ -48,6 +49,7 @@ class ModelFacts:
     flops_per_step: float | None = None
     host_memory_bytes: int = 0
     rows: int = 0
+    peak_allocated_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +65,11 @@ class Observation:
         reason: why it was not measured.
         message: the same for people.
         value: the metric; only ever set when it was measured.
-        facts: what the run told of the model; only when it was measured here and not imported.
+        facts: what the run told of the model; only when it was measured here, or slow, and not imported.
         imported: the folder of another tuner's results that it was taken from; None for what was run here.
+        value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
+        half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
+        seconds: wall clock of the run from its launch to its end, however it ended; None where nothing was launched.
     """
 
     trial: int
@@ -78,6 +83,9 @@ class Observation:
     value: float | None
     facts: ModelFacts | None
     imported: str | None = None
+    value_so_far: float | None = None
+    half_width: float | None = None
+    seconds: float | None = None
 
     @property
     def launched(self) -> bool:
@@ -168,7 +176,8 @@ def observe(trials: Sequence[FrozenTrial], counted: Collection[int], stage: int 
 
 def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
     attrs = trial.user_attrs
-    measured = trial.state == TrialState.COMPLETE
+    state = _state(trial)
+    measured = state == "measured"
     candidate = None if stage is None or not trial.params else Candidate.from_params(stage, trial.params)
     return Observation(
         trial=trial.number,
@@ -176,12 +185,15 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         round=attrs.get("round", 0),
         candidate=candidate,
         phase=attrs.get("phase", "range"),
-        state=_STATES.get(trial.state, "running"),
+        state=state,
         reason=attrs.get("reason"),
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
-        facts=_facts(attrs) if measured and "num_params" in attrs else None,
+        facts=_facts(attrs) if state in ("measured", "slow") and "num_params" in attrs else None,
         imported=attrs.get("imported"),
+        value_so_far=attrs.get("value_so_far"),
+        half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
+        seconds=attrs.get("run_seconds"),
     )
 
 
@@ -190,6 +202,12 @@ _STATES: Mapping[TrialState, State] = {
     TrialState.PRUNED: "infeasible",
     TrialState.FAIL: "failed",
 }
+
+
+def _state(trial: FrozenTrial) -> State:
+    if trial.state == TrialState.PRUNED and trial.user_attrs.get("reason") == "slow":
+        return "slow"
+    return _STATES.get(trial.state, "running")
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:

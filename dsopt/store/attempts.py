@@ -147,6 +147,12 @@ def last_attempt(store: Store, study: StoredStudy, task: Task) -> queries.Row | 
     return rows[-1] if rows else None
 
 
+def run_seconds(store: Store, study: StoredStudy, task: Task) -> float | None:
+    """Wall clock of the newest attempt of a trial from launch to end, None when nothing was launched."""
+    row = last_attempt(store, study, task)
+    return row["finished_at"] - row["started_at"] if row and row["finished_at"] is not None else None
+
+
 def bury_the_dead(store: Store, me: WorkerRecord) -> int:
     """Ends what workers that died left behind: their processes on this machine, their attempts, their leases.
 

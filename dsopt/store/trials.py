@@ -33,7 +33,7 @@ def last_reported_step(trial: Trial) -> int:
     return max(known, default=-1)
 
 
-def tell(trial: Trial, outcome: Outcome, metric: str) -> None:
+def tell(trial: Trial, outcome: Outcome, metric: str, run_seconds: float | None) -> None:
     """Tells Optuna an outcome; a trial that somebody else has finished meanwhile is left as it is.
 
     Measured is COMPLETE with the metric. Infeasible is PRUNED with a constraint, which samplers that know constraints
@@ -43,6 +43,8 @@ def tell(trial: Trial, outcome: Outcome, metric: str) -> None:
         if isinstance(outcome, Measured) and "world_size" not in trial.user_attrs:
             mark_engine(trial, outcome.engine)  # the worker that saw it has died
         mark(trial, **_headline(outcome))
+        if run_seconds is not None:
+            mark(trial, run_seconds=run_seconds)
         if isinstance(outcome, Measured):
             trial.study.tell(trial, outcome.metric(metric), skip_if_finished=True)
         elif isinstance(outcome, Infeasible):
@@ -72,7 +74,7 @@ def tell_nobodys(study: optuna.Study, number: int) -> None:
 def tell_like(trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
     """Tells a trial the outcome of another that ran the very same configuration."""
     for key, value in other.user_attrs.items():
-        if key not in ("candidate", "round", "phase"):
+        if key not in ("candidate", "round", "phase", "run_seconds"):
             trial.set_user_attr(key, value)
     trial.set_user_attr("measured_as", name)
     if other.state == TrialState.PRUNED:
@@ -94,6 +96,7 @@ def outcome_from_details(details: Mapping[str, Any]) -> Measured:
         flops_per_step=details["flops_per_step"],
         pass_seconds={name: tuple(seconds) for name, seconds in details["pass_seconds"].items()},
         rows=details["rows"],
+        peak_allocated_bytes=details.get("peak_allocated_bytes", 0),
     )
 
 
@@ -112,6 +115,7 @@ def _headline(outcome: Outcome) -> dict[str, Any]:
         "interval_percent": m.relative_half_width * 100,
         "steps": f"{m.measured_steps} after {m.warmup_steps} of warm-up",
         "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_allocated_bytes": outcome.peak_allocated_bytes,
         "activation_bytes": outcome.activation_bytes,
         "rows": outcome.rows,
     }

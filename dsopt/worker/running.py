@@ -20,7 +20,7 @@ from dsopt.experiment.rundir import RunDir
 from dsopt.search import plan
 from dsopt.search.history import History
 from dsopt.store import trials
-from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, failed_launches, last_attempt
+from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, failed_launches, last_attempt, run_seconds
 from dsopt.store.engine import exclusive
 from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import run_config
@@ -74,7 +74,7 @@ class Runner:
         if isinstance(outcome, Cancelled):
             self._record.give_back(study, task)
         metric = study.spec.autotuning.metric
-        trials.tell(trial, outcome, metric)
+        trials.tell(trial, outcome, metric, run_seconds(self._store, study, task))
         value = outcome.metric(metric) if isinstance(outcome, Measured) else None
         self._tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
 

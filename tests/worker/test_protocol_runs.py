@@ -14,6 +14,7 @@ import yaml
 
 from dsopt.experiment.processes import processes_of
 from dsopt.store.studies import Store
+from dsopt.worker.knowledge import load_history
 from tests.conftest import SCRIPTS, Dsopt
 
 STUDY = {
@@ -101,6 +102,12 @@ def check_stage_studies_make_sense_in_optuna(study: Dsopt) -> None:
     [trial] = [t for t in z1.trials if t.user_attrs["candidate"] == "z1_gas1_tmbspg16"]
     assert trial.params == {"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1}
     assert trial.value == pytest.approx(trial.user_attrs["samples_per_second"])
+    observed = next(o for o in load_history(store, store.get("simulated")).stages[1] if o.trial == trial.number)
+    assert observed.half_width == pytest.approx(trial.user_attrs["interval_percent"] / 100)
+    assert observed.seconds is not None
+    assert 0.2 < observed.seconds < 60
+    assert observed.facts is not None
+    assert observed.facts.peak_allocated_bytes == observed.facts.peak_memory_bytes > 0
     assert all(isinstance(v, str | int | float | bool) for v in trial.user_attrs.values())
     store.close()
 
