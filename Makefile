@@ -40,6 +40,7 @@ format: install ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: install ## measure what docs/benchmarks.md says
+	$(BIN)/python -m benchmarks.coverage
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner

@@ -3,44 +3,48 @@
 import numpy as np
 import pytest
 
-from dsopt.experiment.measure import half_width, measure, warmup_steps
+from benchmarks.coverage import Case, after, when_precise
+from dsopt.experiment.measure import measure, warmup_steps
 
 PRECISION = 0.02
 
 
-def correlated(generator: np.random.Generator, n: int, mean: float, noise: float, phi: float) -> np.ndarray:
-    """`n` step times with this mean, coefficient of variation and lag-one correlation."""
-    values = np.empty(n)
-    state = generator.normal()
-    for index in range(n):
-        values[index] = state
-        state = phi * state + np.sqrt(1 - phi**2) * generator.normal()
-    return mean * (1 + noise * values)
+@pytest.mark.parametrize(
+    ("steps", "case", "least", "most"),
+    [
+        (10, Case(), 0.95, 1.0),  # of ten steps the correlation cannot be told, so the prior's is what counts
+        (10, Case(correlation=0.6), 0.93, 0.99),
+        (20, Case(correlation=0.5), 0.93, 0.99),
+        (20, Case(correlation=0.3, stragglers=True), 0.93, 0.99),
+        (60, Case(), 0.95, 0.99),
+        (60, Case(noise=0.1, correlation=0.5), 0.92, 0.97),
+        (60, Case(correlation=0.3, warm_up=True), 0.94, 0.99),
+        (300, Case(), 0.93, 0.97),
+        (300, Case(correlation=0.6), 0.92, 0.97),
+    ],
+)
+def test_the_interval_holds_the_true_mean_about_as_often_as_it_says(
+    steps: int, case: Case, least: float, most: float
+) -> None:
+    assert least <= after(case, steps, runs=600).share <= most
 
 
-@pytest.mark.parametrize(("phi", "least"), [(0.0, 0.92), (0.3, 0.87), (0.6, 0.83)])
-def test_the_interval_covers_the_true_mean_about_as_often_as_it_says(phi: float, least: float) -> None:
-    """Correlated steps cost some coverage at 60 steps: batches are few. The bound is what the method reaches."""
-    generator = np.random.default_rng(7)
-    covered = 0
-    for _ in range(1000):
-        times = correlated(generator, 60, 0.2, 0.05, phi)
-        covered += abs(times.mean() - 0.2) <= half_width(times)
-    assert least <= covered / 1000 <= 0.975
-
-
-def test_a_run_stopped_at_its_precision_is_that_precise() -> None:
+@pytest.mark.parametrize(
+    ("case", "least", "most_steps"),
+    [
+        (Case(), 0.95, 20),
+        (Case(correlation=0.3), 0.94, 22),
+        (Case(correlation=0.5), 0.91, 24),
+        (Case(stragglers=True), 0.95, 25),
+        (Case(correlation=0.3, warm_up=True), 0.94, 30),
+        (Case(noise=0.05, correlation=0.3), 0.92, 65),
+    ],
+)
+def test_a_run_stopped_at_its_precision_is_that_precise(case: Case, least: float, most_steps: float) -> None:
     """The rule that ends a run looks again and again, which alone would stop on lucky streaks."""
-    generator = np.random.default_rng(11)
-    within = 0
-    for _ in range(300):
-        times = correlated(generator, 300, 0.1, 0.05, 0.2)
-        for n in range(10, 301):
-            measured = measure(times[:n], 8, PRECISION, min_warmup=3)
-            if measured is not None and (measured.is_precise(PRECISION) or n == 300):
-                within += abs(measured.step_seconds - 0.1) <= measured.half_width_seconds
-                break
-    assert within / 300 >= 0.80
+    coverage = when_precise(case, runs=150)
+    assert coverage.share >= least
+    assert coverage.mean_steps <= most_steps
 
 
 def test_the_warm_up_of_a_recorded_run_is_left_out() -> None:
@@ -58,7 +62,13 @@ def test_the_warm_up_of_a_recorded_run_is_left_out() -> None:
 
 def test_steady_steps_lose_only_the_first() -> None:
     times = 0.1 + 0.001 * np.array([(7919 * i) % 13 - 6 for i in range(40)]) / 6
-    assert warmup_steps(times) <= 10
+    assert warmup_steps(times) == 1
+
+
+def test_an_early_straggler_is_no_warm_up() -> None:
+    times = 0.1 + 0.001 * np.array([(7919 * i) % 13 - 6 for i in range(40)]) / 6
+    times[12] = 0.2
+    assert warmup_steps(times) == 1
 
 
 def test_steps_that_become_slower_drift_and_are_never_precise() -> None:
