@@ -1,0 +1,102 @@
+"""What may be tried on a machine: the candidates that the samplers choose among and the oracle goes through."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.search.machine import DsConfig, Machine, concrete
+from dsopt.study.ds_config import candidate_config, user_zero
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, STAGES, Candidate, StageSpace, stage_space
+
+_LARGEST_MICRO_BATCH = 1024  # DeepSpeed's default of `max_train_micro_batch_size_per_gpu`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The candidates of one machine.
+
+    Attributes:
+        base: the user's own configuration, which candidates change.
+        stages: knobs of each ZeRO stage.
+        limit: largest micro-batch size. No larger one runs with the user's own settings at any stage; a person would
+            not know it, so it helps whoever samples blindly.
+        samples_per_rank: most samples a rank and optimizer step, or None.
+    """
+
+    base: DsConfig
+    stages: tuple[StageSpace, ...]
+    limit: int
+    samples_per_rank: int | None
+
+    @classmethod
+    def of(cls, machine: Machine, *, fast: bool) -> "Space":
+        """The space of a machine; with `fast` without DeepSpeed's documented knobs."""
+        base = concrete(machine.baseline)
+        total = machine.max_train_batch_size
+        samples = None if total is None else max(1, total // machine.facts.ranks)
+        return cls(
+            base=base,
+            stages=tuple(stage_space(stage, fast=fast, user_zero=user_zero(base)) for stage in STAGES),
+            limit=_largest_that_runs(machine, base, min(_LARGEST_MICRO_BATCH, samples or _LARGEST_MICRO_BATCH)),
+            samples_per_rank=samples,
+        )
+
+    @property
+    def own(self) -> Candidate:
+        """The user's own configuration as a candidate, as far as it is one: with the first value of every knob."""
+        stage = int(self.base.get("zero_optimization", {}).get("stage", 0))
+        knobs = next(self.stages[stage].settings())
+        return Candidate(stage=stage, micro_batch=self.base[MICRO_BATCH], gas=self.own_gas, knobs=knobs)
+
+    @property
+    def own_gas(self) -> int:
+        """The user's accumulation."""
+        gas = self.base.get(ACCUMULATION, 1)
+        assert isinstance(gas, int)
+        return gas
+
+    def gases(self, micro_batch: int) -> tuple[int, ...]:
+        """The accumulations to try with a micro-batch size: the user's, and the one that fills the largest batch."""
+        if self.samples_per_rank is None:
+            return (self.own_gas,)
+        fills = max(1, self.samples_per_rank // micro_batch)
+        return tuple(sorted({min(self.own_gas, fills), fills}))
+
+    def config(self, candidate: Candidate) -> DsConfig:
+        """What a candidate runs with."""
+        return candidate_config(self.base, candidate)
+
+    def random(self, random: np.random.Generator) -> Candidate:
+        """One of them by chance: first the stage, then the size, then the rest."""
+        space = self.stages[random.integers(len(self.stages))]
+        size = int(random.integers(1, self.limit + 1))
+        choices = space.candidates([size], self.gases(size))
+        return choices[random.integers(len(choices))]
+
+    def candidates(self) -> Iterator[Candidate]:
+        """All of them."""
+        for space in self.stages:
+            for micro_batch in range(1, self.limit + 1):
+                yield from space.candidates([micro_batch], self.gases(micro_batch))
+
+
+def _largest_that_runs(machine: Machine, base: DsConfig, most: int) -> int:
+    """The largest micro-batch size that runs at any stage, by doubling and halving; at least 1."""
+
+    def runs(size: int) -> bool:
+        sized = {**base, MICRO_BATCH: size}
+        zero = user_zero(base)
+        return any(
+            machine.true_throughput({**sized, "zero_optimization": {**zero, "stage": stage}}) is not None
+            for stage in reversed(STAGES)
+        )
+
+    low, high = 1, 2
+    while high <= most and runs(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return low
