@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventReader, Flops, Memory, Oom, Step
 from dsopt.experiment.launch import Launch, Process
@@ -16,6 +17,7 @@ _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _TAIL_LINES = 12
+FEWEST_STEPS: Final = 6  # after warm-up, however long they take: fewer say nothing
 _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
 _STEPS_HINT = 20  # what most runs need to be measured
 # a script that raises in these modules before an engine exists was given a configuration it cannot take
@@ -143,7 +145,7 @@ def _judge(
         if contradiction:
             return Infeasible(reason="invalid_config", message=contradiction)
     if measurement is not None and seen.engine is not None:
-        spent = _budget_spent(seen, rules)
+        spent = _budget_spent(seen, rules, measurement)
         precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
         enough = len(seen.steps) > rules.floor[1]
         ended_well = exit_code is not None and seen.ended and measurement.measured_steps >= _MIN_STEPS_AT_END
@@ -180,12 +182,14 @@ def _measurement(seen: _Seen, rules: RunRules) -> Measurement | None:
     return measure(seconds, seen.steps[-1].samples, rules.measurement.precision, min_warmup=rules.floor[0])
 
 
-def _budget_spent(seen: _Seen, rules: RunRules) -> bool:
+def _budget_spent(seen: _Seen, rules: RunRules, measurement: Measurement) -> bool:
+    """Whether a run may go on no longer; where a step takes minutes, the budget of seconds waits for a few of them."""
     if rules.window is not None:
         return len(seen.steps) > rules.window[1]
     assert seen.first_step_at is not None
     budget = rules.measurement
-    return len(seen.steps) >= budget.max_steps or time.monotonic() - seen.first_step_at >= budget.max_seconds
+    is_over = time.monotonic() - seen.first_step_at >= budget.max_seconds
+    return len(seen.steps) >= budget.max_steps or (is_over and measurement.measured_steps >= FEWEST_STEPS)
 
 
 def _measured(seen: _Seen, measurement: Measurement) -> Measured:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dsopt.search.history import History
-from dsopt.search.memory import replicas
+from dsopt.search.sharding import replicas
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path

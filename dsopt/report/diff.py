@@ -9,7 +9,7 @@ from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, set
 from dsopt.report.summary import RunQuality, optimal_candidate, speedup_text
 from dsopt.search.confirm import BASELINE, Comparison, compare, confirmed_ratio, launch_half_width
 from dsopt.search.history import History, Observation
-from dsopt.search.memory import replicas
+from dsopt.search.sharding import replicas
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate
@@ -194,8 +194,7 @@ def _worth(history: History, name: str, other: Observation, qualities: Sequence[
     halves = {q.name: q.interval_percent / 100 for q in qualities if not q.drifting}
     interval = None
     if name in halves and other.name in halves:
-        within, between = math.hypot(halves[name], halves[other.name]), launch_half_width(history, 1, 1)
-        half = max(within, between or 0.0)
+        half = math.hypot(halves[name], halves[other.name], launch_half_width(history))
         interval = (factor * math.exp(-half), factor * math.exp(half))
     return Worth(factor=factor, interval=interval, best=name, other=other.name, is_confirmed=False)
 

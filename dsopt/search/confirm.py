@@ -3,13 +3,28 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from scipy.special import stdtrit
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
-from dsopt.search.history import History
+from dsopt.search.history import History, Observation
 
-BASELINE = "baseline"
+BASELINE: Final = "baseline"
+
+# Launches of one configuration on one machine usually differ by so much (standard deviation), beside noise of steps.
+_LAUNCH_DEVIATION: Final = 0.007
+_WITHIN: Final = 0.01  # of a run that does not say how sure its figure is
+_USUAL_QUANTILE: Final = 3.0  # of Student's t, in the half-width of a run that has ended once it was precise
+# Noise may be larger than usual, by any of these factors: mostly it is about as usual, and now and then far from it.
+_FACTORS: Final = 2.0 ** np.linspace(-0.5, 5.0, 23)
+_BELIEF: Final = np.exp(-((np.log2(_FACTORS) / 2.5) ** 2)) / (1.0 + np.log2(_FACTORS) ** 2)
+_NEAR: Final = 1.5  # standard deviations that a finalist may lie behind the best
+_OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
+_NEGLIGIBLE: Final = 0.002  # expected regret that no further round is spent on
+_DRAWS: Final = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +33,13 @@ class Comparison:
 
     Attributes:
         best: name of the best configuration; `baseline` when no finalist was faster.
-        value: its metric, the geometric mean over its confirmation runs.
+        value: its metric, the geometric mean over its confirmation runs, weighted by how precise they were.
         baseline: the baseline's, likewise; None when the user's configuration does not run.
         speedup: how many times the baseline the best is; 1 when it is the baseline itself, None without one.
         interval: the 95 % interval of `speedup`; None when it cannot be told.
         runs: confirmation runs that were measured.
+        probability: that the best of those confirmed is the best of them; None without a confirmation.
+        regret: how much faster another of them is expected to be after all, relative: 0.002 is 0.2 %.
     """
 
     best: str
@@ -31,95 +48,207 @@ class Comparison:
     speedup: float | None
     interval: tuple[float, float] | None
     runs: int
+    probability: float | None = None
+    regret: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
     """How many times as good one confirmed configuration is as another: above 1 is better, whatever the metric.
 
-    `interval` is the 95 % interval of `factor`; None when it cannot be told.
+    `interval` is the 95 % interval of `factor`.
     """
 
     factor: float
-    interval: tuple[float, float] | None
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the confirmation says of k configurations, by logarithms of the metric, larger being better.
+
+    Attributes:
+        names: of the configurations.
+        means: estimates, `(k,)`.
+        covariance: of the estimates, `(k, k)`, for noise as usual.
+        noise: probability of each of `_FACTORS`, by which standard deviations may be larger than usual.
+        runs: confirmation runs behind it.
+    """
+
+    names: Sequence[str]
+    means: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    runs: int
+
+    @property
+    def best(self) -> str:
+        """The configuration with the best estimate."""
+        return self.names[int(np.argmax(self.means))]
+
+    def ratio(self, name: str, other: str) -> Ratio:
+        """How many times as good as another a configuration is."""
+        contrast = np.zeros(len(self.names))
+        contrast[self.names.index(name)] += 1.0
+        contrast[self.names.index(other)] -= 1.0
+        difference = float(contrast @ self.means)
+        half = _quantile(self.noise) * math.sqrt(contrast @ self.covariance @ contrast)
+        return Ratio(factor=math.exp(difference), interval=(math.exp(difference - half), math.exp(difference + half)))
+
+    def certainty(self) -> tuple[dict[str, float], float]:
+        """Each configuration's probability of being the best, and the expected regret of the one that seems it.
+
+        By simulation from the posterior, seeded.
+        """
+        random = np.random.default_rng(0)
+        scale = random.choice(_FACTORS, _DRAWS, p=self.noise)
+        normal = random.multivariate_normal(np.zeros(len(self.names)), self.covariance, _DRAWS, method="eigh")
+        draws = self.means + scale[:, None] * normal
+        wins = np.bincount(draws.argmax(axis=1), minlength=len(self.names)) / _DRAWS
+        regret = float(np.mean(draws.max(axis=1) - draws[:, int(np.argmax(self.means))]))
+        return dict(zip(self.names, wins.tolist(), strict=True)), regret
 
 
 def compare(history: History) -> Comparison | None:
-    """Compares the confirmed configurations, or gives None when nothing was measured at all.
-
-    The logarithm of the metric is taken as configuration + round + noise, a two-way layout without interaction. Its
-    residuals hold all that differs between two launches of one configuration, so the interval is not only that of the
-    steps within a run. Finalists' runs of the search do not count here: they were chosen by them.
-    """
-    values = _confirmed(history)
+    """Compares the confirmed configurations, or gives None when nothing was measured at all."""
+    standing = standing_after(history)
     baseline = history.find(BASELINE)
-    if not any(name != BASELINE for name in values):
+    if standing is None or set(standing.names) == {BASELINE}:
         if baseline is None or baseline.value is None:
             return None
         return Comparison(
             best=BASELINE, value=baseline.value, baseline=baseline.value, speedup=1.0, interval=None, runs=0
         )
-    sign = 1.0 if history.maximize else -1.0
-    means = {name: float(np.mean(list(rounds.values()))) for name, rounds in values.items()}
-    best = max(means, key=lambda name: sign * means[name])
-    runs = sum(len(rounds) for rounds in values.values())
-    own = math.exp(means[BASELINE]) if BASELINE in means else None
-    if best == BASELINE or own is None:
-        speedup = None if own is None else 1.0
-        return Comparison(
-            best=best, value=math.exp(means[best]), baseline=own, speedup=speedup, interval=None, runs=runs
-        )
-    ratio = confirmed_ratio(history, best, BASELINE)
-    assert ratio is not None
+    best = standing.best
+    chances, regret = standing.certainty()
+    metrics = {name: math.exp(_sign(history) * mean) for name, mean in zip(standing.names, standing.means, strict=True)}
+    ratio = standing.ratio(best, BASELINE) if BASELINE in metrics and best != BASELINE else None
     return Comparison(
         best=best,
-        value=math.exp(means[best]),
-        baseline=own,
-        speedup=ratio.factor,
-        interval=ratio.interval,
-        runs=runs,
+        value=metrics[best],
+        baseline=metrics.get(BASELINE),
+        speedup=ratio.factor if ratio else 1.0 if best == BASELINE else None,
+        interval=ratio.interval if ratio else None,
+        runs=standing.runs,
+        probability=chances[best],
+        regret=regret,
     )
 
 
 def confirmed_ratio(history: History, name: str, other: str) -> Ratio | None:
     """How many times as good as `other` a configuration is, by the confirmation; None when not both were in it."""
-    values = _confirmed(history)
-    if name not in values or other not in values:
+    standing = standing_after(history)
+    if standing is None or not {name, other} <= set(standing.names):
         return None
-    own, others = list(values[name].values()), list(values[other].values())
-    difference = float(np.mean(own) - np.mean(others)) * (1.0 if history.maximize else -1.0)
-    half = launch_half_width(history, len(own), len(others))
-    interval = None if half is None else (math.exp(difference - half), math.exp(difference + half))
-    return Ratio(factor=math.exp(difference), interval=interval)
+    return standing.ratio(name, other)
 
 
-def launch_half_width(history: History, runs: int, other_runs: int) -> float | None:
-    """Half-width of the 95 % interval of the logarithm of a ratio between so many launches and so many others.
+def launch_half_width(history: History) -> float:
+    """Half-width of the 95 % interval of the logarithm of a ratio between two launches, beside noise of their steps."""
+    standing = standing_after(history)
+    noise = standing.noise if standing else _noise(0.0, 0)
+    return _quantile(noise) * _LAUNCH_DEVIATION * math.sqrt(2)
 
-    From the differences between launches that the confirmation shows; None when it shows none.
+
+def may_be_best(history: History, observation: Observation, best: Observation) -> bool:
+    """Whether a run of the search is so near the best one that the noise of both may have put them in this order."""
+    gap = (_score(history, best) - _score(history, observation)) or 0.0
+    return gap <= _NEAR * math.hypot(_deviation(observation), _deviation(best))
+
+
+def contenders(history: History, names: Sequence[str], rounds: int, certainty: float) -> list[str]:
+    """Which configurations are to be measured again after so many rounds; none when it is clear which is best.
+
+    It is when the best has this probability of being it, or when hardly anything can be gained by measuring on.
     """
-    error, freedom = _noise(list(_confirmed(history).values()))
-    if freedom < 1:
+    standing = standing_after(history, rounds)
+    if standing is None:
+        return []
+    chances, regret = standing.certainty()
+    if chances[standing.best] >= certainty or regret < _NEGLIGIBLE:
+        return []
+    return [name for name in names if chances.get(name, 0.0) >= _OUT_OF_IT]
+
+
+def standing_after(history: History, rounds: int | None = None) -> Standing | None:
+    """What the first rounds of the confirmation say, or all of them; None where nothing was confirmed.
+
+    The logarithm of the metric is taken as configuration + round + noise, a two-way layout without interaction, fitted
+    by least squares with each run weighted by what its steps say of its precision and by what launches usually differ.
+    So drift between rounds cancels out, and residuals hold all that differs between two launches of one configuration:
+    they say how much larger than usual the noise is. Finalists' runs of the search count for that, as a round of its
+    own, but not for the means: they were chosen by them.
+    """
+    runs = [o for o in history.reference if o.round >= 1 and o.value is not None and o.round <= (rounds or o.round)]
+    if not runs:
         return None
-    return float(stdtrit(freedom, 0.975)) * error * math.sqrt(1 / runs + 1 / other_runs)
+    names = list(dict.fromkeys(run.name for run in runs))
+    means, covariance, _, _ = _layout(history, names, runs)
+    first = [run for name in names if (run := _first_run(history, name)) is not None]
+    _, _, squares, freedom = _layout(history, names, [*first, *runs])
+    return Standing(
+        names=names,
+        means=means,
+        covariance=covariance,
+        noise=_noise(squares, freedom),
+        runs=len(runs),
+    )
 
 
-def _confirmed(history: History) -> dict[str, dict[int, float]]:
-    """The logarithm of the metric of every confirmation run, by configuration and round."""
-    values: dict[str, dict[int, float]] = {}
-    for run in history.reference:
-        if run.round >= 1 and run.value is not None:
-            values.setdefault(run.name, {})[run.round] = math.log(run.value)
-    return values
+def _layout(
+    history: History, names: Sequence[str], runs: Sequence[Observation]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float, int]:
+    """The two-way layout: estimates `(k,)`, their covariance `(k, k)`, the sum of squared residuals, its freedom."""
+    numbers = sorted({run.round for run in runs})
+    scores = np.array([_score(history, run) for run in runs])
+    weights = np.array([_deviation(run) ** -2 for run in runs])
+    design = np.array(
+        [
+            [*(float(run.name == name) for name in names), *_round_columns(numbers.index(run.round), len(numbers))]
+            for run in runs
+        ]
+    )
+    covariance = np.linalg.pinv((design.T * weights) @ design)
+    estimates = covariance @ (design.T @ (weights * scores))
+    squares = float(weights @ (scores - design @ estimates) ** 2)
+    count = len(names)
+    return estimates[:count], covariance[:count, :count], squares, len(runs) - int(np.linalg.matrix_rank(design))
 
 
-def _noise(table: Sequence[dict[int, float]]) -> tuple[float, int]:
-    """Standard deviation of one run around its configuration's mean and its round's effect, with degrees of freedom."""
-    rounds = sorted({round_ for row in table for round_ in row})
-    complete = [round_ for round_ in rounds if all(round_ in row for row in table)]
-    if len(complete) < 2 or len(table) < 2:
-        return 0.0, 0
-    grid = np.array([[row[round_] for round_ in complete] for row in table])
-    residuals = grid - grid.mean(axis=1, keepdims=True) - grid.mean(axis=0, keepdims=True) + grid.mean()
-    freedom = (len(table) - 1) * (len(complete) - 1)
-    return math.sqrt(float((residuals**2).sum()) / freedom), freedom
+def _noise(squares: float, freedom: int) -> NDArray[np.float64]:
+    """Probability of each factor of the noise, after residuals with this sum of squares, relative to usual noise."""
+    weights = _BELIEF * _FACTORS**-freedom * np.exp(-0.5 * squares / _FACTORS**2)
+    probabilities: NDArray[np.float64] = weights / weights.sum()
+    return probabilities
+
+
+def _quantile(noise: NDArray[np.float64]) -> float:
+    """The 97.5 % quantile of a Gaussian whose standard deviation is one of `_FACTORS`, with these probabilities."""
+    return float(brentq(lambda x: float(noise @ ndtr(x / _FACTORS)) - 0.975, 0.1, 100.0))
+
+
+def _first_run(history: History, name: str) -> Observation | None:
+    """A configuration's run before the confirmation."""
+    measured = (o for o in history.measured if o.name == name and o.imported is None)
+    found = history.find(name) or next(measured, None)
+    return found if found is not None and found.value is not None else None
+
+
+def _round_columns(index: int, count: int) -> list[float]:
+    """A round's effect, of effects that sum to zero."""
+    return [-1.0] * (count - 1) if index == count - 1 else [float(index == other) for other in range(count - 1)]
+
+
+def _deviation(observation: Observation) -> float:
+    """Standard deviation of one run's figure, relative: of its steps, and of launches."""
+    within = _WITHIN if observation.half_width is None else observation.half_width / _USUAL_QUANTILE
+    return math.hypot(within, _LAUNCH_DEVIATION)
+
+
+def _score(history: History, observation: Observation) -> float:
+    assert observation.value is not None
+    return _sign(history) * math.log(observation.value)
+
+
+def _sign(history: History) -> float:
+    return 1.0 if history.maximize else -1.0

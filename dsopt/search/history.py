@@ -1,5 +1,6 @@
 """What is known of a study so far, read from its Optuna trials: the only thing the search decides by."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
-Phase = Literal["range", "explore"]
+Phase = Literal["range", "explore", "joint"]
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
 
@@ -69,6 +70,7 @@ class Observation:
         imported: the folder of another tuner's results that it was taken from; None for what was run here.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
+        ended_at: when it ended, in seconds since the epoch; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None where nothing was launched.
     """
 
@@ -86,6 +88,7 @@ class Observation:
     value_so_far: float | None = None
     half_width: float | None = None
     seconds: float | None = None
+    ended_at: float = math.inf
 
     @property
     def launched(self) -> bool:
@@ -194,6 +197,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         value_so_far=attrs.get("value_so_far"),
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
         seconds=attrs.get("run_seconds"),
+        ended_at=trial.datetime_complete.timestamp() if trial.datetime_complete else math.inf,
     )
 
 

@@ -1,193 +1,286 @@
-"""How much memory a candidate needs: ZeRO's formulas, calibrated on what runs have shown."""
+"""How much memory a candidate needs, and how likely it fits: ZeRO's formulas, calibrated on what runs have shown."""
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from dsopt.search.history import ModelFacts, Observation
-from dsopt.search.zero_memory import Offload, OffloadDevice, device_state_bytes, host_state_bytes
-from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Candidate, Setting, is_resource
+from dsopt.search.gaussian import Belief
+from dsopt.search.grid import Grid
+from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.sharding import sharding_of
+from dsopt.search.zero_settings import ZeroSettings
+from dsopt.study.space import ZERO, Candidate, Setting, is_resource
 from dsopt.study.spec import StudySpec
 
 # A host that is filled to the brim kills processes; what else runs there needs its share.
 _HOST_SHARE: Final = 0.9
+# What no smooth model knows: allocators round, kernels change their workspace with the size. Published estimators of
+# peak memory are wrong by about 3 %; this one is calibrated on the job itself.
+_ERROR_SHARE: Final = 0.015
+# Below this probability a candidate is not run at all, and above it is what a range of sizes may reach.
+_HOPELESS: Final = 0.03
+_EVEN: Final = 0.5
+
+# weights of the linear model, of which the reserve is no part of a peak
+_WEIGHTS: Final = ("states", "reduce_buffers", "live_parameters", "overhead", "reserve", "activations")
+_STAGES: Final = (0, 1, 2, 3)
+# what activations and their gradients take beside each other at the peak, relative to what a forward pass left:
+# workspaces on top, and where layers are recomputed, all of one layer
+_ACTIVATIONS: Final = (1.25, 0.35)
+_OTHER_KIND: Final = 0.6  # the same for settings that may change activations, before one of them was run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
-    """What decides how large a rank's model states are.
+class _Point:
+    """A run that told of memory: what it was, and its peak; None where it ran out."""
 
-    Attributes:
-        stage: ZeRO stage.
-        nodes, ranks_per_node: what the job runs on.
-        model_parallel: ranks that share one replica (`mp_size`).
-        offload: where optimizer states and parameters live.
-    """
-
-    stage: int
-    nodes: int
-    ranks_per_node: int
-    model_parallel: int
-    offload: Offload
-
-    def device_bytes(self, facts: ModelFacts) -> float:
-        """Model states on one rank's device."""
-        return (
-            device_state_bytes(
-                self.stage,
-                params=facts.num_params,
-                trainable=facts.trainable_params,
-                ranks=max(1, self.nodes * self.ranks_per_node // self.model_parallel),
-                dtype=facts.dtype,
-                offload=self.offload,
-                largest_layer=facts.largest_layer_params,
-            )
-            / self.model_parallel
-        )
-
-    def host_bytes(self, facts: ModelFacts) -> float:
-        """Model states in one node's host memory."""
-        return host_state_bytes(
-            self.stage,
-            params=facts.num_params,
-            trainable=facts.trainable_params,
-            ranks=self.nodes * self.ranks_per_node,
-            ranks_per_node=self.ranks_per_node,
-            dtype=facts.dtype,
-            offload=self.offload,
-        )
+    candidate: Candidate
+    peak_bytes: int | None
 
 
-def world_size(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, int]:
-    """Nodes, and ranks on each, that a candidate with this setting runs on; the baseline's where it tunes neither."""
-    chosen = dict(setting)
-    nodes, ranks = chosen.get(NUM_NODES), chosen.get(NUM_GPUS)
-    own_nodes = spec.resources.nodes
-    own_ranks = max(1, facts.world_size // own_nodes)
-    return nodes if isinstance(nodes, int) else own_nodes, ranks if isinstance(ranks, int) else own_ranks
-
-
-def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
-    """Data-parallel replicas of a candidate: `train_batch_size` is micro-batch × accumulation × these."""
-    nodes, ranks = world_size(spec, facts, setting)
-    return max(1, nodes * ranks // spec.autotuning.mp_size)
-
-
-def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
-    """The sharding of a candidate: the user's configuration with the candidate's stage and setting."""
-    chosen = dict(setting)
-    optimizer, param = (
-        chosen.get(f"{ZERO}{section}.device") or own for section, own in zip(OFFLOADS, spec.offload, strict=True)
-    )
-    if stage < 3:
-        # parameters are offloaded at ZeRO 3 alone, and optimizer states to NVMe too
-        param, optimizer = "none", "none" if stage == 0 or optimizer == "nvme" else optimizer
-    nodes, ranks = world_size(spec, facts, setting)
-    return Sharding(
-        stage=stage,
-        nodes=nodes,
-        ranks_per_node=ranks,
-        model_parallel=spec.autotuning.mp_size,
-        offload=Offload(optimizer=cast(OffloadDevice, optimizer), param=cast(OffloadDevice, param)),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryModel:
-    """Peak memory of one rank = states(sharding) + overhead + micro-batch × bytes a sample.
+    """Peak memory of one rank, as a distribution.
 
-    Attributes:
-        spec: the study.
-        facts: model and device.
-        overhead_bytes: what a rank takes whatever the stage and micro-batch: buffers, workspaces, libraries.
-        sample_bytes: what each sample of a micro-batch adds.
-        out_of_memory: candidates that ran out of memory, as lower bounds.
+    Memory is highest either when the forward pass has ended or when all gradients are there, whichever is more:
+
+        κ·(weights + optimizer) + β·reduce buffers + γ·live parameters + overhead + ρ·activations(micro-batch)
+        κ·(weights + optimizer + gradients) + β·reduce buffers + γ·live parameters + overhead
+
+    With accumulation, gradients are there in the forward pass, too. States follow from stage, ranks, data type,
+    trainable parameters and offload; buffers from the settings of ZeRO; activations from what the forward passes of
+    runs left. Each stage has an effect of its own, of a few per cent. Weights have priors and are calibrated on the
+    peaks of runs of all stages. A candidate fits where its peak and the reserve stay within the device: the reserve is
+    what the counters of torch do not see (context, communication libraries) and what fragmentation takes. Runs that
+    were measured bound it from above, those that ran out of memory from below (censored data).
     """
 
-    spec: StudySpec
-    facts: ModelFacts
-    overhead_bytes: float
-    sample_bytes: float
-    out_of_memory: tuple[Candidate, ...]
+    def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
+        self.spec = spec
+        self.facts = facts
+        self._zero = ZeroSettings(spec)
+        self._out_of_memory = [o.candidate for o in history.observations if o.reason == "oom" and o.candidate]
+        settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
+        self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := _activation_knobs(setting))))
+        self._activations = _activations(facts, history)
+        self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
+        self._belief = self._prior()
+        for point in _points(history):
+            self._belief = self._taught(point)
 
-    @classmethod
-    def fit(
-        cls, spec: StudySpec, facts: ModelFacts, observations: Sequence[Observation], setting: Setting = ()
-    ) -> "MemoryModel":
-        """Calibrates on the peaks of measured runs.
+    def estimate(self, candidate: Candidate) -> float:
+        """Expected peak of one rank, in bytes, as torch counts it."""
+        return float(self.predict(Grid.of([candidate]))[0][0])
 
-        With runs at two or more micro-batch sizes, overhead and bytes a sample are a least-squares line through what
-        the states leave over; before that, the activations that the first run's forward pass left are the slope.
-        Where knobs change the activations themselves, such as checkpointing, only runs with the values of `setting`
-        count, once there is one.
-        """
-        kind = _activation_knobs(setting)
-        alike = [o for o in observations if o.candidate and _activation_knobs(o.candidate.knobs) == kind]
-        measured = [o for o in alike if o.facts is not None] or [o for o in observations if o.facts is not None]
-        points = [
-            (o.facts, sharding_of(spec, facts, o.candidate.stage, o.candidate.knobs))
-            for o in measured
-            if o.facts is not None and o.candidate is not None
-        ]
-        if not kind or not points:
-            points.append((facts, sharding_of(spec, facts, facts.zero_stage, ())))
-        sizes = np.array([f.micro_batch for f, _ in points], dtype=float)
-        left = np.array([f.peak_memory_bytes - s.device_bytes(f) for f, s in points], dtype=float)
-        slope = points[-1][0].activation_bytes / points[-1][0].micro_batch
-        if len(set(sizes)) >= 2:
-            slope = max(0.0, float(np.polyfit(sizes, left, 1)[0]))
-        return cls(
-            spec=spec,
-            facts=facts,
-            overhead_bytes=float(np.mean(left - slope * sizes)),
-            sample_bytes=slope,
-            out_of_memory=tuple(o.candidate for o in observations if o.reason == "oom" and o.candidate is not None),
-        )
+    def predict(self, grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Expected peak of each candidate in bytes, as torch counts it, and its standard deviation; shapes `(n,)`."""
+        mean, variance = self._belief.predict(self._design(grid))
+        return np.maximum(0.0, mean), np.sqrt(variance + (_ERROR_SHARE * mean) ** 2)
 
-    def estimate(self, stage: int, micro_batch: int, setting: Setting = ()) -> float:
-        """Predicted peak of one rank, in bytes."""
-        states = sharding_of(self.spec, self.facts, stage, setting).device_bytes(self.facts)
-        return max(0.0, states + self.overhead_bytes) + self.sample_bytes * micro_batch
+    def fit_probability(self, grid: Grid) -> NDArray[np.float64]:
+        """How likely each candidate fits the device and the host, shape `(n,)`."""
+        rows = self._design(grid)
+        peak = rows @ self._belief.mean
+        rows[:, _WEIGHTS.index("reserve")] = 1.0
+        needed, variance = self._belief.predict(rows)
+        deviation = np.sqrt(variance + (_ERROR_SHARE * peak) ** 2)
+        probability: NDArray[np.float64] = ndtr((self.facts.device_memory_bytes - needed) / deviation)
+        host_fits = np.array([self._why_not_host(stage, setting) is None for stage, setting in grid.settings])
+        probability[~host_fits[grid.which]] = 0.0
+        for known in self._out_of_memory:
+            same = np.array([(stage, setting) == (known.stage, known.knobs) for stage, setting in grid.settings])
+            probability[same[grid.which] & (grid.micro_batch >= known.micro_batch) & (grid.gas >= known.gas)] = 0.0
+        return probability
 
     def host_estimate(self, stage: int, setting: Setting = ()) -> float:
         """Host memory that offloaded states of one node take, in bytes."""
         return sharding_of(self.spec, self.facts, stage, setting).host_bytes(self.facts)
 
     def why_not(self, candidate: Candidate) -> str | None:
-        """Why a candidate is not expected to run, if so; never when a smaller one of its settings ran out of memory."""
-        for known in self.out_of_memory:
-            same = (known.stage, known.gas, known.knobs) == (candidate.stage, candidate.gas, candidate.knobs)
-            if same and known.micro_batch <= candidate.micro_batch:
+        """Why a candidate will not run, if that is next to sure."""
+        for known in self._out_of_memory:
+            same = (known.stage, known.knobs) == (candidate.stage, candidate.knobs)
+            if same and known.micro_batch <= candidate.micro_batch and known.gas <= candidate.gas:
                 return f"{known.name} ran out of memory, and it is no larger"
-        host, host_has = (
-            self.host_estimate(candidate.stage, candidate.knobs),
-            self.facts.host_memory_bytes * _HOST_SHARE,
-        )
-        if host_has and host > host_has:
-            return f"would need about {_gib(host)} of host memory for what is offloaded, of {_gib(host_has)} on a node"
-        needed = self.estimate(candidate.stage, candidate.micro_batch, candidate.knobs)
-        if needed > self.facts.device_memory_bytes:
+        host = self._why_not_host(candidate.stage, candidate.knobs)
+        if host is not None:
+            return host
+        if float(self.fit_probability(Grid.of([candidate]))[0]) < _HOPELESS:
+            needed = self.estimate(candidate)
             size, has = candidate.micro_batch, self.facts.device_memory_bytes
-            return f"would need about {_gib(needed)} a device at micro-batch {size}, of {_gib(has)}"
+            return (
+                f"would need about {_gib(needed)} a device at micro-batch {size}, of {_gib(has)} "
+                f"({_gib(self.reserve)} of them reserved by what torch does not count)"
+            )
         return None
 
+    @property
+    def reserve(self) -> float:
+        """Expected part of the device that training cannot use, in bytes."""
+        return float(self._belief.mean[_WEIGHTS.index("reserve")])
+
     def fits(self, candidate: Candidate) -> bool:
-        """Whether a candidate is expected to run."""
+        """Whether a candidate may run."""
         return self.why_not(candidate) is None
 
-    def largest_micro_batch(self, stage: int, setting: Setting = ()) -> int | None:
-        """The largest micro-batch size that is expected to fit, or None where memory is no limit that is known."""
-        if self.sample_bytes <= 0:
-            return None
-        room = self.facts.device_memory_bytes - self.estimate(stage, 0, setting)
-        return max(0, int(room / self.sample_bytes))
+    def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = _EVEN, gas: int = 1) -> int:
+        """The largest micro-batch size that is at least so likely to fit; 0 where none is."""
+
+        def fits(size: int) -> bool:
+            candidate = Candidate(stage=stage, micro_batch=size, gas=gas, knobs=setting)
+            return float(self.fit_probability(Grid.of([candidate]))[0]) >= probability
+
+        if not fits(1):
+            return 0
+        low, high = 1, 2
+        while high < _LARGEST_SIZE and fits(high):
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _why_not_host(self, stage: int, setting: Setting) -> str | None:
+        needed, has = self.host_estimate(stage, setting), self.facts.host_memory_bytes * _HOST_SHARE
+        if has and needed > has:
+            return f"would need about {_gib(needed)} of host memory for what is offloaded, of {_gib(has)} on a node"
+        return None
+
+    def _prior(self) -> Belief:
+        device = float(self.facts.device_memory_bytes)
+        share, spread = _ACTIVATIONS
+        mean = [1.0, 0.8, 0.5, 0.005 * device, 0.05 * device, share, *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
+        deviation = [0.05, 0.4, 0.4, 0.03 * device, 0.025 * device, spread]
+        seen = self._activations.keys()
+        deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
+        deviation += [spread if kind in seen else _OTHER_KIND for kind in self._kinds]
+        return Belief.independent(np.array(mean), np.array(deviation))
+
+    def _taught(self, point: _Point) -> Belief:
+        row = self._design(Grid.of([point.candidate]))[0]
+        device = float(self.facts.device_memory_bytes)
+        belief = self._belief
+        if point.peak_bytes is not None:
+            belief = belief.measured(row, point.peak_bytes, _ERROR_SHARE * point.peak_bytes)
+        with_reserve = row.copy()
+        with_reserve[_WEIGHTS.index("reserve")] = 1.0
+        bounded = belief.below if point.peak_bytes is not None else belief.above
+        return bounded(with_reserve, device, _ERROR_SHARE * device)
+
+    def _design(self, grid: Grid) -> NDArray[np.float64]:
+        """What the weights are multiplied with, for the higher of the two moments, shape `(n, k)`."""
+        known = [self._of_setting(stage, setting) for stage, setting in grid.settings]
+        rows: NDArray[np.float64] = np.array([row for row, _ in known])[grid.which]
+        gradients = np.array([size for _, size in known])[grid.which]
+        first, per_sample = np.array([self._activations_of(setting) for _, setting in grid.settings])[grid.which].T
+        activations = first + per_sample * grid.micro_batch
+        forward, backward = rows.copy(), rows
+        column, kinds = _WEIGHTS.index("activations"), len(_WEIGHTS) + 2 * len(_STAGES)
+        forward[:, column] = activations
+        forward[:, kinds:] *= activations[:, None]
+        backward[:, kinds:] = 0.0
+        for moment, there in ((forward, np.where(grid.gas > 1, gradients, 0.0)), (backward, gradients)):
+            moment[:, 0] += there
+            moment[:, len(_WEIGHTS) + len(_STAGES) : kinds] *= moment[:, :1]
+        higher = forward @ self._belief.mean >= backward @ self._belief.mean
+        return np.where(higher[:, None], forward, backward)
+
+    def _of_setting(self, stage: int, setting: Setting) -> tuple[NDArray[np.float64], float]:
+        """A row without gradients and with ones for activations; and the gradients."""
+        known = self._rows.get((stage, setting))
+        if known is None:
+            sharding = sharding_of(self.spec, self.facts, stage, setting)
+            gradients = sharding.gradient_bytes(self.facts)
+            states = sharding.device_bytes(self.facts) - gradients
+            kind = _activation_knobs(setting)
+            sizes = [states, self._reduce_buffers(stage, setting), self._live_parameters(stage, setting), 1.0, 0.0, 0.0]
+            stages = [float(stage == other) for other in _STAGES]
+            row = np.array([*sizes, *stages, *stages, *(float(kind == other) for other in self._kinds)])
+            known = self._rows[stage, setting] = (row, gradients)
+        return known
+
+    def _activations_of(self, setting: Setting) -> tuple[float, float]:
+        """Activations of a kind of setting, as those of no sample and of each; the user's own where it is not known."""
+        return self._activations.get(_activation_knobs(setting)) or self._activations[()]
+
+    def _reduce_buffers(self, stage: int, setting: Setting) -> float:
+        """Gradients on their way: one bucket, two where communication overlaps (`overlap_comm`), none at ZeRO 0."""
+        if stage == 0 or self._replicas(stage, setting) == 1:
+            return 0.0
+        bucket = min(_number(self._zero(stage, setting, f"{ZERO}reduce_bucket_size")), self.facts.trainable_params)
+        overlaps = self._zero(stage, setting, f"{ZERO}overlap_comm") is True
+        return bucket * self._element_bytes * (2 if overlaps else 1)
+
+    def _live_parameters(self, stage: int, setting: Setting) -> float:
+        """Gathered parameters at ZeRO 3: those in use (`stage3_max_live_parameters`) and those fetched ahead."""
+        if stage < 3:
+            return 0.0
+        live = _number(self._zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
+        ahead = _number(self._zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
+        return min(live + ahead, self.facts.num_params) * self._element_bytes
+
+    def _replicas(self, stage: int, setting: Setting) -> int:
+        return sharding_of(self.spec, self.facts, stage, setting).replicas
+
+    @property
+    def _element_bytes(self) -> int:
+        return 4 if self.facts.dtype == "fp32" else 2
+
+
+_LARGEST_SIZE: Final = 2**16
+
+
+def _points(history: History) -> list[_Point]:
+    """Every run that told of memory, in the order in which they are to be learnt from: peaks first, then bounds."""
+    measured, bounds = [], []
+    for o in [*history.reference, *history.observations]:
+        if o.facts is not None:
+            peak = o.facts.peak_allocated_bytes or o.facts.peak_memory_bytes
+            measured.append(_Point(candidate=_ran(o, o.facts), peak_bytes=peak))
+        elif o.reason == "oom" and o.candidate is not None:
+            bounds.append(_Point(candidate=o.candidate, peak_bytes=None))
+    return measured + bounds
+
+
+def _ran(observation: Observation, facts: ModelFacts) -> Candidate:
+    """What a run was by its own account; reference runs have the user's own knobs."""
+    knobs = observation.candidate.knobs if observation.candidate else ()
+    return Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas, knobs=knobs)
+
+
+def _activations(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
+    """What a forward pass leaves, as a line over micro-batch sizes, for each kind of setting that was run.
+
+    Where it was not seen, half of what the baseline's states left over.
+    """
+    seen: dict[Setting, dict[int, int]] = {(): {facts.micro_batch: facts.activation_bytes}}
+    for o in [*history.reference, *history.observations]:
+        if o.facts is not None and o.facts.activation_bytes:
+            kind = _activation_knobs(o.candidate.knobs) if o.candidate else ()
+            seen.setdefault(kind, {})[o.facts.micro_batch] = o.facts.activation_bytes
+    lines = {}
+    for kind, left in seen.items():
+        sizes, sums = np.array(list(left), dtype=float), np.array(list(left.values()), dtype=float)
+        if not sums.any():
+            lines[kind] = (0.0, 0.25 * facts.peak_memory_bytes / facts.micro_batch)
+        elif len(sizes) == 1:
+            lines[kind] = (0.0, float(sums[0] / sizes[0]))
+        else:
+            slope, first = np.polyfit(sizes, sums, 1)
+            lines[kind] = (float(first), float(slope)) if slope > 0 else (0.0, float((sums / sizes).mean()))
+    return lines
 
 
 def _activation_knobs(setting: Setting) -> Setting:
     """The knobs that may change what a forward pass leaves: the script's flags and what lies outside of ZeRO."""
     return tuple((key, value) for key, value in setting if not key.startswith(ZERO) and not is_resource(key))
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 def _gib(size: float) -> str:

@@ -1,16 +1,16 @@
 """What to do next, as a pure function of the spec and of what is known: an interrupted study just goes on."""
 
 import itertools
+from functools import partial
 
+from dsopt.search.confirm import contenders, may_be_best
 from dsopt.search.history import History, Observation
+from dsopt.search.joint import joint_step
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.study.ds_config import candidate_config
 from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
-
-# a finalist is within this fraction of the best: what lies further below is not the best by any noise we have seen
-_FINALIST_WITHIN = 0.10
 
 
 def next_step(spec: StudySpec, history: History) -> Step:
@@ -20,9 +20,11 @@ def next_step(spec: StudySpec, history: History) -> Step:
         return step
     facts = history.facts_for(spec)
     assert facts is not None
-    for stage in spec.stages:
-        if stage not in history.verdicts:
-            return stage_step(spec, history, facts, stage)
+    left = [stage for stage in spec.stages if stage not in history.verdicts]
+    if left and spec.is_joint:
+        return joint_step(spec, history, facts, partial(is_baseline, spec, history))
+    if left:
+        return stage_step(spec, history, facts, left[0])
     return _confirmation_step(spec, history)
 
 
@@ -39,7 +41,7 @@ def profile_candidate(spec: StudySpec) -> Candidate:
 
 
 def finalists(spec: StudySpec, history: History) -> list[Observation]:
-    """The measured candidates that may be the best: within 10 % of it, at most as many as the spec allows.
+    """The measured candidates that may be the best, as far as noise goes: at most as many as the spec allows.
 
     Imported figures were measured otherwise, so they are compared among themselves. The best of those and of the others
     take turns; neither is left out.
@@ -48,16 +50,10 @@ def finalists(spec: StudySpec, history: History) -> list[Observation]:
     kinds = []
     for is_imported in (False, True):
         alike = [o for o in ranked if (o.imported is not None) == is_imported]
-        near = [o for o in alike if _is_near(history, o, alike[0])]
+        near = [o for o in alike if may_be_best(history, o, alike[0])]
         kinds.append([o for o in near if not is_baseline(spec, history, o.candidate)])
     in_turn = [o for pair in itertools.zip_longest(*kinds) for o in pair if o is not None]
     return in_turn[: max(spec.confirmation.finalists, sum(bool(kind) for kind in kinds))]
-
-
-def _is_near(history: History, observation: Observation, best: Observation) -> bool:
-    assert observation.value is not None
-    assert best.value is not None
-    return not history.is_better(best.value, observation.value, _FINALIST_WITHIN)
 
 
 def is_baseline(spec: StudySpec, history: History, candidate: Candidate | None) -> bool:
@@ -102,7 +98,10 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
 
 
 def _confirmation_step(spec: StudySpec, history: History) -> Step:
-    """Rounds of the baseline and each finalist, every other one backwards, so that slow drift cancels out."""
+    """Rounds of the baseline and each finalist, and then of those that may still be the best, until that is clear.
+
+    Every other round goes backwards, so that slow drift cancels out.
+    """
     chosen = finalists(spec, history)
     if not chosen:
         return Finish()
@@ -110,11 +109,15 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
     runs: list[tuple[str, Candidate | None]] = [(o.name, o.candidate) for o in chosen]
     if baseline is not None and baseline.state == "measured":
         runs.insert(0, ("baseline", None))
-    waiting = False
     for round_ in range(1, spec.confirmation.rounds + 1):
+        waiting = False
         for name, candidate in runs if round_ % 2 else reversed(runs):
             found = history.find(name, round_)
             if found is None:
                 return RunReference(name=name, round=round_, candidate=candidate)
             waiting = waiting or found.state == "running"
-    return Wait() if waiting else Finish()
+        if waiting:
+            return Wait()
+        left = contenders(history, [name for name, _ in runs], round_, spec.confirmation.certainty)
+        runs = [(name, candidate) for name, candidate in runs if name in left]
+    return Finish()

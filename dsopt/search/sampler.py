@@ -4,12 +4,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from dsopt.search.cost_model import CostModel
+from dsopt.search.forecast import Forecast
 from dsopt.search.history import Observation
 from dsopt.search.optuna_samplers import suggested_first
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, Candidate, StageSpace
@@ -27,8 +28,10 @@ class CandidateSampler(BaseSampler):
         candidates: what may be tried now, in the order of enumeration.
         space: the stage's space, which they are from.
         tuner_type: `gridsearch` keeps that order, `random` shuffles it with the trial's number as the seed,
-            `model_based` puts the best predicted first, and the names of Optuna's samplers what those suggest.
-        observations: of all stages, for the model.
+            `model_based` puts first what is worth most (expected improvement × probability of fitting), and the names
+            of Optuna's samplers what those suggest.
+        observations: of all stages, for Optuna's samplers.
+        forecast: what `model_based` judges by; without one it keeps the order.
         maximize: whether a larger metric is better.
         claim: claims a candidate for a trial's number; False when it is somebody's already.
     """
@@ -42,6 +45,7 @@ class CandidateSampler(BaseSampler):
         observations: Sequence[Observation],
         maximize: bool,
         claim: Callable[[Candidate, int], bool],
+        forecast: Forecast | None = None,
     ) -> None:
         self._candidates = candidates
         self._space = space
@@ -49,6 +53,7 @@ class CandidateSampler(BaseSampler):
         self._observations = observations
         self._maximize = maximize
         self._claim = claim
+        self._forecast = forecast
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The distributions of the candidates' parameters."""
@@ -81,12 +86,15 @@ class CandidateSampler(BaseSampler):
         if self._tuner_type in OPTUNA_SAMPLERS:
             here = [o for o in self._observations if o.candidate and o.candidate.stage == self._space.stage]
             return suggested_first(self._tuner_type, self._candidates, here, maximize=self._maximize, seed=trial_number)
-        model = CostModel(self._observations)
-        if len(self._candidates) < 2 or not model.is_ready:
-            return self._candidates
-        predicted = model.predict(self._candidates)
-        best_first = sorted(range(len(predicted)), key=lambda i: -predicted[i] if self._maximize else predicted[i])
-        return [self._candidates[i] for i in best_first]
+        return ranked(self._candidates, self._forecast)
+
+
+def ranked(candidates: Sequence[Candidate], forecast: Forecast | None) -> Sequence[Candidate]:
+    """Candidates by expected improvement × probability of fitting; in their order without a forecast."""
+    if forecast is None:
+        return candidates
+    best_first = np.argsort(-forecast.of(candidates).worth, kind="stable")
+    return [candidates[int(index)] for index in best_first]
 
 
 def distributions(space: StageSpace) -> dict[str, BaseDistribution]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, ModelFacts, Observation
-from dsopt.search.memory import MemoryModel, replicas
+from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget, smallest_micro_batch
+from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
 from dsopt.study.space import MICRO_BATCH, Candidate, Setting, StageSpace
@@ -18,9 +20,10 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     """
     observations = history.stages[stage]
     space = spec.space(stage, facts.hidden_size)
-    models = {group: MemoryModel.fit(spec, facts, history.observations, group) for group in space.groups()}
+    forecast = Forecast(spec, facts, history)
+    memory = forecast.memory
     if not observations:
-        verdict = _why_not_entered(spec, history, space, models)
+        verdict = _why_not_entered(spec, history, space, memory)
         if verdict:
             return CloseStage(stage=stage, verdict=verdict)
     running = any(o.state == "running" for o in observations)
@@ -30,7 +33,7 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     left: list[Candidate] = []
     tried = {o.name for o in observations}
     gases = accumulations(spec, facts)
-    for group, memory in models.items():
+    for group in space.groups():
         first = next(space.settings(group))
         sizes = spec.micro_batch_list
         if sizes is None:
@@ -44,31 +47,15 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
             measured = _by_size([o for o in observations if o.phase == "range"], first, gases[0])
             sizes = tuple(sizes_to_explore(measured, spec.autotuning.num_tuning_micro_batch_sizes, history.is_better))
         candidates = space.candidates(sizes, gases, group)
-        left += [c for c in candidates if c.name not in tried and _is_in_budget(spec, facts, c)]
+        left += [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c)]
     if left:
-        return Explore(stage=stage, candidates=left, phase="explore")
+        return Explore(stage=stage, candidates=left, phase="explore", forecast=forecast)
     if running:
         return Wait()
     if history.best(stage) is None:
         message = next((o.message for o in observations if o.message), "nothing in it was small enough")
         return CloseStage(stage=stage, verdict=f"nothing ran: {message}")
     return CloseStage(stage=stage, verdict="explored")
-
-
-def accumulations(spec: StudySpec, facts: ModelFacts) -> tuple[int, ...]:
-    """The accumulations to try: the user's, else what the user's own run had."""
-    return spec.accumulation_list or (facts.gas,)
-
-
-def smallest_micro_batch(spec: StudySpec, facts: ModelFacts) -> int:
-    """The smallest micro-batch size to try: the user's; for "auto" the mapped argument's, else 1."""
-    given = spec.ds_config.get(MICRO_BATCH)
-    smallest = given if isinstance(given, int) else facts.micro_batch
-    if given == "auto":
-        flag = spec.autotuning.arg_mappings.get(MICRO_BATCH)
-        typed = spec.launch.script_value(flag) if flag else None
-        smallest = int(typed) if typed is not None and typed.isdecimal() else 1
-    return max(smallest, spec.autotuning.min_train_micro_batch_size_per_gpu)
 
 
 def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
@@ -81,9 +68,7 @@ def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str |
     return None
 
 
-def _why_not_entered(
-    spec: StudySpec, history: History, space: StageSpace, models: dict[Setting, MemoryModel]
-) -> str | None:
+def _why_not_entered(spec: StudySpec, history: History, space: StageSpace, memory: MemoryModel) -> str | None:
     """Why a stage need not be entered at all, if so."""
     stage = space.stage
     explored = [s for s in sorted(history.verdicts) if history.best(s) is not None and s < stage]
@@ -94,10 +79,8 @@ def _why_not_entered(
             return f"not explored: ZeRO {explored[-1]} was no better than ZeRO {explored[-2]}"
     size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
     reasons = []
-    for group, memory in models.items():
-        facts = memory.facts
-        setting = next(space.settings(group))
-        candidate = Candidate(stage=stage, micro_batch=size, gas=accumulations(spec, facts)[0], knobs=setting)
+    for group in space.groups():
+        candidate = Candidate(stage=stage, micro_batch=size, gas=1, knobs=next(space.settings(group)))
         reason = memory.why_not(candidate)
         if reason is None:
             return None
@@ -132,8 +115,7 @@ def _next_in_range(
         size
         for size in (
             memory.largest_micro_batch(stage, setting),
-            spec.autotuning.max_train_micro_batch_size_per_gpu,
-            _largest_in_budget(spec, facts, setting, gas),
+            largest_in_budget(spec, facts, setting, gas),
         )
         if size is not None
     ]
@@ -154,17 +136,3 @@ def _by_size(observations: Sequence[Observation], setting: Setting, gas: int) ->
         for o in observations
         if o.candidate is not None and o.value is not None and (o.candidate.knobs, o.candidate.gas) == (setting, gas)
     }
-
-
-def _largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas: int) -> int | None:
-    """The largest micro-batch size within `max_train_batch_size`."""
-    total = spec.autotuning.max_train_batch_size
-    return None if total is None else max(1, total // (replicas(spec, facts, setting) * gas))
-
-
-def _is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
-    """Whether a candidate's `train_batch_size` is one the user allows."""
-    batch = candidate.micro_batch * candidate.gas * replicas(spec, facts, candidate.knobs)
-    most = spec.autotuning.max_train_batch_size
-    smallest_possible = candidate.micro_batch == 1 and candidate.gas == 1
-    return (most is None or batch <= most or smallest_possible) and batch >= spec.autotuning.min_train_batch_size

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dsopt.search.forecast import Forecast
 from dsopt.search.history import Phase
 from dsopt.study.space import Candidate
 
@@ -19,11 +20,16 @@ class RunReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explore:
-    """Try one of these candidates; in the "range" phase there is just one, and patience does not count yet."""
+    """Try one of these candidates.
+
+    In the "range" phase there is just one, and patience does not count yet; in the "joint" phase it is counted over all
+    stages. `forecast` is what the choice among them is made by, where models are asked.
+    """
 
     stage: int
     candidates: Sequence[Candidate]
     phase: Phase
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,12 @@ some slack; they are what its users know, and give the tables of Hugging Face's 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Dtype = Literal["fp16", "bf16", "fp32"]
 OffloadDevice = Literal["none", "cpu", "nvme"]
+
+ELEMENT_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4}  # of a weight and of a gradient
 
 # DeepSpeed's `additional_buffer_factor`: host memory for buffers and copies, as a multiple of the states
 _BUFFER_FACTOR = 1.5

@@ -219,7 +219,7 @@ class MeasurementBudget(_Strict):
     Attributes:
         precision: half-width of the 95 % interval of the mean step time, relative to it, that ends a run.
         max_steps: optimizer steps after which a run ends whatever its interval.
-        max_seconds: the same in seconds, counted from the end of the first step.
+        max_seconds: the same in seconds, counted from the end of the first step, once a few were measured.
     """
 
     precision: float = Field(0.02, gt=0, lt=1)
@@ -228,10 +228,17 @@ class MeasurementBudget(_Strict):
 
 
 class Confirmation(_Strict):
-    """How the best is confirmed: so many finalists and the baseline, measured again in so many interleaved rounds."""
+    """How the best is confirmed: finalists and the baseline are measured again, in interleaved rounds.
+
+    Attributes:
+        finalists: at most so many beside the baseline.
+        rounds: at most so many; there are fewer where the best is sure to be the best.
+        certainty: probability of being the best that ends the confirmation.
+    """
 
     finalists: int = Field(2, ge=1)
-    rounds: int = Field(3, ge=2)
+    rounds: int = Field(3, ge=1)
+    certainty: float = Field(0.95, gt=0.5, lt=1)
 
 
 class StudySpec(_Strict):
@@ -243,6 +250,11 @@ class StudySpec(_Strict):
         cwd: folder the command is started in, absolute.
         ds_config: DeepSpeed's configuration without its `autotuning` section.
         start: whether ranks on this node are started directly, or by the launcher program.
+        stage_order: `joint` goes where the expected gain is; `sequential` through the stages as DeepSpeed's tutorial
+            does, and as all tuners but `model_based` do.
+        stop_when: `patience` is DeepSpeed's `tuner_early_stopping`; `payback` ends the search when no run is expected
+            to save more of the real training than it costs.
+        training_hours: how long the real training would run with the best configuration so far.
         timeout_seconds: a run that has not been measured by then is ended.
         search: dimensions beyond DeepSpeed's own.
         memory_per_device: cap on what one rank may use of its device, in bytes.
@@ -256,11 +268,25 @@ class StudySpec(_Strict):
     autotuning: Autotuning = Field(default_factory=lambda: Autotuning())
     search: Search = Field(default_factory=lambda: Search())
     start: Literal["direct", "launcher"] = "direct"
+    stage_order: Literal["joint", "sequential"] = "joint"
+    stop_when: Literal["patience", "payback"] = "patience"
+    training_hours: float | None = Field(None, gt=0)
     timeout_seconds: float = Field(900.0, gt=0)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
     max_attempts: int = Field(2, ge=1)
+
+    @model_validator(mode="after")
+    def _knows_what_pays(self) -> Self:
+        if (self.stop_when == "payback") != (self.training_hours is not None):
+            raise ValueError("stop_when: payback and training_hours (how long the real training runs) go together")
+        return self
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the search is over all stages at once."""
+        return self.stage_order == "joint" and self.autotuning.tuner_type == "model_based"
 
     @cached_property
     def launch(self) -> LaunchCommand:

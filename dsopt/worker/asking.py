@@ -141,6 +141,7 @@ class Asker:
             observations=history.observations,
             maximize=tuning.maximize,
             claim=claim,
+            forecast=step.forecast,
         )
         trial = optuna_study.ask(distributions(space))
         [task] = claimed
@@ -158,7 +159,7 @@ def _refusal(study: StoredStudy, step: Explore, trial: optuna.Trial, history: Hi
     candidate = Candidate.from_params(step.stage, trial.params)
     facts = history.facts_for(study.spec)
     assert facts is not None
-    model = MemoryModel.fit(study.spec, facts, history.observations, candidate.knobs)
+    model = MemoryModel(study.spec, facts, history)
     trial.study.pruner = MemoryPruner(model, step.stage)
     if not plan.is_baseline(study.spec, history, candidate) and trial.should_prune():
         return "predicted_oom", model.why_not(candidate) or ""

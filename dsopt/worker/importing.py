@@ -8,8 +8,8 @@ from typing import Literal
 from dsopt.errors import DsoptError
 from dsopt.experiment.deepspeed_results import Experiment, PassedOver, read_results
 from dsopt.search.history import History
+from dsopt.search.limits import accumulations
 from dsopt.search.sampler import distributions
-from dsopt.search.stage import accumulations
 from dsopt.store.engine import exclusive
 from dsopt.store.imported import ImportedTrial, keep_imported
 from dsopt.store.studies import Store, StoredStudy

@@ -1,6 +1,6 @@
 """Made-up studies, models and observations that unit tests share."""
 
-from dsopt.search.history import ModelFacts, Observation
+from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -37,3 +37,19 @@ def spec(ds_config: dict | None = None, search: dict | None = None, **autotuning
             "search": search or {},
         }
     )
+
+
+def sequential(ds_config: dict | None = None, search: dict | None = None, **autotuning: object) -> StudySpec:
+    """A study that goes through the stages in order."""
+    content = spec(ds_config, search, **autotuning).model_dump(exclude_unset=True)
+    return StudySpec.model_validate({**content, "stage_order": "sequential"})
+
+
+def history(*observations: Observation, baseline: ModelFacts | None = None, value: float = 100.0) -> History:
+    """What is known of a study whose baseline was measured, and of these candidates."""
+    known = baseline or facts()
+    stages: dict[int, list[Observation]] = {stage: [] for stage in range(4)}
+    for seen in observations:
+        assert seen.candidate is not None
+        stages[seen.candidate.stage].append(seen)
+    return History(reference=[observation(None, value, facts=known)], stages=stages)

@@ -8,7 +8,7 @@ from dsopt.search.optuna_samplers import suggested_first
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.ds_config import candidate_config
 from dsopt.study.space import Candidate, stage_space
-from tests.unit.made_up import GIB, facts, observation, spec
+from tests.unit.made_up import GIB, facts, history, observation, sequential, spec
 from tests.unit.test_plan import Machine
 
 DEVICE = "zero_optimization.offload_optimizer.device"
@@ -120,7 +120,7 @@ def names_tried(machine: Machine, stage: int) -> set[str]:
 
 def test_accumulations_are_a_dimension_within_the_largest_batch() -> None:
     """Of micro-batches 1, 2, 4 and accumulations 1, 4 on two ranks, those with a batch of at most 16."""
-    study = spec(
+    study = sequential(
         {"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": [1, 2, 4],
          "gradient_accumulation_steps": [1, 4]},
         max_train_batch_size=16,
@@ -145,20 +145,20 @@ def test_each_group_of_settings_has_a_range_of_its_own() -> None:
     def memory(candidate: Candidate) -> int:
         return int((4 + candidate.micro_batch * (0.19 if checkpoints(candidate) else 0.75)) * GIB)
 
-    study = spec({"zero_optimization": {"stage": 1}}, search={"args": {"gc": [False, True]}})
+    study = sequential({"zero_optimization": {"stage": 1}}, search={"args": {"gc": [False, True]}})
     machine = Machine(study, truth, memory)
     machine.run()
     best = machine.history.best(1)
     assert best is not None
     assert best.candidate is not None
     assert checkpoints(best.candidate)
-    assert best.candidate.micro_batch >= 60
+    assert best.candidate.micro_batch >= 56
     assert len(machine.stages[1]) < 20
 
 
 def test_offload_lets_a_stage_run_that_does_not_fit_without_it() -> None:
     """2^30 parameters need 10.5 GiB a rank at ZeRO 1 without offload, 4 GiB with it; the device has 8."""
-    study = spec({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": ["none", "cpu"]}}})
+    study = sequential({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": ["none", "cpu"]}}})
 
     def truth(candidate: Candidate | None) -> float | str:
         return (
@@ -182,16 +182,19 @@ def test_offload_that_the_host_cannot_hold_is_refused() -> None:
     small = facts(num_params=GIB, trainable_params=GIB, host_memory_bytes=8 * GIB)
     large = facts(num_params=GIB, trainable_params=GIB, host_memory_bytes=64 * GIB)
     candidate = Candidate(stage=2, micro_batch=1, gas=1)
-    reason = MemoryModel.fit(study, small, []).why_not(candidate)
+    reason = MemoryModel(study, small, history(baseline=small)).why_not(candidate)
     assert reason == "would need about 14.00 GiB of host memory for what is offloaded, of 7.20 GiB on a node"
-    assert MemoryModel.fit(study, large, []).why_not(candidate) is None
+    assert MemoryModel(study, large, history(baseline=large)).why_not(candidate) is None
 
 
 def test_resources_change_what_a_rank_holds() -> None:
     study = spec(num_gpus=[2, 8])
-    model = MemoryModel.fit(study, facts(num_params=GIB, trainable_params=GIB, peak_memory_bytes=20 * GIB), [])
-    on_2, on_8 = (model.estimate(3, 1, (("num_gpus", number),)) for number in (2, 8))
-    assert on_2 - on_8 == pytest.approx(16 * GIB * (1 / 2 - 1 / 8))
+    known = facts(num_params=GIB, trainable_params=GIB, peak_memory_bytes=20 * GIB, device_memory_bytes=32 * GIB)
+    model = MemoryModel(study, known, history(baseline=known))
+    on_2, on_8 = (
+        model.estimate(Candidate(stage=3, micro_batch=1, gas=1, knobs=(("num_gpus", number),))) for number in (2, 8)
+    )
+    assert on_2 - on_8 == pytest.approx(16 * GIB * (1 / 2 - 1 / 8), rel=0.15)
     names = [c.name for c in study.space(0).candidates([1], [1])]
     assert names == ["z0_ng2_gas1_tmbspg1", "z0_ng8_gas1_tmbspg1"]
 

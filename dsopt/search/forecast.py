@@ -1,0 +1,185 @@
+"""What is expected of candidates that have not been run: how fast, how sure, and how likely they fit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from dsopt.search.cost_model import CostModel
+from dsopt.search.grid import Grid
+from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.memory import MemoryModel
+from dsopt.search.speed import log_score, log_work, metric_of
+from dsopt.search.steptime import StepTimeModel, Timed
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+
+Array = NDArray[np.float64]
+
+# Two launches of one configuration differ by so much (standard deviation) beside the noise of their steps.
+_LAUNCH: Final = 0.008
+# Where a run does not say how sure its figure is: the default precision of a measurement, as a standard deviation.
+_USUAL_DEVIATION: Final = 0.01
+# Figures of another tuner are of few steps without data loading.
+_IMPORTED_DEVIATION: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is expected of n candidates; all arrays have shape `(n,)`.
+
+    Attributes:
+        grid: the candidates.
+        score: expected score (`search/speed.py`).
+        deviation: its standard deviation, which is relative to the metric.
+        fits: probability that the candidate fits the device.
+        gain: expected improvement over the best so far, relative, if it fits.
+    """
+
+    grid: Grid
+    score: Array
+    deviation: Array
+    fits: Array
+    gain: Array
+
+    @property
+    def worth(self) -> Array:
+        """Expected improvement × probability of fitting."""
+        return self.gain * self.fits
+
+    def why(self, index: int, best: float) -> str:
+        """Why a candidate is worth a run, for people: such as `expected +6.0 % over the best, 93 % likely to fit`."""
+        over = math.expm1(float(self.score[index]) - best) * 100
+        return (
+            f"expected {over:+.1f} % over the best (± {self.deviation[index] * 196:.1f}), "
+            f"{self.fits[index]:.0%} likely to fit"
+        )
+
+
+class Forecast:
+    """Predicts candidates from all that a study, and earlier ones, have shown.
+
+    The step-time model is the prior mean, the cost model learns what it leaves over, the memory model says what fits.
+    Running candidates count as if they had come out as predicted (the "kriging believer" of Ginsbourger et al., 2010),
+    so that workers side by side do not crowd.
+    """
+
+    def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
+        self._spec = spec
+        self._facts = facts
+        self.memory = MemoryModel(spec, facts, history)
+        self._runs = [run for o in [*history.reference, *history.observations] if (run := _run(o)) is not None]
+        own_seconds = self._own_seconds()
+        measured = self._timed(self._runs)
+        self.steptime = StepTimeModel(spec, facts, own_seconds, measured)
+        self._cost = self._fitted_cost(measured)
+        self.best = self._best()
+        running = [o.candidate for o in history.observations if o.state == "running" and o.candidate is not None]
+        if running:
+            self._believe(measured, running, own_seconds)
+
+    def of(self, candidates: Sequence[Candidate]) -> Outlook:
+        """The outlook of candidates, of any stages."""
+        grid = Grid.of(candidates)
+        score, deviation = self._score(grid)
+        above = (score - self.best) / deviation
+        # expected improvement (Jones et al., 1998), of logarithms: relative to the best
+        gain = deviation * (above * ndtr(above) + np.exp(-0.5 * above**2) / math.sqrt(2 * math.pi))
+        return Outlook(
+            grid=grid,
+            score=score,
+            deviation=deviation,
+            fits=self.memory.fit_probability(grid),
+            gain=np.maximum(gain, 0.0),
+        )
+
+    def metric(self, score: float) -> float:
+        """The metric that has this score."""
+        return metric_of(self._spec, score)
+
+    def _score(self, grid: Grid) -> tuple[Array, Array]:
+        mean, deviation = self.steptime.predict(grid)
+        residual, spread = self._cost.predict(grid)
+        total = np.sqrt(deviation**2 + spread**2 + self.steptime.discrepancy**2)
+        return log_work(self._spec, self._facts, grid) - mean - residual, total
+
+    def _own_seconds(self) -> float:
+        """The step time of the run that the facts are from, in the metric's terms."""
+        own = next((run for run in self._runs if run.is_own), None)
+        if own is None:
+            return 1.0
+        work = log_work(self._spec, self._facts, Grid.of([own.candidate]))[0]
+        return math.exp(float(work) - float(log_score(self._spec, np.array([own.value]))[0]))
+
+    def _timed(self, runs: "Sequence[_Run]") -> Timed:
+        grid = Grid.of([run.candidate for run in runs])
+        scores = log_score(self._spec, np.array([run.value for run in runs], dtype=float))
+        return Timed(
+            grid=grid,
+            log_seconds=log_work(self._spec, self._facts, grid) - scores,
+            deviation=np.array([run.deviation for run in runs], dtype=float),
+        )
+
+    def _fitted_cost(self, measured: Timed) -> CostModel:
+        expected, _ = self.steptime.predict(measured.grid)
+        residuals = measured.log_seconds - expected
+        return CostModel(measured.grid, residuals, np.ones(len(residuals)))
+
+    def _best(self) -> float:
+        """The best score that was measured, each held to what the model expects as far as its run was noisy.
+
+        Otherwise the luckiest of many noisy runs would seem hard to beat.
+        """
+        measured = self._timed(self._runs)
+        if not self._runs:
+            return -math.inf
+        expected, deviation = self._score(measured.grid)
+        scores = log_work(self._spec, self._facts, measured.grid) - measured.log_seconds
+        trust = deviation**2 / (deviation**2 + measured.deviation**2)
+        return float(np.max(expected + trust * (scores - expected)))
+
+    def _believe(self, measured: Timed, running: Sequence[Candidate], own_seconds: float) -> None:
+        grid = Grid.of([*measured.grid.candidates, *running])
+        expected, _ = self.steptime.predict(Grid.of(running))
+        self.steptime = StepTimeModel(
+            self._spec,
+            self._facts,
+            own_seconds,
+            Timed(
+                grid=grid,
+                log_seconds=np.concatenate([measured.log_seconds, expected]),
+                deviation=np.concatenate([measured.deviation, np.full(len(running), _USUAL_DEVIATION)]),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run with a figure: the candidate it was (of reference runs, with the user's own knobs), and how sure it is."""
+
+    candidate: Candidate
+    value: float
+    deviation: float
+    is_own: bool
+
+
+def _run(observation: Observation) -> _Run | None:
+    """What a run tells of speed, if it does; confirmation runs are judged apart (`search/confirm.py`)."""
+    value = observation.value if observation.value is not None else observation.value_so_far
+    if value is None or value <= 0 or observation.round:
+        return None
+    candidate = observation.candidate
+    is_own = candidate is None
+    if candidate is None:
+        if observation.facts is None:
+            return None
+        known = observation.facts
+        candidate = Candidate(stage=known.zero_stage, micro_batch=known.micro_batch, gas=known.gas)
+    deviation = _USUAL_DEVIATION if observation.half_width is None else observation.half_width / 2
+    if observation.imported is not None:
+        deviation = _IMPORTED_DEVIATION
+    return _Run(candidate=candidate, value=value, deviation=math.hypot(deviation, _LAUNCH), is_own=is_own)

@@ -1,0 +1,60 @@
+"""A Gaussian belief about the weights of a linear model, taught by measurements and by bounds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """Weights ~ N(mean, covariance) of y = row · weights; shapes `(k,)` and `(k, k)`."""
+
+    mean: Vector
+    covariance: Vector
+
+    @classmethod
+    def independent(cls, mean: Vector, deviation: Vector) -> "Belief":
+        """A prior whose weights tell nothing of each other."""
+        return cls(mean=np.asarray(mean, dtype=float), covariance=np.diag(np.asarray(deviation, dtype=float) ** 2))
+
+    def measured(self, row: Vector, value: float, deviation: float) -> "Belief":
+        """After y was measured with this standard deviation."""
+        expected, variance = self._at(row)
+        gain = self.covariance @ row / (variance + deviation**2)
+        return Belief(
+            mean=self.mean + gain * (value - expected),
+            covariance=self.covariance - np.outer(gain, row @ self.covariance),
+        )
+
+    def above(self, row: Vector, bound: float, deviation: float) -> "Belief":
+        """After y was seen to lie above a bound, which is known to this standard deviation.
+
+        The truncated Gaussian is replaced by the Gaussian with its mean and variance (assumed-density filtering;
+        Herbrich, "On Gaussian Expectation Propagation", 2005).
+        """
+        expected, variance = self._at(row)
+        total = variance + deviation**2
+        distance = (expected - bound) / np.sqrt(total)
+        # the inverse Mills ratio φ/Φ, by logarithms, since both vanish for a belief that lies far below its bound
+        ratio = float(np.exp(-0.5 * distance**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(distance)))
+        gain = self.covariance @ row
+        return Belief(
+            mean=self.mean + gain * ratio / np.sqrt(total),
+            covariance=self.covariance - np.outer(gain, gain) * ratio * (ratio + distance) / total,
+        )
+
+    def below(self, row: Vector, bound: float, deviation: float) -> "Belief":
+        """After y was seen to lie below a bound."""
+        return self.above(-row, -bound, deviation)
+
+    def predict(self, rows: Vector) -> tuple[Vector, Vector]:
+        """Mean and variance of y for each of `rows`, shape `(n, k)`; both results have shape `(n,)`."""
+        return rows @ self.mean, np.maximum(0.0, np.einsum("nk,kl,nl->n", rows, self.covariance, rows, optimize=True))
+
+    def _at(self, row: Vector) -> tuple[float, float]:
+        mean, variance = self.predict(row[None, :])
+        return float(mean[0]), float(variance[0])

@@ -1,0 +1,186 @@
+"""What to do next over all stages at once: where the expected gain is, until none is left that pays."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsopt.search.forecast import Forecast, Outlook
+from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.limits import accumulations_with, is_in_budget, largest_in_budget
+from dsopt.search.pruners import runs_since_best
+from dsopt.search.steps import CloseStage, Explore, Step, Wait
+from dsopt.study.space import Candidate, Setting, StageSpace
+from dsopt.study.spec import StudySpec
+
+# What is this likely to fit is run whatever it promises.
+_SURE_ENOUGH: Final = 0.97
+# What is less likely to fit has to promise more: an OOM is held to cost as much as this improvement, and what is as
+# likely to run out of memory as not is left alone.
+_OOM_PRICE: Final = 0.15
+_TOO_RISKY: Final = 0.2
+# Below this nothing is asked of the models at all: such a size is out of reach.
+_CONCEIVABLE: Final = 0.02
+# An expected improvement that no run is spent on: it is within the noise of the best measurements.
+_NEGLIGIBLE: Final = 0.003
+# Candidates of one stage whose outlook is asked for; sizes are thinned out where knobs make them more.
+_MOST: Final = 4000
+_FEWEST_SIZES: Final = 4
+# DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which goes for everybody who sets no limit
+_LARGEST_SIZE: Final = 1024
+
+
+def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Callable[[Candidate], bool]) -> Step:
+    """The next step of a search over all stages that are open.
+
+    Args:
+        is_own: whether a candidate is the user's own configuration, which is not run again.
+    """
+    forecast = Forecast(spec, facts, history)
+    is_running = any(o.state == "running" for o in history.observations)
+    spent = _patience_spent(spec, history)
+    outlooks: dict[int, Outlook] = {}
+    for stage in spec.stages:
+        if stage in history.verdicts:
+            continue
+        candidates = _untried(spec, history, facts, forecast, stage, is_own)
+        verdict = _budget_spent(spec, history.stages[stage]) or _nothing_left(
+            spec, forecast, history, stage, candidates
+        )
+        if verdict is None:
+            outlooks[stage] = forecast.of(candidates)
+        elif not any(o.state == "running" for o in history.stages[stage]):
+            return CloseStage(stage=stage, verdict=verdict)
+    chosen = max(outlooks, key=lambda stage: _worth(outlooks[stage]), default=None)
+    if chosen is not None and not spent and _worth(outlooks[chosen]) >= _least_gain(spec, history):
+        outlook = outlooks[chosen]
+        allowed = [c for c, may in zip(outlook.grid.candidates, _may_be_run(outlook), strict=True) if may]
+        return Explore(stage=chosen, candidates=allowed, phase="joint", forecast=forecast)
+    if is_running or chosen is None:
+        return Wait()
+    stage = min(outlooks)
+    return CloseStage(stage=stage, verdict=spent or _verdict(spec, forecast, outlooks[stage], history, stage))
+
+
+def _may_be_run(outlook: Outlook) -> NDArray[np.bool_]:
+    """Which candidates are worth their risk of running out of memory, shape `(n,)`."""
+    pays = outlook.worth >= _OOM_PRICE * (1 - outlook.fits)
+    allowed: NDArray[np.bool_] = (outlook.fits >= _SURE_ENOUGH) | (pays & (outlook.fits >= _TOO_RISKY))
+    return allowed
+
+
+def _worth(outlook: Outlook) -> float:
+    return float(np.max(np.where(_may_be_run(outlook), outlook.worth, 0.0)))
+
+
+def _least_gain(spec: StudySpec, history: History) -> float:
+    """The expected improvement that is worth a run."""
+    if spec.stop_when == "payback":
+        assert spec.training_hours is not None
+        costs = [o.seconds for o in [*history.reference, *history.observations] if o.seconds is not None]
+        return float(np.mean(costs)) / (spec.training_hours * 3600) if costs else 0.0
+    return _NEGLIGIBLE
+
+
+def _untried(
+    spec: StudySpec,
+    history: History,
+    facts: ModelFacts,
+    forecast: Forecast,
+    stage: int,
+    is_own: Callable[[Candidate], bool],
+) -> list[Candidate]:
+    """The candidates of a stage that may still be tried."""
+    space = spec.space(stage, facts.hidden_size)
+    tried = {o.name for o in history.stages[stage]}
+    candidates: list[Candidate] = []
+    for group in space.groups():
+        sizes = _sizes(spec, facts, forecast, space, group)
+        for size in sizes:
+            candidates += space.candidates((size,), accumulations_with(spec, facts, group, size), group)
+    return [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c) and not is_own(c)]
+
+
+def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
+    """The micro-batch sizes of a group that are worth a thought."""
+    if spec.micro_batch_list is not None:
+        return spec.micro_batch_list
+    first = next(space.settings(group))
+    least = spec.autotuning.min_train_micro_batch_size_per_gpu
+    limit = largest_in_budget(spec, facts, first) or max(_LARGEST_SIZE, facts.micro_batch)
+    edges = [
+        min(limit, forecast.memory.largest_micro_batch(space.stage, first, probability, gas=facts.gas))
+        for probability in (_CONCEIVABLE, 0.5, _SURE_ENOUGH)
+    ]
+    sizes = sorted({*spaced_sizes(edges[0]), *edges, *(edge - edge % 8 for edge in edges), facts.micro_batch})
+    sizes = [size for size in sizes if least <= size <= edges[0]]
+    settings = sum(1 for _ in space.settings(group))
+    if len(sizes) * settings > _MOST and len(sizes) > _FEWEST_SIZES:
+        outlook = forecast.of([Candidate(stage=space.stage, micro_batch=s, gas=facts.gas, knobs=first) for s in sizes])
+        order = np.argsort(-(outlook.score + np.log(np.maximum(outlook.fits, 1e-9))), kind="stable")
+        sizes = sorted(sizes[int(i)] for i in order[: max(_FEWEST_SIZES, _MOST // settings)])
+    return sizes
+
+
+def spaced_sizes(largest: int) -> list[int]:
+    """Micro-batch sizes up to the largest: all to 16, then eight in every doubling."""
+    sizes = list(range(1, min(16, largest) + 1))
+    while sizes and sizes[-1] < largest:
+        sizes.append(sizes[-1] + 2 ** max(0, sizes[-1].bit_length() - 4))
+    return [size for size in sizes if size <= largest]
+
+
+def _patience_spent(spec: StudySpec, history: History) -> str | None:
+    patience = spec.autotuning.tuner_early_stopping
+    if spec.stop_when != "patience":
+        return None
+    ended = sorted(history.observations, key=lambda o: o.ended_at)
+    if runs_since_best(history, ended) < patience:
+        return None
+    return f"explored; stopped after {patience} runs without a better one"
+
+
+def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
+    launched = sum(o.launched for o in observations)
+    if launched >= spec.autotuning.tuner_num_trials:
+        return f"explored; tuner_num_trials ({launched}) is spent"
+    return None
+
+
+def _nothing_left(
+    spec: StudySpec, forecast: Forecast, history: History, stage: int, candidates: Sequence[Candidate]
+) -> str | None:
+    """Why nothing of a stage may be tried, if so."""
+    if candidates:
+        return None
+    if history.best(stage) is not None:
+        return "explored"
+    if history.stages[stage]:
+        message = next((o.message for o in history.stages[stage] if o.message), "nothing in it was small enough")
+        return f"nothing ran: {message}"
+    space = spec.space(stage, forecast.memory.facts.hidden_size)
+    size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
+    settings = [next(space.settings(group)) for group in space.groups()]
+    reasons = [
+        forecast.memory.why_not(Candidate(stage=stage, micro_batch=size, gas=1, knobs=setting)) for setting in settings
+    ]
+    known = [reason for reason in reasons if reason is not None]
+    return f"skipped: {known[-1]}" if known else "skipped: nothing to try"
+
+
+def _verdict(spec: StudySpec, forecast: Forecast, outlook: Outlook, history: History, stage: int) -> str:
+    """Why nothing more is tried at a stage, in figures."""
+    sure = _may_be_run(outlook)
+    unit = spec.autotuning.unit
+    was_run = any(o.launched for o in history.stages[stage])
+    if not sure.any():
+        return f"{'explored' if was_run else 'skipped'}: nothing more of it is likely to fit"
+    most = int(np.argmax(np.where(sure, outlook.gain, -1.0)))
+    best = forecast.metric(float(outlook.score[most] + 1.96 * outlook.deviation[most]))
+    found = forecast.metric(forecast.best)
+    bound = "at most" if spec.autotuning.maximize else "at least"
+    return (
+        f"{'explored; what is left' if was_run else 'left out: it'} promises {bound} {best:.4g} {unit} (97.5 % sure), "
+        f"the best has {found:.4g}"
+    )

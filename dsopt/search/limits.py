@@ -1,0 +1,54 @@
+"""The batch sizes that a user allows."""
+
+from dsopt.search.history import ModelFacts
+from dsopt.search.sharding import replicas
+from dsopt.study.space import MICRO_BATCH, Candidate, Setting
+from dsopt.study.spec import StudySpec
+
+
+def accumulations(spec: StudySpec, facts: ModelFacts) -> tuple[int, ...]:
+    """The accumulations to try: the user's, else what the user's own run had."""
+    return spec.accumulation_list or (facts.gas,)
+
+
+def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> tuple[int, ...]:
+    """The accumulations to try with a micro-batch size.
+
+    Where no list is given but a `max_train_batch_size` is, also what fills that, as DeepSpeed's autotuner does.
+    """
+    given, total = accumulations(spec, facts), spec.autotuning.max_train_batch_size
+    if total is None or len(given) > 1:
+        return given
+    fills = max(1, total // (replicas(spec, facts, setting) * micro_batch))
+    return tuple(sorted({min(given[0], fills), fills}))
+
+
+def smallest_micro_batch(spec: StudySpec, facts: ModelFacts) -> int:
+    """The smallest micro-batch size to try: the user's; for "auto" the mapped argument's, else 1."""
+    given = spec.ds_config.get(MICRO_BATCH)
+    smallest = given if isinstance(given, int) else facts.micro_batch
+    if given == "auto":
+        flag = spec.autotuning.arg_mappings.get(MICRO_BATCH)
+        typed = spec.launch.script_value(flag) if flag else None
+        smallest = int(typed) if typed is not None and typed.isdecimal() else 1
+    return max(smallest, spec.autotuning.min_train_micro_batch_size_per_gpu)
+
+
+def largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas: int = 1) -> int | None:
+    """The largest micro-batch size within `max_train_batch_size` and `max_train_micro_batch_size_per_gpu`.
+
+    None: neither is given.
+    """
+    total, each = spec.autotuning.max_train_batch_size, spec.autotuning.max_train_micro_batch_size_per_gpu
+    limits = [each] if each is not None else []
+    if total is not None:
+        limits.append(max(1, total // (replicas(spec, facts, setting) * gas)))
+    return min(limits, default=None)
+
+
+def is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
+    """Whether a candidate's `train_batch_size` is one the user allows."""
+    batch = candidate.micro_batch * candidate.gas * replicas(spec, facts, candidate.knobs)
+    most = spec.autotuning.max_train_batch_size
+    smallest_possible = candidate.micro_batch == 1 and candidate.gas == 1
+    return (most is None or batch <= most or smallest_possible) and batch >= spec.autotuning.min_train_batch_size

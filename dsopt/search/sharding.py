@@ -1,0 +1,100 @@
+"""How a candidate spreads model states: over which ranks, and what is offloaded."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from dsopt.search.history import ModelFacts
+from dsopt.search.zero_memory import ELEMENT_BYTES, Offload, OffloadDevice, device_state_bytes, host_state_bytes
+from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
+from dsopt.study.spec import StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """What decides how large a rank's model states are.
+
+    Attributes:
+        stage: ZeRO stage.
+        nodes, ranks_per_node: what the job runs on.
+        model_parallel: ranks that share one replica (`mp_size`).
+        offload: where optimizer states and parameters live.
+    """
+
+    stage: int
+    nodes: int
+    ranks_per_node: int
+    model_parallel: int
+    offload: Offload
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel replicas."""
+        return max(1, self.nodes * self.ranks_per_node // self.model_parallel)
+
+    def device_bytes(self, facts: ModelFacts) -> float:
+        """Model states on one rank's device."""
+        return (
+            device_state_bytes(
+                self.stage,
+                params=facts.num_params,
+                trainable=facts.trainable_params,
+                ranks=self.replicas,
+                dtype=facts.dtype,
+                offload=self.offload,
+                largest_layer=facts.largest_layer_params,
+            )
+            / self.model_parallel
+        )
+
+    def gradient_bytes(self, facts: ModelFacts) -> float:
+        """The gradients among them."""
+        if self.offload.optimizer != "none" and self.stage >= 2:
+            return 0.0
+        share = self.replicas if self.stage >= 2 else 1
+        return ELEMENT_BYTES[facts.dtype] * facts.trainable_params / share / self.model_parallel
+
+    def host_bytes(self, facts: ModelFacts) -> float:
+        """Model states in one node's host memory."""
+        return host_state_bytes(
+            self.stage,
+            params=facts.num_params,
+            trainable=facts.trainable_params,
+            ranks=self.nodes * self.ranks_per_node,
+            ranks_per_node=self.ranks_per_node,
+            dtype=facts.dtype,
+            offload=self.offload,
+        )
+
+
+def world_size(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, int]:
+    """Nodes, and ranks on each, that a candidate with this setting runs on; the baseline's where it tunes neither."""
+    chosen = dict(setting)
+    nodes, ranks = chosen.get(NUM_NODES), chosen.get(NUM_GPUS)
+    own_nodes = spec.resources.nodes
+    own_ranks = max(1, facts.world_size // own_nodes)
+    return nodes if isinstance(nodes, int) else own_nodes, ranks if isinstance(ranks, int) else own_ranks
+
+
+def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
+    """Data-parallel replicas of a candidate: `train_batch_size` is micro-batch × accumulation × these."""
+    nodes, ranks = world_size(spec, facts, setting)
+    return max(1, nodes * ranks // spec.autotuning.mp_size)
+
+
+def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
+    """The sharding of a candidate: the user's configuration with the candidate's stage and setting."""
+    chosen = dict(setting)
+    optimizer, param = (
+        chosen.get(f"{ZERO}{section}.device") or own for section, own in zip(OFFLOADS, spec.offload, strict=True)
+    )
+    if stage < 3:
+        # parameters are offloaded at ZeRO 3 alone, and optimizer states to NVMe too
+        param, optimizer = "none", "none" if stage == 0 or optimizer == "nvme" else optimizer
+    nodes, ranks = world_size(spec, facts, setting)
+    return Sharding(
+        stage=stage,
+        nodes=nodes,
+        ranks_per_node=ranks,
+        model_parallel=spec.autotuning.mp_size,
+        offload=Offload(optimizer=cast(OffloadDevice, optimizer), param=cast(OffloadDevice, param)),
+    )

@@ -1,0 +1,135 @@
+"""How long a step takes: a physical model with priors, fitted to the few runs there are, with what it does not know.
+
+    T = g·(a + b·m) + x(c·V₁) + g·x(c·V₂) + w·W + offload,    each with effects of a few per cent
+
+m is the micro-batch size and g the accumulation; a is what a micro-step costs whatever its size, b a sample's compute,
+V₁ and V₂ the elements that are communicated in a step and in each micro-step, x what of it is not hidden behind the
+backward pass, W the parameters whose optimizer states a rank updates. The coefficients are positive and known to an
+order of magnitude beforehand, relative to the baseline's step (`search/step_features.py`).
+
+Sources: ZeRO (Rajbhandari et al., 2020), section 7, for the volumes: 2Ψ elements a step at stages 0 and 1, (g + 1)Ψ at
+stage 2 and 3gΨ at stage 3. The posterior is Laplace's approximation (MacKay, 1992).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsopt.search.grid import Grid
+from dsopt.search.history import ModelFacts
+from dsopt.search.step_features import Array, Features, Prior, StepFeatures, log_seconds
+from dsopt.study.spec import StudySpec
+
+# how far a candidate's true step time lies from any such model, before the runs tell, and how many runs that is worth
+_DISCREPANCY: Final = 0.015
+_DISCREPANCY_RUNS: Final = 6.0
+_ITERATIONS: Final = 30
+_DIFFERENCE: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Step times of n runs, as logarithms of seconds, with the standard deviation of each; shapes `(n,)`."""
+
+    grid: Grid
+    log_seconds: Array
+    deviation: Array
+
+
+class StepTimeModel:
+    """The logarithm of the step time of any candidate, as a Gaussian.
+
+    Args:
+        spec: the study.
+        facts: of its baseline.
+        own_seconds: the baseline's step time.
+        timed: the runs so far.
+        earlier: means and standard deviations of weights, from earlier studies, in place of the general ones.
+    """
+
+    def __init__(
+        self, spec: StudySpec, facts: ModelFacts, own_seconds: float, timed: Timed, earlier: Prior | None = None
+    ) -> None:
+        self._features = StepFeatures(spec, facts, own_seconds)
+        prior: Mapping[str, tuple[float, float]] = {
+            name: (earlier or {}).get(name, general) for name, general in self._features.prior.items()
+        }
+        self._names = list(prior)
+        self._prior_mean = np.array([mean for mean, _ in prior.values()])
+        self._prior_precision = np.diag([deviation**-2.0 for _, deviation in prior.values()])
+        self.mean = self._prior_mean
+        self.covariance: NDArray[Any] = np.linalg.inv(self._prior_precision)
+        self.discrepancy = _DISCREPANCY
+        if len(timed.log_seconds):
+            features = self._features.of(timed.grid)
+            self._fit(features, timed)
+            self.discrepancy = self._estimated_discrepancy(features, timed)
+            self._fit(features, timed)
+
+    def predict(self, grid: Grid) -> tuple[Array, Array]:
+        """Mean and standard deviation of the logarithm of each candidate's seconds a step; shapes `(n,)`.
+
+        Without the discrepancy, which each candidate has for itself.
+        """
+        if not len(grid.which):
+            return np.zeros(0), np.zeros(0)
+        mean, slopes = _linearised(self._features.of(grid), self.mean)
+        return mean, np.sqrt(np.einsum("nk,kl,nl->n", slopes, self.covariance, slopes, optimize=True))
+
+    def weights(self) -> Prior:
+        """Mean and standard deviation of every weight, for a later study to begin with."""
+        deviation = np.sqrt(np.diag(self.covariance))
+        return {n: (float(m), float(d)) for n, m, d in zip(self._names, self.mean, deviation, strict=True)}
+
+    def _fit(self, features: Features, timed: Timed) -> None:
+        """The most probable weights (Gauss-Newton with Levenberg's damping) and the curvature there."""
+        precision = 1.0 / (timed.deviation**2 + self.discrepancy**2)
+
+        def cost_of(weights: Array) -> float:
+            off = weights - self._prior_mean
+            misfit = log_seconds(features, weights) - timed.log_seconds
+            return float(off @ self._prior_precision @ off + precision @ misfit**2)
+
+        weights, damping = self._prior_mean, 1e-3
+        cost = cost_of(weights)
+        for _ in range(_ITERATIONS):
+            mean, slopes = _linearised(features, weights)
+            curvature = self._prior_precision + (slopes.T * precision) @ slopes
+            gradient = self._prior_precision @ (weights - self._prior_mean)
+            gradient = gradient + slopes.T @ (precision * (mean - timed.log_seconds))
+            step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
+            changed = cost_of(weights - step)
+            if changed > cost:
+                damping *= 10.0
+                continue
+            is_done = cost - changed < 1e-6
+            weights, cost, damping = weights - step, changed, damping / 3.0
+            if is_done:
+                break
+        _, slopes = _linearised(features, weights)
+        self.mean = weights
+        self.covariance = np.linalg.inv(self._prior_precision + (slopes.T * precision) @ slopes)
+
+    def _estimated_discrepancy(self, features: Features, timed: Timed) -> float:
+        """What the runs differ from the fit by, beyond their noise, held to the prior until there are many."""
+        misfit = log_seconds(features, self.mean) - timed.log_seconds
+        excess = max(0.0, float(np.sum(misfit**2 - timed.deviation**2)))
+        variance = (_DISCREPANCY_RUNS * _DISCREPANCY**2 + excess) / (_DISCREPANCY_RUNS + len(misfit))
+        return math.sqrt(max(variance, (0.4 * _DISCREPANCY) ** 2))
+
+
+def _linearised(features: Features, weights: Array) -> tuple[Array, Array]:
+    """The logarithm of seconds `(n,)` and its derivatives by the weights `(n, k)`."""
+    mean = log_seconds(features, weights)
+    linear = features.effects.shape[1]
+    slopes = np.empty((len(mean), len(weights)))
+    slopes[:, len(weights) - linear :] = features.effects
+    for index in range(len(weights) - linear):
+        moved = weights.copy()
+        moved[index] += _DIFFERENCE
+        slopes[:, index] = (log_seconds(features, moved) - mean) / _DIFFERENCE
+    return mean, slopes
