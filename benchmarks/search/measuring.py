@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.search.machine import Start, seconds_to_first_step
 from dsopt.experiment.measure import Measurement, measure
+from dsopt.experiment.run import FEWEST_STEPS
 from dsopt.simulated.cluster import Run
 from dsopt.study.spec import MeasurementBudget
 
@@ -31,10 +32,12 @@ def measured(run: Run, start: Start, nodes: int, budget: MeasurementBudget) -> M
     assert run.oom is None
     times = run.step_seconds
     within = int((times[1:].cumsum() <= budget.max_seconds).sum()) + 1
-    last = max(_FLOOR[1] + 1, min(len(times), budget.max_steps, within))
-    for count in range(_FLOOR[1] + 1, last + 1):
+    for count in range(_FLOOR[1] + 1, len(times) + 1):
         found = measure(times[:count], run.samples_per_step, budget.precision, min_warmup=_FLOOR[0])
-        if found is not None and (found.is_precise(budget.precision) or count == last):
+        if found is None:
+            continue
+        is_over = count >= within and found.measured_steps >= FEWEST_STEPS
+        if found.is_precise(budget.precision) or is_over or count == min(len(times), budget.max_steps):
             seconds = seconds_to_first_step(run, start, nodes) + float(times[:count].sum())
             return Measured(measurement=found, cluster_seconds=seconds)
     raise ValueError(f"{len(times)} steps are too few to measure anything")
