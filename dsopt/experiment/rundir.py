@@ -43,6 +43,11 @@ class RunDir:
         return self.path / "exp.json"
 
     @property
+    def simulation(self) -> Path:
+        """What a simulated run is of."""
+        return self.path / "simulation.json"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.json"
 

@@ -84,7 +84,7 @@ def run(
         steps: how many optimizer steps it does.
         ranks, nodes: of this run, where they are not all of the cluster's.
     """
-    settings = _settings(scenario, ds_config, ranks, nodes)
+    settings = settings_of(scenario, ds_config, ranks, nodes)
     traits = scenario.traits
     use = memory_use(scenario.seed, scenario.model, scenario.cluster, traits, settings)
     time = step_time(scenario.seed, scenario.model, scenario.cluster, traits, settings)
@@ -115,14 +115,15 @@ def true_throughput(
     scenario: Scenario, ds_config: Mapping[str, Any], *, ranks: int | None = None, nodes: int | None = None
 ) -> float | None:
     """Samples per second of the whole job over very many launches; None when it runs out of memory."""
-    settings = _settings(scenario, ds_config, ranks, nodes)
+    settings = settings_of(scenario, ds_config, ranks, nodes)
     if memory_use(scenario.seed, scenario.model, scenario.cluster, scenario.traits, settings).oom is not None:
         return None
     seconds = step_time(scenario.seed, scenario.model, scenario.cluster, scenario.traits, settings).total
     return settings.micro_batch * settings.gas * settings.ranks / seconds
 
 
-def _settings(scenario: Scenario, ds_config: Mapping[str, Any], ranks: int | None, nodes: int | None) -> Settings:
+def settings_of(scenario: Scenario, ds_config: Mapping[str, Any], ranks: int | None, nodes: int | None) -> Settings:
+    """What a configuration says for a run on so many ranks and nodes of the scenario's, or on all of them."""
     count = ranks or (nodes or scenario.cluster.nodes) * scenario.cluster.gpus_per_node
     spread = nodes or math.ceil(count / scenario.cluster.gpus_per_node)
     return read_settings(ds_config, scenario.model, ranks=count, nodes=spread)

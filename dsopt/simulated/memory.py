@@ -12,7 +12,6 @@ from dsopt.simulated.model import GIB, Cluster, Model, Traits
 from dsopt.simulated.settings import Settings
 
 _BLOCK: Final = 2 * 1024**2  # the caching allocator's segments
-_STEP_CHUNK: Final = 250_000_000  # elements that an optimizer step converts at a time, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ def memory_use(seed: int, model: Model, cluster: Cluster, traits: Traits, settin
     workspace = _workspace(seed, traits, settings)
     kind = (seed, settings.stage, settings.is_contiguous, settings.optimizer_device, settings.param_device)
     share = traits.fragmentation * (0.6 + 0.8 * uniform("fragmentation", kind, settings.reduce_bucket))
-    share += traits.stage3_fragmentation * (settings.stage == 3)
+    share += traits.stage_fragmentation[settings.stage]
     share += 0.015 * (settings.stage in (1, 2, 3) and not settings.is_contiguous)
     capacity = cluster.device.memory_bytes - _invisible(traits, settings)
     needed = least * (1 + traits.irreducible * share)
@@ -125,7 +124,7 @@ def _peak(model: Model, traits: Traits, settings: Settings) -> float:
     tokens = settings.micro_batch * model.sequence
     buffers = _buffers(model, settings)
     live = _live(model, settings)
-    kept = gradients if settings.gas > 1 else 0.0
+    kept = gradients if settings.gas > 1 or traits.keeps_gradients else 0.0
     head = tokens * model.vocab * max(0.0, traits.logit_bytes - element - 4) if model.has_logits else 0.0
     transient = 3 * tokens * model.hidden * element
     recomputed = layer_bytes(model, traits, settings, tokens) if model.is_checkpointing else 0.0
@@ -133,8 +132,6 @@ def _peak(model: Model, traits: Traits, settings: Settings) -> float:
     first_gradients = model.vocab * model.hidden * element * (model.trainable_params == model.params)
     start = activations + max(head, transient + recomputed, first_gradients) + kept + 0.5 * buffers
     end = gradients + buffers + transient + recomputed
-    if settings.stage == 3 and settings.gas == 1:
-        start += 0.5 * gradients
     step = gradients + _step_bytes(model, settings)
     return persistent + max(max(start, end) + live, step)
 
@@ -164,7 +161,8 @@ def _live(model: Model, settings: Settings) -> float:
 def _step_bytes(model: Model, settings: Settings) -> float:
     """Temporary bytes of an optimizer step: gradients in fp32, and what an all-gather flattens."""
     if settings.stage == 0:
-        return min(model.trainable_params, _STEP_CHUNK) * 4
+        # FP16_Optimizer converts all gradients, and then flattens them; bf16 has them in fp32 already
+        return {"fp16": 8.0, "fp32": 4.0, "bf16": 0.5}[settings.dtype] * model.trainable_params
     shard = model.trainable_params / settings.ranks * (settings.optimizer_device == "none")
     gathered = min(settings.allgather_bucket, model.trainable_params) * settings.element_bytes
     return shard * 4 + (gathered if settings.stage < 3 else 0)

@@ -105,7 +105,8 @@ class Traits:
         workspace_bytes: the largest workspace that a library takes.
         fragmentation: mean share that the caching allocator wastes.
         irreducible: share of it that it cannot give back before it runs out.
-        stage3_fragmentation: the same share, added at ZeRO 3.
+        stage_fragmentation: the same share, added at stage 0 to 3.
+        keeps_gradients: whether gradients stay allocated between steps (`zero_grad(set_to_none=False)`).
         context_bytes: what each rank holds beyond torch's counters (CUDA context, libraries).
         rank_bytes: the same, per doubling of ranks (communication buffers).
         overlap: share of what could be hidden behind the backward pass that is hidden.
@@ -137,7 +138,8 @@ class Traits:
     workspace_bytes: float = 256e6
     fragmentation: float = 0.04
     irreducible: float = 0.25
-    stage3_fragmentation: float = 0.01
+    stage_fragmentation: tuple[float, float, float, float] = (0.0, 0.0, 0.005, 0.01)
+    keeps_gradients: bool = False
     context_bytes: float = 1.0e9
     rank_bytes: float = 1.0e8
     overlap: float = 0.8

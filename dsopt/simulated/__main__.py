@@ -1,0 +1,112 @@
+"""A training process that trains nothing: `python -m dsopt.simulated` in a run directory.
+
+It speaks the run protocol (`docs/run-protocol.md`). Beside `ds_config.json` it reads `simulation.json`, an object of
+
+    scenario      a whole scenario as JSON, or
+    section       a study's `simulation` section, with `gpus` and `nodes` of the whole cluster
+    run_gpus, run_nodes   what this run uses of them: GPUs of a node, and nodes; absent: all
+    checkpointing whether the script was told to checkpoint activations
+    launch        number of the launch
+    steps         how many optimizer steps it does, at most
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dsopt.experiment.events import Batch, End, Engine, Event, EventWriter, Flops, Memory, Oom, Step, now
+from dsopt.experiment.rundir import RUN_DIR_VARIABLE, from_environment
+from dsopt.simulated.cluster import Run, Scenario, run, settings_of
+from dsopt.simulated.described import described
+from dsopt.simulated.document import from_document
+
+# a step is said every so often: the worker has to see that it has enough before many more are there
+_PACE_SECONDS: Final = 0.002
+
+
+def main() -> int:
+    """Says what a run of this configuration would say. The exit code is 1 when it runs out of memory."""
+    run_dir = from_environment()
+    if run_dir is None:
+        sys.exit(f"{RUN_DIR_VARIABLE} is not set: this program is started by dsopt's worker.")
+    ds_config = json.loads(run_dir.ds_config.read_text("utf-8"))
+    asked = json.loads(run_dir.simulation.read_text("utf-8"))
+    scenario = _scenario(asked)
+    gpus, nodes = asked.get("run_gpus"), asked.get("run_nodes")
+    ranks = gpus * nodes if gpus and nodes else None
+    result = run(scenario, ds_config, launch=asked["launch"], steps=asked["steps"], ranks=ranks, nodes=nodes)
+    writer = EventWriter(run_dir, rank=0)
+    writer.emit(_engine(scenario, ds_config, ranks, nodes))
+    writer.emit(Batch(rank=0, rows=settings_of(scenario, ds_config, ranks, nodes).micro_batch))
+    if result.oom is not None:
+        writer.emit(Oom(rank=0, message=result.oom, time=now()))
+        return 1
+    writer.emit(_memory(result))
+    writer.emit(Flops(rank=0, flops_per_step=result.flops_per_step))
+    for event in _steps(result):
+        writer.emit(event)
+        time.sleep(_PACE_SECONDS)
+    writer.emit(End(rank=0))
+    return 0
+
+
+def _scenario(asked: Mapping[str, Any]) -> Scenario:
+    if "scenario" in asked:
+        scenario = from_document(asked["scenario"])
+    else:
+        scenario = described(asked["section"], gpus=asked["gpus"], nodes=asked["nodes"])
+    if asked.get("checkpointing"):
+        return replace(scenario, model=replace(scenario.model, is_checkpointing=True))
+    return scenario
+
+
+def _engine(scenario: Scenario, ds_config: Mapping[str, Any], ranks: int | None, nodes: int | None) -> Event:
+    settings, model = settings_of(scenario, ds_config, ranks, nodes), scenario.model
+    return Engine(
+        rank=0,
+        world_size=settings.ranks,
+        num_params=model.params,
+        trainable_params=model.trainable_params,
+        device=f"simulated {scenario.cluster.device.name}",
+        device_memory_bytes=scenario.cluster.device.memory_bytes,
+        zero_stage=settings.stage,
+        micro_batch=settings.micro_batch,
+        gas=settings.gas,
+        dtype=settings.dtype,
+        largest_layer_params=model.largest_layer_params,
+        hidden_size=model.hidden,
+        num_layers=model.layers,
+        host_memory_bytes=scenario.cluster.host_memory_bytes,
+    )
+
+
+def _memory(result: Run) -> Event:
+    return Memory(
+        rank=0,
+        peak_allocated_bytes=result.peak_allocated_bytes,
+        peak_reserved_bytes=result.peak_reserved_bytes,
+        activation_bytes=result.activation_bytes,
+    )
+
+
+def _steps(result: Run) -> list[Step]:
+    return [
+        Step(
+            rank=0,
+            step=number,
+            seconds=seconds,
+            samples=result.samples_per_step,
+            forward_seconds=result.forward_seconds * factor,
+            backward_seconds=result.backward_seconds * factor,
+            optimizer_seconds=result.optimizer_seconds * factor,
+        )
+        for number, seconds in enumerate(result.step_seconds.tolist())
+        for factor in [seconds / result.true_step_seconds]
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
