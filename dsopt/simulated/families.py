@@ -24,7 +24,7 @@ _NVLINK: Final = {"V100-32GB": 120e9, "A100-40GB": 220e9, "A100-80GB": 225e9, "H
 _WORKSTATION: Final = ("RTX3090-24GB", "RTX4090-24GB", "A6000-48GB", "L4-24GB")
 _TRIES: Final = 10_000
 _WELL_INSIDE: Final = 0.8  # of the memory, for a person who does not want to run out of it
-_PATIENCE_SECONDS: Final = 20.0  # for one step
+_PATIENCE_SECONDS: Final = 60.0  # for one step
 
 
 def draw(seed: int, *, noise: float) -> Scenario:
@@ -35,8 +35,9 @@ def draw(seed: int, *, noise: float) -> Scenario:
         noise: coefficient of variation of a step's time, such as 0.02.
     """
     random = np.random.default_rng(seed_of("scenario", seed))
+    size = int(random.choice(_SIZES, p=np.array(_SIZE_WEIGHTS) / sum(_SIZE_WEIGHTS)))
     for _ in range(_TRIES):
-        cluster = _cluster(random)
+        cluster = _cluster(random, size)
         model = _model(random, cluster)
         if model is None:
             continue
@@ -116,8 +117,7 @@ def draw_traits(random: np.random.Generator, model: Model, cluster: Cluster) -> 
     )
 
 
-def _cluster(random: np.random.Generator) -> Cluster:
-    size = int(random.choice(_SIZES, p=np.array(_SIZE_WEIGHTS) / sum(_SIZE_WEIGHTS)))
+def _cluster(random: np.random.Generator, size: int) -> Cluster:
     device = DEVICES[str(random.choice(sorted(DEVICES)))]
     per_node = min(size, int(random.choice([4, 8, 8, 8])))
     if size == 16 and device.name == "V100-32GB" and random.random() < 0.4:
@@ -166,7 +166,7 @@ def _model(random: np.random.Generator, cluster: Cluster) -> Model | None:
         trainable_params=_lora_params(random, model) if is_lora else model.params,
         sequence=sequence,
         is_flash=bool(random.random() < (0.85 if has_bf16 and model.is_gated else 0.35)),
-        is_checkpointing=bool(random.random() < (0.5 if billions > 2 else 0.12)),
+        is_checkpointing=bool(random.random() < (0.9 if billions > 12 else 0.5 if billions > 2 else 0.12)),
         dtype=dtype,
     )
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 @pytest.fixture(scope="module")
 def machine() -> Simulated:
-    """DeBERTa XXL on four GPUs of 24 GB: ZeRO 0 cannot hold it, and the others run out at different sizes."""
-    return Simulated(draw(5, noise=0.02))
+    """TinyLlama on eight GPUs of 24 GB: ZeRO 0 cannot hold it, and the others run out at different sizes."""
+    return Simulated(draw(230, noise=0.02))
 
 
 @pytest.fixture(scope="module", autouse=True)
