@@ -38,6 +38,7 @@ class Launch:
         memory_limit_bytes: cap on each rank's device memory, or None.
         count_flops: whether the probe counts floating-point operations.
         is_direct: whether ranks are started without the launcher, where that is the same (`direct.py`).
+        is_simulated: whether it is a dry run, of `dsopt.simulated` in place of all of the command.
     """
 
     command: LaunchCommand
@@ -48,6 +49,7 @@ class Launch:
     memory_limit_bytes: int | None
     count_flops: bool = False
     is_direct: bool = False
+    is_simulated: bool = False
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
@@ -112,25 +114,41 @@ def find_launcher(name: str, cwd: Path) -> Path:
     return Path(found)
 
 
+def _starts(launch: Launch) -> list[RankStart]:
+    """The launcher, or in its place the ranks that it would start."""
+    program = find_launcher(launch.command.program[0], launch.cwd)
+    command = launch.probed_command()
+    environment = launch.environment(os.environ)
+    # compilers of extensions look for `ninja` on PATH, where the launcher's own environment keeps it
+    environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    launch.run_dir.command.write_text(f"cd {shlex.quote(str(launch.cwd))} && {command}\n", encoding="utf-8")
+    if launch.is_direct:
+        # on the CPU, slots are only counted
+        indices = launch.devices.indices
+        devices = indices if launch.devices.kind == "gpu" else tuple(range(len(indices)))
+        starts = rank_starts(program, command, environment, devices=devices, port=launch.port)
+        if starts is not None:
+            return starts
+    return [RankStart(argv=(str(program), *command.argv()[1:]), environment=environment)]
+
+
+def _simulated_starts(launch: Launch) -> list[RankStart]:
+    """The one process that stands for all of a dry run."""
+    protocol = {RUN_DIR_VARIABLE: str(launch.run_dir.path)}
+    if launch.memory_limit_bytes:
+        protocol[MEMORY_LIMIT_VARIABLE] = str(launch.memory_limit_bytes)
+    argv = (sys.executable, "-m", "dsopt.simulated")
+    typed = " ".join([*(f"{key}={shlex.quote(value)}" for key, value in protocol.items()), shlex.join(argv)])
+    launch.run_dir.command.write_text(f"{typed}\n", encoding="utf-8")
+    return [RankStart(argv=argv, environment={**os.environ, **protocol})]
+
+
 class Process:
     """A launched attempt, from the launcher down to its ranks."""
 
     def __init__(self, launch: Launch) -> None:
-        program = find_launcher(launch.command.program[0], launch.cwd)
-        command = launch.probed_command()
-        environment = launch.environment(os.environ)
-        # compilers of extensions look for `ninja` on PATH, where the launcher's own environment keeps it
-        environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
-        launch.run_dir.command.write_text(f"cd {shlex.quote(str(launch.cwd))} && {command}\n", encoding="utf-8")
         self._launch = launch
-        starts = None
-        if launch.is_direct:
-            # on the CPU, slots are only counted
-            indices = launch.devices.indices
-            devices = indices if launch.devices.kind == "gpu" else tuple(range(len(indices)))
-            starts = rank_starts(program, command, environment, devices=devices, port=launch.port)
-        if starts is None:
-            starts = [RankStart(argv=(str(program), *command.argv()[1:]), environment=environment)]
+        starts = _simulated_starts(launch) if launch.is_simulated else _starts(launch)
         with launch.run_dir.stdout.open("ab") as stdout, launch.run_dir.stderr.open("ab") as stderr:
             self._started = [
                 subprocess.Popen(

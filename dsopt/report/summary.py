@@ -39,6 +39,7 @@ class Summary:
 
     Attributes:
         study, state, metric, unit, maximize: what it is about.
+        simulated: what was pretended in a dry run; None where runs were real.
         baseline: the baseline's metric in the search, None when it does not run.
         baseline_message: why the baseline does not run.
         model: what the runs told of it.
@@ -57,6 +58,7 @@ class Summary:
     metric: str
     unit: str
     maximize: bool
+    simulated: str | None
     note: str | None
     baseline: float | None
     baseline_message: str
@@ -80,6 +82,9 @@ class Summary:
 
     def sentence(self) -> str:
         """The result in one sentence."""
+        return self._result() if self.simulated is None else f"Simulated: {self._result()}"
+
+    def _result(self) -> str:
         result = self.comparison
         if result is None:
             return (
@@ -98,6 +103,8 @@ class Summary:
         `scaled` says that the learning rate in the result files follows the batch already.
         """
         lines = [self._table(), ""]
+        if self.simulated is not None:
+            lines += [f"A dry run, in which nothing was trained: {self.simulated}. No figure is measured.", ""]
         if self.duration_seconds is not None:
             duration = datetime.timedelta(seconds=round(self.duration_seconds, 6))
             lines += [f"Tuning completed in {duration}. Total number of experiments: {self.experiments}.", ""]
@@ -193,6 +200,7 @@ def summarize(
         metric=spec.autotuning.metric,
         unit=spec.autotuning.unit,
         maximize=spec.autotuning.maximize,
+        simulated=_simulated(spec),
         note=note if state == "stopped" else None,
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
@@ -226,6 +234,14 @@ def speedup_text(speedup: float, interval: tuple[float, float] | None) -> str:
     low, high = interval
     sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
     return f"{speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"
+
+
+def _simulated(spec: StudySpec) -> str | None:
+    """What a dry run pretends; None where it is none."""
+    if spec.simulation is None:
+        return None
+    gpu, model = spec.simulation.gpu.name or "GPUs", spec.simulation.model.name or "a model"
+    return f"{model} on {(spec.resources.ranks or 1) * spec.resources.nodes} simulated {gpu}"
 
 
 def _row(stage: int, history: History) -> StageRow:

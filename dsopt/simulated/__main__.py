@@ -11,6 +11,7 @@ It speaks the run protocol (`docs/run-protocol.md`). Beside `ds_config.json` it 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dsopt.experiment.events import Batch, End, Engine, Event, EventWriter, Flops, Memory, Oom, Step, now
-from dsopt.experiment.rundir import RUN_DIR_VARIABLE, from_environment
+from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, from_environment
 from dsopt.simulated.cluster import Run, Scenario, run, settings_of
 from dsopt.simulated.described import described
 from dsopt.simulated.document import from_document
@@ -59,7 +60,12 @@ def _scenario(asked: Mapping[str, Any]) -> Scenario:
     else:
         scenario = described(asked["section"], gpus=asked["gpus"], nodes=asked["nodes"])
     if asked.get("checkpointing"):
-        return replace(scenario, model=replace(scenario.model, is_checkpointing=True))
+        scenario = replace(scenario, model=replace(scenario.model, is_checkpointing=True))
+    limit = int(os.environ.get(MEMORY_LIMIT_VARIABLE, "0"))
+    if limit:
+        device = scenario.cluster.device
+        device = replace(device, memory_bytes=min(limit, device.memory_bytes))
+        scenario = replace(scenario, cluster=replace(scenario.cluster, device=device))
     return scenario
 
 

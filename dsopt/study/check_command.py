@@ -9,8 +9,8 @@ from dsopt.study.command import LaunchCommand
 _FILTER = re.compile(r"[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?(@[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?)*", re.ASCII)
 
 
-def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
-    """Refuses a command that dsopt cannot run.
+def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated: bool = False) -> None:
+    """Refuses a command that dsopt cannot run. In a dry run (`is_simulated`) the script need not be there.
 
     Raises:
         DsoptError: numbers that are none, a script that is not there or no Python program, a start on each node.
@@ -23,7 +23,7 @@ def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
         if launcher.kind == "torchrun" and value in (("gpu", "cpu", "auto") if names == launcher.ranks else ("1:1",)):
             continue
         raise DsoptError(f"{where}: command: {names[0]} {value}. Expected a whole number of at least 1.")
-    if launcher.kind != "deepspeed" and command.nodes > 1:
+    if launcher.kind != "deepspeed" and command.nodes > 1 and not is_simulated:
         raise DsoptError(
             f"{where}: command: {launcher.nodes[0]} {command.nodes}: {launcher.kind} has to be started on each node by "
             "hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
@@ -31,6 +31,8 @@ def check_command(command: LaunchCommand, cwd: Path, where: str) -> None:
     _check_filters(command, where)
     if command.config == "":
         raise DsoptError(f"{where}: command: the DeepSpeed configuration is given as nothing. Expected a file's path.")
+    if is_simulated:
+        return
     if command.has_launcher_flag("--no_python"):
         _check_python_program(command, cwd, where)
     if not command.is_module and not (cwd / command.script).is_file():

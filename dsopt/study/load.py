@@ -16,12 +16,14 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
 from dsopt.study.given_config import find_config
+from dsopt.study.simulation import SimulatedGpu, SimulatedModel, Simulation
 from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search, StudySpec
 from dsopt.study.trainer import trainer_mappings
 from dsopt.study.typed import typed_words
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "autotuning": Autotuning, "search": Search, "measurement": MeasurementBudget, "confirmation": Confirmation
+    "autotuning": Autotuning, "search": Search, "measurement": MeasurementBudget, "confirmation": Confirmation,
+    "simulation": Simulation,
 }  # fmt: skip
 # What DeepSpeed reads in `autotuning` for its own plumbing, and what dsopt has no use for.
 _IGNORED_AUTOTUNING = ("metric_path", "model_info_path")
@@ -70,7 +72,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     cwd = Path(str(content.get("cwd", Path.cwd())))
     if "\0" in str(cwd) or not cwd.is_dir():
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder the command is started in.")
-    check_command(command, cwd, where)
+    check_command(command, cwd, where, is_simulated=content.get("launcher") is not None)
     ds_config, config_where = find_config(content, command, cwd, where)
     autotuning, moved = _take_autotuning(ds_config, config_where)
     warnings += moved
@@ -93,6 +95,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     total = ranks * spec.resources.nodes if ranks else None
     check_values(spec.ds_config, config_where, total, spec.autotuning.mp_size)
     _check_window(spec.autotuning, where)
+    _check_simulation(spec, where)
     _check_sizes(spec, where)
     _check_resources(spec, cwd, where)
     _check_folders(spec, where)
@@ -160,6 +163,10 @@ def _refuse_unknown_keys(content: Mapping[str, Any], where: str) -> None:
     for section, model in _SECTIONS.items():
         if isinstance(content.get(section), Mapping):
             _refuse(content[section], model, f"{section}.", where)
+    simulation = content.get("simulation")
+    for key, part in (("gpu", SimulatedGpu), ("model", SimulatedModel)):
+        if isinstance(simulation, Mapping) and isinstance(simulation.get(key), Mapping):
+            _refuse(simulation[key], part, f"simulation.{key}.", where)
 
 
 def _refuse(keys: Mapping[str, Any], model: type[BaseModel], prefix: str, where: str) -> None:
@@ -225,9 +232,34 @@ def _check_resources(spec: StudySpec, cwd: Path, where: str) -> None:
             f"{filtered}. Keep one of the two."
         )
     given = spec.autotuning.num_nodes
-    check_command(spec.resources, cwd, where)
+    check_command(spec.resources, cwd, where, is_simulated=spec.is_simulated)
     for nodes in given if isinstance(given, list) else []:
-        check_command(spec.resources.with_nodes(nodes), cwd, where)
+        check_command(spec.resources.with_nodes(nodes), cwd, where, is_simulated=spec.is_simulated)
+
+
+def _check_simulation(spec: StudySpec, where: str) -> None:
+    """Refuses a dry run of nothing, and runs on more than there is."""
+    simulation = spec.simulation
+    if simulation is None:
+        if spec.is_simulated:
+            raise DsoptError(
+                f"{where}: launcher: 'simulated' needs to know what is simulated. Expected a section 'simulation' with "
+                "gpu and model, such as {gpu: H100-80GB, model: llama-3-8b}."
+            )
+        return
+    if not spec.is_simulated:
+        raise DsoptError(
+            f"{where}: simulation: is there without 'launcher: simulated'. Add that for a dry run, or leave it out."
+        )
+    gpus, nodes = spec.most_resources
+    if spec.resources.ranks is None or gpus is None:
+        raise DsoptError(
+            f"{where}: simulation.gpus: is missing, and the command does not say how many either. "
+            "Expected the number of GPUs of a node."
+        )
+    for key, there, asked in (("gpus", simulation.gpus, gpus), ("nodes", simulation.nodes, nodes)):
+        if there is not None and asked > there:
+            raise DsoptError(f"{where}: simulation.{key}: {there}, but a run asks for {asked}. Expected at least that.")
 
 
 def _check_folders(spec: StudySpec, where: str) -> None:

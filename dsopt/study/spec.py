@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -12,25 +11,12 @@ from typing_extensions import Self
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import baseline_config, has_twins, offload_devices, user_zero, zero_stages
+from dsopt.study.quantity import parse_bytes
+from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Knob, StageSpace, stage_space
 
 MAPPABLE = (MICRO_BATCH, ACCUMULATION)
 OPTUNA_SAMPLERS = ("tpe", "gp", "auto", "cmaes")
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def parse_bytes(value: object) -> object:
-    """A number of bytes from a number or from text such as `24GiB`, `80GB` or `512M` (powers of 1000 without an i)."""
-    if not isinstance(value, str):
-        return value
-    match = _BYTES.fullmatch(value.strip())
-    if match is None:
-        raise ValueError("expected a number of bytes, such as 24GiB or 80GB")
-    number, prefix, binary = match.groups()
-    if len(number) > 18:
-        raise ValueError("expected a number of bytes that a device can have")
-    return int(float(number) * (1024 if binary else 1000) ** _POWER[prefix.lower()])
 
 
 def _mappings(value: object) -> object:
@@ -249,6 +235,8 @@ class StudySpec(_Strict):
         command: the launch command exactly as typed today.
         cwd: folder the command is started in, absolute.
         ds_config: DeepSpeed's configuration without its `autotuning` section.
+        launcher: `simulated` is a dry run: nothing is started or trained, and what is measured is computed.
+        simulation: the cluster and the model of a dry run.
         start: whether ranks on this node are started directly, or by the launcher program.
         stage_order: `joint` goes where the expected gain is; `sequential` through the stages as DeepSpeed's tutorial
             does, and as all tuners but `model_based` do.
@@ -267,6 +255,8 @@ class StudySpec(_Strict):
     ds_config: dict[str, Any]
     autotuning: Autotuning = Field(default_factory=lambda: Autotuning())
     search: Search = Field(default_factory=lambda: Search())
+    launcher: Literal["simulated"] | None = None
+    simulation: Simulation | None = None
     start: Literal["direct", "launcher"] = "direct"
     stage_order: Literal["joint", "sequential"] = "joint"
     stop_when: Literal["patience", "payback"] = "patience"
@@ -308,7 +298,29 @@ class StudySpec(_Strict):
                 command = change(command, given)
             elif given and not typed:
                 command = change(command, given[0])
+        return command if self.simulation is None else self._as_simulated(command, self.simulation)
+
+    @staticmethod
+    def _as_simulated(command: LaunchCommand, simulation: Simulation) -> LaunchCommand:
+        """The command with the GPUs and nodes that there are in a dry run, where it does not say."""
+        if simulation.nodes is not None and command.option(*command.launcher.nodes) is None:
+            command = command.with_nodes(simulation.nodes)
+        if simulation.gpus is not None and command.ranks is None:
+            command = command.with_ranks(simulation.gpus)
         return command
+
+    @property
+    def most_resources(self) -> tuple[int | None, int]:
+        """GPUs of a node (where that is said) and nodes of the largest run."""
+        own, tuning = self.resources, self.autotuning
+        gpus = [own.ranks or 0, *(tuning.num_gpus if isinstance(tuning.num_gpus, list) else [])]
+        nodes = [own.nodes, *(tuning.num_nodes if isinstance(tuning.num_nodes, list) else [])]
+        return max(gpus) or None, max(nodes)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether it is a dry run."""
+        return self.launcher == "simulated"
 
     @cached_property
     def offload(self) -> tuple[str, str]:

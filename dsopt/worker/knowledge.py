@@ -79,11 +79,13 @@ def check_folders(spec: StudySpec) -> None:
 
 
 def ranks_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = None) -> int:
-    """How many devices of this node a run takes.
+    """How many devices of this node a run takes; one where it is simulated, however many it pretends to have.
 
     Raises:
         DsoptError: more than the pool has.
     """
+    if spec.is_simulated:
+        return 1
     command = candidate_command(spec, candidate)
     pool = pool_of(spec, pool)
     count = command.ranks or default_ranks(pool)
@@ -98,7 +100,7 @@ def ranks_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = No
 def pool_of(spec: StudySpec, pool: DevicePool) -> DevicePool:
     """The devices of a worker that a study's command lets it use: `--include` and `--exclude` name GPUs."""
     included, excluded = spec.resources.chosen_gpus
-    if pool.kind != "gpu" or spec.resources.uses_hostfile:
+    if pool.kind != "gpu" or spec.resources.uses_hostfile or spec.is_simulated:
         return pool
     kept = [index for index in pool.indices if index not in excluded and (included is None or index in included)]
     return replace(pool, indices=tuple(kept))

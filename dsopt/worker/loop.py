@@ -67,7 +67,8 @@ class Worker:
         """Works on one study; a problem of it does not keep the others waiting."""
         try:
             most_ranks_of(study.spec, self._pool)
-            find_launcher(study.spec.launch.program[0], Path(study.spec.cwd))
+            if not study.spec.is_simulated:
+                find_launcher(study.spec.launch.program[0], Path(study.spec.cwd))
             check_folders(study.spec)
             self._current = study
             self._study_left.clear()

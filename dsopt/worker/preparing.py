@@ -13,8 +13,12 @@ from dsopt.experiment.swap import give_own_swap
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
 from dsopt.study.candidate_run import candidate_command, run_config
+from dsopt.study.command import LaunchCommand
+from dsopt.study.simulation import Simulation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+
+_CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
 
 def rules_of(spec: StudySpec, candidate: Candidate | None, history: History) -> RunRules:
@@ -44,13 +48,16 @@ def prepare(
 ) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
     config = run_config(spec, candidate, aio)
-    give_own_swap(config, run_dir, attempt.id, Path(spec.cwd))
-    run_dir.write_json(run_dir.ds_config, config)
     command = candidate_command(spec, candidate)
+    if spec.simulation is None:
+        give_own_swap(config, run_dir, attempt.id, Path(spec.cwd))
+    else:
+        run_dir.write_json(run_dir.simulation, _simulated(spec, spec.simulation, task, command))
+    run_dir.write_json(run_dir.ds_config, config)
     description = {
         "name": task.name,
         "round": task.round,
-        "num_gpus": len(attempt.devices.indices),
+        "num_gpus": command.ranks if spec.is_simulated else len(attempt.devices.indices),
         "num_nodes": command.nodes,
         "result_dir": str(run_dir.path),
         "ds_config": config,
@@ -65,5 +72,22 @@ def prepare(
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
         is_direct=spec.start == "direct",
+        is_simulated=spec.is_simulated,
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )
+
+
+def _simulated(spec: StudySpec, simulation: Simulation, task: Task, command: LaunchCommand) -> dict[str, Any]:
+    """What `dsopt.simulated` is asked for. A candidate's round is its launch, so that a study can be had again."""
+    most_gpus, most_nodes = spec.most_resources
+    checkpointing = command.script_switch(_CHECKPOINTING_FLAG)
+    return {
+        "section": simulation.model_dump(mode="json", exclude_none=True),
+        "gpus": simulation.gpus or most_gpus,
+        "nodes": simulation.nodes or most_nodes,
+        "run_gpus": command.ranks,
+        "run_nodes": command.nodes,
+        "checkpointing": checkpointing is not None and checkpointing.lower() not in ("false", "0", "no"),
+        "launch": task.round,
+        "steps": max(spec.measurement.max_steps, spec.autotuning.end_profile_step) + 10,
+    }

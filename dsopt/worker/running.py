@@ -139,7 +139,7 @@ class Runner:
     def _aio(self, study: StoredStudy, candidate: Candidate | None) -> Mapping[str, Any] | None:
         """The `aio` section for the disk that a run offloads to, measured once a study; None where none is needed."""
         config = run_config(study.spec, candidate)
-        if "aio" in config or "nvme" not in offload_devices(config):
+        if "aio" in config or "nvme" not in offload_devices(config) or study.spec.is_simulated:
             return None
         reference = self._store.optuna_study(study, REFERENCE)
         with exclusive(self._store.engine, f"aio-{study.id}"):
