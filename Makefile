@@ -41,6 +41,7 @@ format: install ## let ruff mend what it can
 
 bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m benchmarks.races
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner

@@ -132,7 +132,7 @@ def main() -> None:
     for noise in (0.02, 0.05, 0.10):
         for kind, options in kinds.items():
             results = [when_precise(Case(noise=noise, correlation=c, **options), runs, SEED) for c in CORRELATIONS]
-            line(f"{noise:.0%}", kind, *cells(results))
+            line(f"{100 * noise:.0f} %", kind, *cells(results))
     least, mean, most = (100 * float(figure(shares)) for figure in (min, np.mean, max))
     print(f"\nAll cells together {mean:.1f} %; single ones {least:.1f} to {most:.1f} %.")
 

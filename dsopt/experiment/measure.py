@@ -54,9 +54,18 @@ class Measurement:
         """Half-width of the interval as a fraction of the mean."""
         return self.half_width_seconds / self.step_seconds
 
+    def relative_bound(self, confidence: float) -> float:
+        """By what fraction the long-run mean is at most below (or, as surely, above) the mean that was measured."""
+        return self.relative_half_width * t_quantile(self.freedom, confidence) / t_quantile(self.freedom)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there are enough steps to be sure that warm-up is over, and they do not drift."""
+        return self.measured_steps >= _MIN_STEPS and not self.drifting
+
     def is_precise(self, precision: float) -> bool:
-        """Whether enough was measured for this relative half-width, and the steps had settled."""
-        return self.measured_steps >= _MIN_STEPS and self.relative_half_width <= precision and not self.drifting
+        """Whether the steps had settled, and the interval has at most this relative half-width."""
+        return self.is_settled and self.relative_half_width <= precision
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""What came of one attempt: one of four values, never a number that stands for a failure."""
+"""What came of one attempt: one of five values, never a number that stands for a failure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,6 +59,23 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """The run was stopped, since it could not become the best any more. It works; its figures say how slow it is.
+
+    Attributes:
+        so_far: what was measured until then.
+        best: the metric that it would have had to reach.
+        message: the same for people, with what it could have reached at most.
+    """
+
+    state: ClassVar = "slow"
+    reason: ClassVar = "slow"
+    so_far: Measured
+    best: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Infeasible:
     """This configuration cannot run here: that is knowledge, not a failure."""
 
@@ -86,4 +103,9 @@ class Cancelled:
     message: str = "the worker was asked to stop"
 
 
-Outcome: TypeAlias = Measured | Infeasible | Failed | Cancelled
+Outcome: TypeAlias = Measured | Slow | Infeasible | Failed | Cancelled
+
+
+def figures_of(outcome: Measured | Slow) -> Measured:
+    """What the steps of a run told, also of one that was stopped because it was slow."""
+    return outcome.so_far if isinstance(outcome, Slow) else outcome

@@ -9,7 +9,8 @@ from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventReade
 from dsopt.experiment.launch import Launch, Process
 from dsopt.experiment.leftovers import remove_stale_build_locks
 from dsopt.experiment.measure import Measurement, measure
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.experiment.race import Race
 from dsopt.study.space import Candidate
 from dsopt.study.spec import MeasurementBudget
 
@@ -37,6 +38,7 @@ class RunRules:
         needs_flops: whether the run must count floating-point operations.
         needs_pass: the pass of a step that has to be seen: `forward`, `backward` or `step`.
         own_rows: rows of the batches in the user's own run, and its micro-batch size.
+        race: what the run has to be able to reach; it is stopped as soon as it cannot. None: it is measured whatever.
     """
 
     measurement: MeasurementBudget
@@ -47,6 +49,7 @@ class RunRules:
     needs_flops: bool
     needs_pass: str | None = None
     own_rows: tuple[int, int] | None = None
+    race: Race | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +163,9 @@ def _judge(
                     message=f"the engine's {rules.needs_pass} calls are not seen in this script; choose another metric",
                 )
             return _measured(seen, measurement)
+        why = rules.race.lost(measurement) if rules.race is not None and enough else None
+        if rules.race is not None and why is not None:
+            return Slow(so_far=_measured(seen, measurement), best=rules.race.best, message=why)
     if exit_code is not None:
         return _ended(seen, exit_code, launch)
     if elapsed > rules.timeout_seconds:
@@ -311,8 +317,10 @@ def _first_line(message: str) -> str:
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def describe(outcome: Measured) -> dict[str, object]:
-    """A measured outcome as the content of `metrics.json`: DeepSpeed's keys first, then all that stands behind them."""
+def describe(outcome: Measured | Slow) -> dict[str, object]:
+    """The figures as the content of `metrics.json`: DeepSpeed's keys first, then all that stands behind them."""
+    if isinstance(outcome, Slow):
+        return describe(outcome.so_far) | {"slower_than": outcome.best}
     m = outcome.measurement
     return {
         "throughput": m.samples_per_second,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.outcome import Measured, Outcome
+from dsopt.experiment.outcome import Measured, Outcome, Slow, figures_of
 from dsopt.experiment.processes import host_identity, kill_all, start_time
 from dsopt.experiment.run import describe
 from dsopt.store import queries
@@ -127,7 +127,7 @@ class WorkerRecord:
         with self._store.engine.begin() as connection:
             if not queries.finish_attempt(connection, attempt.id, state=outcome.state, reason=reason, message=message):
                 return False
-            if isinstance(outcome, Measured):
+            if isinstance(outcome, Measured | Slow):
                 queries.insert_measurement(connection, attempt.id, _measurement_row(outcome, metric))
         return True
 
@@ -190,13 +190,14 @@ def _take(pool: DevicePool, count: int, lease: Callable[[str], bool]) -> tuple[i
     return tuple(taken)
 
 
-def _measurement_row(outcome: Measured, metric: str) -> dict[str, Any]:
+def _measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
+    figures = figures_of(outcome)
     return {
-        "metric": outcome.metric(metric),
-        "step_seconds": outcome.measurement.step_seconds,
-        "half_width_seconds": outcome.measurement.half_width_seconds,
-        "samples_per_second": outcome.measurement.samples_per_second,
-        "peak_memory_bytes": float(outcome.peak_memory_bytes),
+        "metric": figures.metric(metric),
+        "step_seconds": figures.measurement.step_seconds,
+        "half_width_seconds": figures.measurement.half_width_seconds,
+        "samples_per_second": figures.measurement.samples_per_second,
+        "peak_memory_bytes": float(figures.peak_memory_bytes),
         "details": json.dumps(describe(outcome)),
     }
 

@@ -182,7 +182,7 @@ def finish_attempt(
 
 
 def attempts_of(connection: sa.Connection, study_id: int) -> Sequence[Row]:
-    """Every attempt of a study, oldest first, each with its metric where it was measured."""
+    """Every attempt of a study, oldest first, each with its metric where it was measured, or slow."""
     query = (
         sa.select(attempts, measurements.c.metric)
         .outerjoin(measurements, measurements.c.attempt_id == attempts.c.id)

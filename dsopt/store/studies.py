@@ -238,7 +238,7 @@ class Store:
             queries.delete_study(connection, study.id)
 
     def runs(self, study: StoredStudy) -> Sequence[queries.Row]:
-        """Every attempt of a study in order, each with its metric where it was measured."""
+        """Every attempt of a study in order, each with its metric where it was measured, or slow."""
         with self.engine.connect() as connection:
             return queries.attempts_of(connection, study.id)
 

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 STUDY_STATES = ("created", "baseline", "searching", "confirming", "finished", "stopped")
-ATTEMPT_STATES = ("running", "measured", "infeasible", "failed", "cancelled")
+ATTEMPT_STATES = ("running", "measured", "slow", "infeasible", "failed", "cancelled")
 
 metadata = MetaData(
     naming_convention={
@@ -107,7 +107,7 @@ leases = Table(
     UniqueConstraint("node", "device"),
 )
 
-# What a measured attempt measured; `details` is the content of its metrics.json, raw step times included.
+# What a measured or slow attempt measured; `details` is what its metrics.json holds, raw step times included.
 measurements = Table(
     "dsopt_measurements",
     metadata,

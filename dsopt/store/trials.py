@@ -1,5 +1,6 @@
 """How outcomes stand in Optuna: states, values, constraints, and headline numbers as flat user attributes."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +11,8 @@ from optuna.trial import Trial, TrialState
 
 from dsopt.experiment.events import Engine
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome, Slow, figures_of
+from dsopt.store.queries import Row
 
 _MESSAGE_LENGTH = 2000  # what a page of the dashboard can bear
 
@@ -36,17 +38,25 @@ def last_reported_step(trial: Trial) -> int:
 def tell(trial: Trial, outcome: Outcome, metric: str, run_seconds: float | None) -> None:
     """Tells Optuna an outcome; a trial that somebody else has finished meanwhile is left as it is.
 
-    Measured is COMPLETE with the metric. Infeasible is PRUNED with a constraint, which samplers that know constraints
-    learn from. Failed and cancelled are FAIL. No failure ever becomes a number.
+    Measured is COMPLETE with the metric. Slow is PRUNED with the metric so far. Infeasible is PRUNED with a constraint,
+    which samplers that know constraints learn from. Failed and cancelled are FAIL. No failure ever becomes a number.
     """
     try:
-        if isinstance(outcome, Measured) and "world_size" not in trial.user_attrs:
-            mark_engine(trial, outcome.engine)  # the worker that saw it has died
-        mark(trial, **_headline(outcome))
+        if isinstance(outcome, Measured | Slow):
+            figures = figures_of(outcome)
+            if "world_size" not in trial.user_attrs:
+                mark_engine(trial, figures.engine)  # the worker that saw it has died
+            mark(trial, **_headline(figures))
+        if isinstance(outcome, Slow):
+            mark(trial, value_so_far=outcome.so_far.metric(metric))
+        if not isinstance(outcome, Measured):
+            mark(trial, reason=outcome.reason, message=outcome.message[:_MESSAGE_LENGTH])
         if run_seconds is not None:
             mark(trial, run_seconds=run_seconds)
         if isinstance(outcome, Measured):
             trial.study.tell(trial, outcome.metric(metric), skip_if_finished=True)
+        elif isinstance(outcome, Slow):
+            trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         elif isinstance(outcome, Infeasible):
             trial.set_constraint("fits", 1.0)
             trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
@@ -83,8 +93,25 @@ def tell_like(trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
     trial.study.tell(trial, value, state=other.state, skip_if_finished=True)
 
 
-def outcome_from_details(details: Mapping[str, Any]) -> Measured:
-    """The measured outcome that `metrics.json` (or the same text in the database) describes."""
+def recorded_outcome(attempt: Row) -> Outcome | None:
+    """The outcome of a finished attempt as it was recorded; None where the attempt says nothing of its candidate."""
+    reason, message = attempt["reason"], attempt["message"]
+    match attempt["state"]:
+        case "measured":
+            return _measured(json.loads(attempt["details"]))
+        case "slow":
+            details = json.loads(attempt["details"])
+            return Slow(so_far=_measured(details), best=details["slower_than"], message=message)
+        case "infeasible":
+            return Infeasible(reason=reason, message=message)
+        case "failed" if reason != "lost":
+            return Failed(reason=reason, message=message)
+        case _:
+            return None
+
+
+def _measured(details: Mapping[str, Any]) -> Measured:
+    """The figures that `metrics.json` (or the same text in the database) describes."""
     engine = Engine(**details["engine"])
     measurement = Measurement(**details["measurement"])
     return Measured(
@@ -105,9 +132,7 @@ def mark_engine(trial: Trial, engine: Engine) -> None:
     mark(trial, **{key: value for key, value in asdict(engine).items() if key != "rank" and value is not None})
 
 
-def _headline(outcome: Outcome) -> dict[str, Any]:
-    if isinstance(outcome, Infeasible | Failed | Cancelled):
-        return {"reason": outcome.reason, "message": outcome.message[:_MESSAGE_LENGTH]}
+def _headline(outcome: Measured) -> dict[str, Any]:
     m = outcome.measurement
     headline = {
         "samples_per_second": m.samples_per_second,

@@ -206,11 +206,13 @@ class MeasurementBudget(_Strict):
         precision: half-width of the 95 % interval of the mean step time, relative to it, that ends a run.
         max_steps: optimizer steps after which a run ends whatever its interval.
         max_seconds: the same in seconds, counted from the end of the first step, once a few were measured.
+        race: whether a run of the search is stopped as soon as it cannot become the best any more.
     """
 
     precision: float = Field(0.02, gt=0, lt=1)
     max_steps: int = Field(300, ge=5)
     max_seconds: float = Field(120.0, gt=0)
+    race: bool = True
 
 
 class Confirmation(_Strict):

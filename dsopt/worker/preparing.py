@@ -6,6 +6,7 @@ from typing import Any
 
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import PASSES
+from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.results import exps_folder
 from dsopt.experiment.run import RunRules
 from dsopt.experiment.rundir import RunDir
@@ -21,7 +22,7 @@ from dsopt.study.spec import StudySpec
 _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
 
-def rules_of(spec: StudySpec, candidate: Candidate | None, history: History) -> RunRules:
+def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: History) -> RunRules:
     """When a run has said enough, and what it must agree with."""
     tuning = spec.autotuning
     baseline = history.find("baseline")
@@ -35,7 +36,22 @@ def rules_of(spec: StudySpec, candidate: Candidate | None, history: History) -> 
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
         own_rows=(own.rows, own.micro_batch) if own else None,
+        race=_race(spec, task, history),
     )
+
+
+def _race(spec: StudySpec, task: Task, history: History) -> Race | None:
+    """What a run of the search has to be able to reach: the best that was measured here.
+
+    Figures that were imported are of another kind. Runs that find a stage's range of micro-batch sizes, or confirm, are
+    compared with each other, and so measured to the end.
+    """
+    metric = spec.autotuning.metric
+    if not spec.measurement.race or metric not in RACED_METRICS or task.phase != "explore":
+        return None
+    measured = [o for o in history.measured if o.imported is None]
+    best = max(measured, key=history.score, default=None)
+    return Race(metric=metric, best=best.value) if best is not None and best.value is not None else None
 
 
 def prepare(

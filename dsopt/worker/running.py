@@ -1,6 +1,5 @@
 """Runs one task: from a claim to an outcome that the database and Optuna know."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.guard import Guard
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.nvme import measure_nvme
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.results import results_folder
 from dsopt.experiment.run import Progress, describe, run_experiment
 from dsopt.experiment.rundir import RunDir
@@ -91,12 +90,9 @@ class Runner:
         row = last_attempt(self._store, study, task)
         if row is None:
             return None
-        if row["state"] == "measured":
-            return trials.outcome_from_details(json.loads(row["details"]))
-        if row["state"] == "infeasible":
-            return Infeasible(reason=row["reason"], message=row["message"])
-        if row["state"] == "failed" and row["reason"] != "lost":
-            return Failed(reason=row["reason"], message=row["message"])
+        outcome = trials.recorded_outcome(row)
+        if outcome is not None:
+            return outcome
         lost = failed_launches(self._store, study, task).get("lost", 0)
         if lost >= _MAX_LOST:
             return Failed(reason="lost", message=f"{lost} workers died over it, one after the other")
@@ -123,12 +119,12 @@ class Runner:
             outcome: Outcome = Infeasible(reason="invalid_config", message=str(error))
             self._record.finish(attempt, outcome, tuning.metric)
             return outcome
-        rules = rules_of(spec, candidate, assignment.history)
+        rules = rules_of(spec, task, candidate, assignment.history)
         self._guard.watch(run_dir.path, attempt.port)
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
         outcome = run_experiment(launch, rules, self._should_stop, reporter)
-        if isinstance(outcome, Measured):
+        if isinstance(outcome, Measured | Slow):
             run_dir.write_json(run_dir.metrics, describe(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):
             if self._store.state(study) is None:

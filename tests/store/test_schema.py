@@ -13,9 +13,17 @@ from alembic.runtime.migration import MigrationContext
 from dsopt.errors import DsoptError
 from dsopt.store import engine, schema
 from dsopt.store.studies import Store
-from dsopt.store.tables import metadata
+from dsopt.store.tables import ATTEMPT_STATES, metadata
 
 REVISIONS = sorted(script.revision for script in schema._scripts().walk_revisions())
+ROWS_OF_A_RUN = (
+    "INSERT INTO dsopt_workers (node, host, pid, process_started, heartbeat_at) VALUES ('n', 'h', 1, 1, 1)",
+    "INSERT INTO dsopt_attempts (study_id, stage, trial, candidate, round, worker_id, state, run_dir, started_at) "
+    "VALUES (1, 'z0', 0, 'c', 0, 1, 'measured', '/r', 1)",
+    "INSERT INTO dsopt_leases (node, device, attempt_id) VALUES ('n', 'cpu:0', 1)",
+    "INSERT INTO dsopt_measurements (attempt_id, metric, step_seconds, half_width_seconds, samples_per_second, "
+    "peak_memory_bytes, details) VALUES (1, 1, 1, 1, 1, 1, '{}')",
+)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -53,6 +61,8 @@ def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, r
     with connected.begin() as connection:
         columns, values = "name, spec, digest, state, created_at", "'old', '{}', 'd', 'created', 1"
         connection.execute(sa.text(f"INSERT INTO dsopt_studies ({columns}) VALUES ({values})"))
+        for statement in ROWS_OF_A_RUN:
+            connection.execute(sa.text(statement))
     if revision != REVISIONS[-1]:
         with pytest.raises(DsoptError, match=r"is of an older dsopt.*dsopt db upgrade"):
             Store.open(storage_url, make=True)
@@ -60,7 +70,26 @@ def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, r
     assert differences(connected) == []
     with connected.connect() as connection:
         assert connection.execute(sa.text("SELECT name FROM dsopt_studies")).scalars().all() == ["old"]
+        for table in ("workers", "attempts", "leases", "measurements"):
+            assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 1
+    check_attempts(connected)
     connected.dispose()
+
+
+def check_attempts(connected: sa.Engine) -> None:
+    """A finished attempt is final, its states are the declared ones, and what belongs to it goes with it."""
+    with pytest.raises(sa.exc.DBAPIError, match="a finished attempt never changes"), connected.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
+    insert = "INSERT INTO dsopt_attempts (study_id, stage, trial, candidate, round, state, run_dir, started_at) "
+    for number, state in enumerate(ATTEMPT_STATES, start=1):
+        with connected.begin() as connection:
+            connection.execute(sa.text(insert + f"VALUES (1, 'z0', {number}, 'c', 0, '{state}', '/r', 1)"))
+    with pytest.raises(sa.exc.IntegrityError), connected.begin() as connection:
+        connection.execute(sa.text(insert + "VALUES (1, 'z0', 99, 'c', 0, 'whatever', '/r', 1)"))
+    with connected.begin() as connection:
+        connection.execute(sa.text("DELETE FROM dsopt_studies"))
+        for table in ("attempts", "leases", "measurements"):
+            assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 0
 
 
 def test_a_database_of_a_newer_revision_is_refused_and_left_alone(storage_url: str) -> None:

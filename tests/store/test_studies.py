@@ -6,9 +6,12 @@ import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.outcome import Failed
-from dsopt.store import queries
-from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead
+from dsopt.experiment.events import Engine
+from dsopt.experiment.measure import measure
+from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.search.history import observe
+from dsopt.store import queries, trials
+from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead, last_attempt
 from dsopt.store.studies import Store
 from dsopt.study.spec import StudySpec
 
@@ -131,6 +134,66 @@ def test_a_finished_attempt_never_changes(store: Store) -> None:
         connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
     [row] = store.runs(study)
     assert (row["state"], row["message"]) == ("failed", "first")
+
+
+def measured() -> Measured:
+    engine = Engine(
+        rank=0, world_size=2, num_params=10, trainable_params=10, device="d", device_memory_bytes=100, zero_stage=0,
+        micro_batch=1, gas=1, dtype="fp16",
+    )  # fmt: skip
+    times = (0.4, 0.2, 0.1, 0.11, 0.1, 0.11)
+    measurement = measure(times, 2, 0.02)
+    assert measurement is not None
+    return Measured(
+        measurement=measurement, step_seconds=times, engine=engine, peak_memory_bytes=50, activation_bytes=5,
+        flops_per_step=None, pass_seconds={"forward": (0.1,) * 6}, rows=1, peak_allocated_bytes=40,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        measured(),
+        Slow(so_far=measured(), best=30.0, message="20 samples/s at most"),
+        Infeasible(reason="oom", message="no memory left"),
+        Failed(reason="timeout", message="too long"),
+    ],
+    ids=lambda outcome: outcome.state,
+)
+def test_an_outcome_outlives_the_worker_that_recorded_it(store: Store, outcome: Outcome) -> None:
+    study, _ = store.create(spec())
+    record = WorkerRecord(store)
+    attempt = record.begin(study, task(), "/tmp/a", POOL, 1)
+    assert attempt is not None
+    assert record.finish(attempt, outcome, "throughput")
+    row = last_attempt(store, study, task())
+    assert row is not None
+    assert trials.recorded_outcome(row) == outcome
+    with pytest.raises(sa.exc.DBAPIError, match="a finished attempt never changes"), store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
+
+
+@pytest.mark.parametrize("state", ["measured", "slow", "infeasible", "failed"])
+def test_optuna_is_told_what_the_search_reads(store: Store, state: str) -> None:
+    outcome: Outcome = {
+        "measured": measured(),
+        "slow": Slow(so_far=measured(), best=30.0, message="20 samples/s at most"),
+        "infeasible": Infeasible(reason="oom", message="no memory left"),
+        "failed": Failed(reason="timeout", message="too long"),
+    }[state]
+    study, _ = store.create(spec())
+    trial = store.optuna_study(study, "z0").ask()
+    trials.tell(trial, outcome, "throughput", run_seconds=12.5)
+    told = store.optuna_study(study, "z0").get_trials()
+    [observed] = observe(told, {trial.number}, None)
+    assert (observed.state, observed.seconds) == (state, 12.5)
+    throughput = measured().metric("throughput")
+    assert observed.value == (throughput if state == "measured" else None)
+    assert observed.value_so_far == (throughput if state == "slow" else None)
+    assert (observed.half_width is not None) == (observed.facts is not None) == (state in ("measured", "slow"))
+    assert observed.facts is None or (observed.facts.peak_memory_bytes, observed.facts.peak_allocated_bytes) == (50, 40)
+    assert bool(told[0].constraints) == (state == "infeasible")
+    assert observed.message == getattr(outcome, "message", "")
 
 
 @pytest.mark.parametrize("column", ["dsopt_studies", "dsopt_attempts"])

@@ -151,8 +151,9 @@ def test_the_memory_pruner_refuses_what_cannot_fit() -> None:
 
 
 def test_patience_counts_runs_after_the_best_and_only_those() -> None:
-    values = [10.0, 12.0, 11.0, None, 11.5]
-    runs = [observation(at(1, m + 1), value) for m, value in enumerate(values)]
+    values = [10.0, 12.0, 11.0, None]
+    slow = observation(at(1, 50), state="slow", reason="slow", value_so_far=9.0)
+    runs = [*(observation(at(1, m + 1), value) for m, value in enumerate(values)), slow]
     refused = observation(at(1, 99), reason="predicted_oom")
     running = observation(at(1, 98), state="running", reason=None)
     history = History(reference=[], stages={1: [*runs, refused, running]})

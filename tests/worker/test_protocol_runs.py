@@ -337,3 +337,42 @@ def test_metrics_of_a_part_of_the_step_are_minimised(dsopt: Dsopt) -> None:
     rows = {row["best_exp_name"]: row["best_metric_val"] for row in summary["stages"]}
     # a third of 0.9 × (10 + 2) ms
     assert rows == {"z1_gas1_tmbspg2": pytest.approx(3.6, rel=0.01)}
+
+
+def test_a_run_that_cannot_win_is_stopped(dsopt_on: Dsopt) -> None:
+    """Steps at ZeRO 3 take 1.44 times as long as at 1, and are too noisy to be precise within 60 of them."""
+    write_study(
+        dsopt_on.cwd,
+        ds_config={"train_micro_batch_size_per_gpu": [8, 16], "zero_optimization": {"stage": [1, 3]}},
+        measurement={"max_steps": 60},
+    )
+    dsopt_on.environment["SIMULATED_NOISE"] = "0.2"
+    dsopt_on("study", "create", "study.yaml")
+    output = dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    assert "slow: " in output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+
+    runs = {run["candidate"]: run for run in dsopt_on.json("study", "show", "simulated")["runs"] if run["round"] == 0}
+    slow = runs["z3_gas1_tmbspg16"]
+    assert slow["state"] == "slow"
+    best = runs["z1_gas1_tmbspg16"]["metric"]
+    assert slow["message"].endswith(f"samples/s at most (99 % sure), below the best, {best:.4g}")
+    assert slow["metric"] == pytest.approx(32 / 0.0338, rel=0.05)
+    metrics = json.loads((Path(slow["run_dir"]) / "metrics.json").read_text())
+    assert 12 < len(metrics["step_seconds"]) < 60
+    assert metrics["throughput"] == pytest.approx(slow["metric"])
+    assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == "z1_gas1_tmbspg16"
+
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    found = store.get("simulated")
+    z3 = store.optuna_study(found, "z3").trials
+    [trial] = [t for t in z3 if t.user_attrs["candidate"] == "z3_gas1_tmbspg16"]
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert trial.constraints == {}
+    [observed] = [o for o in load_history(store, found).stages[3] if o.trial == trial.number]
+    assert (observed.state, observed.reason, observed.value) == ("slow", "slow", None)
+    assert observed.value_so_far == pytest.approx(slow["metric"])
+    assert observed.facts is not None
+    assert observed.half_width is not None
+    assert observed.launched
+    store.close()
