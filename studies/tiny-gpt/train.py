@@ -5,6 +5,7 @@ import argparse
 import deepspeed
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
@@ -24,15 +25,19 @@ class Block(nn.Module):
 
 
 class TinyGPT(nn.Module):
-    def __init__(self, vocab: int, length: int, hidden: int, heads: int, layers: int) -> None:
+    def __init__(self, vocab: int, length: int, hidden: int, heads: int, layers: int, recompute: bool) -> None:
         super().__init__()
+        self.recompute = recompute
         self.tokens, self.positions = nn.Embedding(vocab, hidden), nn.Embedding(length, hidden)
         self.blocks = nn.Sequential(*(Block(hidden, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(hidden), nn.Linear(hidden, vocab)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(tokens.shape[1] - 1, device=tokens.device)
-        logits = self.head(self.norm(self.blocks(self.tokens(tokens[:, :-1]) + self.positions(positions))))
+        x = self.tokens(tokens[:, :-1]) + self.positions(positions)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        logits = self.head(self.norm(x))
         return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
@@ -44,12 +49,13 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--gradient_checkpointing", action="store_true", help="recompute layers in the backward pass")
     parser.add_argument("--local_rank", type=int, default=-1)
     deepspeed.add_config_arguments(parser)
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    model = TinyGPT(args.vocab, args.length, args.hidden, args.heads, args.layers)
+    model = TinyGPT(args.vocab, args.length, args.hidden, args.heads, args.layers, args.gradient_checkpointing)
     data = torch.utils.data.TensorDataset(torch.randint(args.vocab, (65536, args.length + 1)))
     engine, _, loader, _ = deepspeed.initialize(
         args=args, model=model, model_parameters=model.parameters(), training_data=data

@@ -1,0 +1,196 @@
+"""Measures a whole grid for real and keeps it as a small Parquet file, for `benchmarks.replay`.
+
+The grid is a study file: its lists of ZeRO stages, micro-batch sizes, accumulations and further dimensions, all of them
+combined. Runs are dsopt's own, each of the same number of steps. Each round launches every candidate once, in an order
+of its own, so that a machine that grows slow does so for all of them; the file is written after each round.
+
+    python -m benchmarks.record benchmarks/grids/tiny-gpt-cpu/study.yaml grid.parquet [--launches 2] [--steps 40]
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import platform
+import random
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.grid import About, Grid, Launched, write_grid
+from dsopt.experiment.devices import DevicePool, free_ports, parse_devices
+from dsopt.experiment.events import Engine, Event, EventReader, Flops, Memory, Step
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.outcome import Infeasible, Measured, Outcome
+from dsopt.experiment.run import Progress, RunRules, run_experiment
+from dsopt.experiment.rundir import RunDir
+from dsopt.study.candidate_run import candidate_command, run_config
+from dsopt.study.ds_config import baseline_config
+from dsopt.study.load import load_spec
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+
+_FIRST_STEP = 3  # RunRules needs a window; all steps are kept
+
+
+@dataclass(slots=True)
+class _Starting:
+    """When the first step of a run began."""
+
+    seconds: float = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if not progress.steps:
+            self.seconds = progress.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("study", type=Path, help="a study file whose lists make up the grid")
+    parser.add_argument("out", type=Path, help="the Parquet file")
+    parser.add_argument("--launches", type=int, default=2, help="launches of each candidate")
+    parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each")
+    parser.add_argument("--devices", help="as for `dsopt worker`")
+    args = parser.parse_args()
+    spec, _ = load_spec(args.study)
+    pool = parse_devices(args.devices)
+    devices = DevicePool(kind=pool.kind, indices=pool.indices[: spec.resources.ranks or len(pool.indices)])
+    recorder = Recorder(spec, devices, steps=args.steps)
+    for round_ in range(args.launches):
+        recorder.launch_all(round_)
+        write_grid(recorder.grid(), args.out)
+        print(f"{args.out}: {len(recorder.launches)} launches, {args.out.stat().st_size / 1000:.0f} kB")
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Launches the candidates of a grid and keeps what they said."""
+
+    spec: StudySpec
+    devices: DevicePool
+    steps: int
+    launches: list[Launched] = field(default_factory=list)
+    _engine: Engine | None = None
+
+    def launch_all(self, round_: int) -> None:
+        """One launch of every candidate; those that ran out of memory before are not launched again."""
+        full = {launched.candidate for launched in self.launches if launched.oom is not None}
+        candidates = [candidate for candidate in candidates_of(self.spec) if candidate not in full]
+        random.Random(round_).shuffle(candidates)
+        ports = free_ports()
+        with tempfile.TemporaryDirectory() as folder:
+            for number, candidate in enumerate(candidates, start=1):
+                launched = self._launch(candidate, round_, RunDir.create(Path(folder), candidate.name), next(ports))
+                print(f"{round_}: {number}/{len(candidates)} {candidate.name}: {_said(launched)}", flush=True)
+                if launched is not None:
+                    self.launches.append(launched)
+
+    def grid(self) -> Grid:
+        """What was recorded so far.
+
+        Raises:
+            ValueError: nothing ran.
+        """
+        if self._engine is None:
+            raise ValueError(f"study '{self.spec.name}': no candidate ran, so there is nothing to keep")
+        about = About(
+            name=self.spec.name,
+            date=datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
+            versions={name: importlib.metadata.version(name) for name in ("dsopt", "torch", "deepspeed")}
+            | {"python": platform.python_version()},
+            device=f"{len(self.devices.indices)} × {self._engine.device or platform.processor()}",
+            command=self.spec.command,
+            baseline=baseline_config(self.spec.ds_config),
+            max_train_batch_size=self.spec.autotuning.max_train_batch_size,
+            nodes=1,
+            ranks=self._engine.world_size,
+            params=self._engine.num_params,
+            trainable_params=self._engine.trainable_params,
+            memory_bytes=self.spec.memory_per_device or self._engine.device_memory_bytes,
+        )
+        return Grid(about=about, launches=tuple(self.launches))
+
+    def _launch(self, candidate: Candidate, round_: int, run_dir: RunDir, port: int) -> Launched | None:
+        run_dir.write_json(run_dir.ds_config, run_config(self.spec, candidate))
+        launch = Launch(
+            command=candidate_command(self.spec, candidate).with_config(str(run_dir.ds_config)),
+            cwd=Path(self.spec.cwd),
+            run_dir=run_dir,
+            devices=self.devices,
+            port=port,
+            memory_limit_bytes=self.spec.memory_per_device,
+            is_direct=self.spec.start == "direct",
+            count_flops=True,
+        )
+        rules = RunRules(
+            measurement=self.spec.measurement,
+            window=(_FIRST_STEP, self.steps - 1),
+            floor=(_FIRST_STEP, self.steps - 1),
+            timeout_seconds=self.spec.timeout_seconds,
+            expected=candidate,
+            needs_flops=False,
+        )
+        starting = _Starting()
+        outcome = run_experiment(launch, rules, threading.Event().is_set, starting)
+        events = list(EventReader(run_dir).read())
+        self._engine = self._engine or next((e for e in events if isinstance(e, Engine) and e.rank == 0), None)
+        return _launched(candidate, round_, outcome, events, starting.seconds)
+
+
+def candidates_of(spec: StudySpec) -> Iterator[Candidate]:
+    """Every candidate of a study whose micro-batch sizes are listed.
+
+    Raises:
+        ValueError: they are not.
+    """
+    sizes = spec.micro_batch_list
+    if sizes is None:
+        raise ValueError(f"study '{spec.name}': train_micro_batch_size_per_gpu: a grid needs a list of sizes")
+    for stage in spec.stages:
+        yield from spec.space(stage).candidates(sizes, spec.accumulation_list or (1,))
+
+
+def _launched(
+    candidate: Candidate, round_: int, outcome: Outcome, events: list[Event], start_seconds: float
+) -> Launched | None:
+    """What one launch said, or None where it neither trained nor ran out of memory."""
+    steps = [event for event in events if isinstance(event, Step) and event.rank == 0]
+    memory = {event.rank: event for event in events if isinstance(event, Memory)}.values()
+    later = steps[len(steps) // 2 :]
+    is_full = isinstance(outcome, Infeasible) and outcome.reason == "oom"
+    if not is_full and not isinstance(outcome, Measured):
+        return None
+    return Launched(
+        candidate=candidate,
+        launch=round_,
+        oom=outcome.message.partition(" Log: ")[0] if isinstance(outcome, Infeasible) else None,
+        start_seconds=start_seconds,
+        step_seconds=() if is_full else tuple(step.seconds for step in steps),
+        forward_seconds=0.0 if is_full else float(np.mean([step.forward_seconds for step in later])),
+        backward_seconds=0.0 if is_full else float(np.mean([step.backward_seconds for step in later])),
+        optimizer_seconds=0.0 if is_full else float(np.mean([step.optimizer_seconds for step in later])),
+        peak_allocated_bytes=0 if is_full else max(m.peak_allocated_bytes for m in memory),
+        peak_reserved_bytes=0 if is_full else max(m.peak_reserved_bytes for m in memory),
+        activation_bytes=0 if is_full else max(m.activation_bytes for m in memory),
+        flops_per_step=next((event.flops_per_step for event in events if isinstance(event, Flops)), 0.0),
+        samples_per_step=0 if is_full else steps[-1].samples,
+    )
+
+
+def _said(launched: Launched | None) -> str:
+    if launched is None:
+        return "failed, left out"
+    if launched.oom is not None:
+        return f"out of memory after {launched.start_seconds:.1f} s"
+    later = launched.step_seconds[len(launched.step_seconds) // 2 :]
+    return (
+        f"{launched.samples_per_step / float(np.mean(later)):.1f} samples/s, "
+        f"{launched.peak_reserved_bytes / 2**20:.0f} MiB, start {launched.start_seconds:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
