@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-chaos test-fast lint format bench wheels-gpu clean
+.PHONY: help install demo test test-chaos test-fast lint format bench bench-search wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -45,6 +45,9 @@ bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
+
+bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)
+	$(BIN)/python -m benchmarks.search
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl

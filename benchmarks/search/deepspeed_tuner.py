@@ -51,7 +51,7 @@ class DeepSpeedTuner:
 
     @property
     def name(self) -> str:
-        return "deepspeed" if self.fast else f"deepspeed {self.tuner_type}{'' if self.mended else ' as installed'}"
+        return "deepspeed" if self.mended else "deepspeed as installed"
 
     def tune(self, machine: Machine, seed: int) -> Record:
         """Tunes a machine from nothing. A tuner that raises has chosen nothing, as it does to its user.

@@ -1,0 +1,57 @@
+"""The cases that tuners are put side by side on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.replay import Recorded
+from benchmarks.search.machine import Machine, Simulated
+from benchmarks.search.results import Cases
+from dsopt.simulated.families import DEVELOPMENT_SEEDS, HELD_OUT_SEEDS, draw
+from dsopt.simulated.published import published
+
+GRIDS = Path(__file__).parent.parent / "grids"
+# the published cases are few, so each is tuned with several seeds of its noise
+PUBLISHED_SEEDS = range(3)
+RECORDED_SEEDS = range(20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A machine to tune.
+
+    Attributes:
+        cases: which set it is of.
+        machine: what is tuned.
+        noise: coefficient of variation of a step; None where steps were recorded.
+        seed: of whoever tunes it.
+    """
+
+    cases: Cases
+    machine: Machine
+    noise: float | None
+    seed: int
+
+
+def cases_of(which: Cases, *, count: int, noises: tuple[float, ...]) -> Iterator[Case]:
+    """The cases of a set.
+
+    Args:
+        which: the set. Nothing is ever tuned by looking at `held-out`; `development` is there for that.
+        count: how many of the drawn ones.
+        noises: noise levels; recorded ones have their own.
+    """
+    if which == "recorded":
+        for path in sorted(GRIDS.glob("*/*.parquet")):
+            machine = Recorded.read(path)
+            yield from (Case(cases=which, machine=machine, noise=None, seed=seed) for seed in RECORDED_SEEDS)
+        return
+    for noise in noises:
+        if which == "published":
+            for scenario in published(noise=noise):
+                machine = Simulated(scenario)
+                yield from (Case(cases=which, machine=machine, noise=noise, seed=seed) for seed in PUBLISHED_SEEDS)
+        else:
+            seeds = HELD_OUT_SEEDS if which == "held-out" else DEVELOPMENT_SEEDS
+            for seed in seeds[:count]:
+                yield Case(cases=which, machine=Simulated(draw(seed, noise=noise)), noise=noise, seed=seed)

@@ -1,0 +1,197 @@
+"""The figures that are published, from rows of results: ratios, shares and their bootstrap intervals."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from benchmarks.search.results import Row
+
+OURS: Final = "dsopt"
+THEIRS: Final = "deepspeed"
+WITHIN: Final = 0.03
+AFTER_LAUNCHES: Final = 10
+_RESAMPLES: Final = 2000
+
+# the rows of one case, by tuner; resampled as one, since cases differ more than tuners do
+Case: TypeAlias = Mapping[str, Row]
+Statistic: TypeAlias = Callable[[Sequence[Case]], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One published figure.
+
+    Attributes:
+        name: what it is, in words.
+        value: over all cases.
+        low, high: its 95 % bootstrap interval over cases, where one makes sense (a worst case has none).
+        goal: what it has to be, in words, or "".
+        is_met: whether it is, or None without a goal.
+        count: cases.
+    """
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    goal: str
+    is_met: bool | None
+    count: int
+
+
+def figures(rows: Sequence[Row], *, tuner: str = OURS, rival: str = THEIRS, noise: float | None) -> list[Figure]:
+    """The figures of the search's goals for one set of cases, one mode and one noise level.
+
+    Args:
+        rows: of that set, mode and noise; every case with all tuners.
+        tuner: whose figures.
+        rival: whom it is compared with.
+        noise: of the rows; the goals for what is found depend on it.
+    """
+    cases = by_case(rows)
+    geometric, worst = (0.99, 0.97) if noise is None or noise <= 0.02 else (0.98, 0.94)
+
+    def ours(value: Callable[[Row], float]) -> Callable[[Sequence[Case]], float]:
+        return lambda chosen: sum(value(case[tuner]) for case in chosen)
+
+    def against(value: Callable[[Row], float], other: Callable[[Row], float]) -> Statistic:
+        return lambda chosen: ours(value)(chosen) / sum(other(case[rival]) for case in chosen)
+
+    def mean(value: Callable[[Row], float]) -> Statistic:
+        return lambda chosen: ours(value)(chosen) / len(chosen)
+
+    found = [
+        _figure(
+            "experiments until the choice was measured ÷ the same of DeepSpeed's",
+            cases,
+            against(lambda r: r.experiments_to_choice, lambda r: r.experiments_to_choice),
+            at_most=0.40,
+        ),
+        _figure(
+            "experiments until the choice was measured ÷ all of DeepSpeed's",
+            cases,
+            against(lambda r: r.experiments_to_choice, lambda r: r.launches),
+        ),
+        _figure(
+            "all launches, baseline and confirmation included ÷ all of DeepSpeed's",
+            cases,
+            against(lambda r: r.launches, lambda r: r.launches),
+            at_most=0.55,
+        ),
+        _figure(
+            "cluster time to the answer ÷ DeepSpeed's",
+            cases,
+            against(lambda r: r.cluster_seconds, lambda r: r.cluster_seconds),
+            at_most=0.50,
+        ),
+        _figure(
+            "choice ÷ oracle, geometric mean",
+            cases,
+            lambda chosen: geometric_mean([case[tuner].share for case in chosen]),
+            at_least=geometric,
+        ),
+        _worst("choice ÷ oracle, worst", [case[tuner].share for case in cases], worst),
+        _worst("choice ÷ DeepSpeed's choice, worst", [_over(c[tuner].share, _allowed(c[rival])) for c in cases], 0.99),
+        _worst("choice ÷ baseline, worst", [_over(c[tuner].share, c[tuner].baseline_share) for c in cases], 1.0),
+        _figure(
+            "share of launches that ran out of memory",
+            cases,
+            lambda chosen: ours(lambda r: r.ooms)(chosen) / ours(lambda r: r.launches)(chosen),
+            at_most=0.02,
+        ),
+        _figure("cases whose optimum was ruled out", cases, ours(lambda r: r.optimum_ruled_out), at_most=0.0),
+        _figure(
+            f"cases within {WITHIN:.0%} of the oracle after {AFTER_LAUNCHES} launches",
+            cases,
+            mean(lambda r: r.share_after(AFTER_LAUNCHES) >= 1 - WITHIN),
+            at_least=0.95,
+        ),
+    ]
+    errors = [error for case in cases for error in case[tuner].memory_errors]
+    if errors:
+        found.append(
+            _figure(
+                "mean error of predicted peak memory after three launches",
+                [case for case in cases if case[tuner].memory_errors],
+                mean(lambda r: float(np.mean(np.abs(r.memory_errors)))),
+                at_most=0.05,
+            )
+        )
+    stated = [case for case in cases if case[tuner].interval_holds is not None]
+    if stated:
+        found.append(
+            _figure(
+                "stated 95 % intervals that hold", stated, mean(lambda r: bool(r.interval_holds)), within=(0.93, 0.97)
+            )
+        )
+    return found
+
+
+def by_case(rows: Sequence[Row]) -> list[Case]:
+    """Rows of the same case and seed together, by tuner."""
+    cases: dict[tuple[str, int], dict[str, Row]] = {}
+    for row in rows:
+        cases.setdefault((row.case, row.seed), {})[row.tuner] = row
+    return list(cases.values())
+
+
+def geometric_mean(shares: Sequence[float]) -> float:
+    """Geometric mean; 0 when one of them is."""
+    return 0.0 if min(shares) <= 0 else math.exp(sum(map(math.log, shares)) / len(shares))
+
+
+def interval(cases: Sequence[Case], statistic: Statistic) -> tuple[float, float]:
+    """The 95 % percentile interval of a statistic over resampled cases (Efron & Tibshirani, chapter 13).
+
+    A case is drawn with all of its seeds: those are one case again, and not further ones.
+    """
+    named: dict[str, list[Case]] = {}
+    for case in cases:
+        named.setdefault(next(iter(case.values())).case, []).append(case)
+    seeds = list(named.values())
+    random = np.random.default_rng(0)
+    draws = random.integers(0, len(seeds), size=(_RESAMPLES, len(seeds)))
+    values = [statistic([case for index in draw for case in seeds[index]]) for draw in draws]
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _over(share: float, other: float) -> float:
+    """A ratio in which beating what does not run is infinitely good, and being beaten by nothing is no loss."""
+    return share / other if other > 0 else math.inf
+
+
+def _allowed(row: Row) -> float:
+    """The share of a choice that the user can train with; a larger batch than is allowed leaves the user's own."""
+    return row.baseline_share if row.exceeds_batch else row.share
+
+
+def _figure(
+    name: str,
+    cases: Sequence[Case],
+    statistic: Statistic,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    within: tuple[float, float] | None = None,
+) -> Figure:
+    value = statistic(cases)
+    low, high = interval(cases, statistic)
+    goal, is_met = "", None
+    if at_most is not None:
+        goal, is_met = f"≤ {at_most:g}", value <= at_most
+    elif at_least is not None:
+        goal, is_met = f"≥ {at_least:g}", value >= at_least
+    elif within is not None:
+        goal, is_met = f"{within[0]:g} to {within[1]:g}", within[0] <= value <= within[1]
+    return Figure(name=name, value=value, low=low, high=high, goal=goal, is_met=is_met, count=len(cases))
+
+
+def _worst(name: str, ratios: Sequence[float], goal: float) -> Figure:
+    value = min(ratios)
+    return Figure(
+        name=name, value=value, low=None, high=None, goal=f"≥ {goal:g}", is_met=value >= goal, count=len(ratios)
+    )
