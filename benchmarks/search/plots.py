@@ -25,6 +25,8 @@ _STYLES: Final = {
 _BANDED: Final = ("dsopt", "deepspeed")  # five bands over each other would show nothing
 # before anything runs there is no throughput; its logarithm would be infinite
 _LEAST_SHARE: Final = 0.05
+_TICKS: Final = (0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0)
+_STRETCH: Final = 0.02
 
 
 def plot_best_so_far(rows: Sequence[Row], path: Path, title: str, launches: int = 30) -> None:
@@ -56,8 +58,10 @@ def plot_best_so_far(rows: Sequence[Row], path: Path, title: str, launches: int 
         by_time.xaxis.set_minor_formatter(NullFormatter())
         by_time.set_xlim(times[0] / 60, times[-1] / 60)
         for axes in (by_launch, by_time):
+            axes.set_yscale("function", functions=(_stretched, _unstretched))
+            axes.set_yticks(_TICKS)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-            axes.axhline(1.0, color="#333333", linewidth=0.8)
+            axes.set_ylim(_TICKS[0], 1.0)
             axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
             axes.set_axisbelow(True)
         by_time.legend(loc="lower right", frameon=False)
@@ -74,16 +78,26 @@ def _draw(
     places: NDArray[Any],
     shares_of: Callable[[Row], NDArray[np.float64]],
 ) -> None:
-    for tuner, (colour, dashes) in _STYLES.items():
+    for order, (tuner, (colour, dashes)) in enumerate(_STYLES.items()):
         curves = [shares_of(row) for row in rows if row.tuner == tuner]
         if not curves:
             continue
-        shares = np.maximum(np.array(curves), _LEAST_SHARE)
+        shares = np.clip(np.array(curves), _LEAST_SHARE, 1.0)
         mean = np.exp(np.log(shares).mean(axis=0))
-        axes.plot(places, mean, color=colour, linestyle=dashes, linewidth=2, label=tuner, drawstyle="steps-post")
+        style = {"color": colour, "linestyle": dashes, "linewidth": 2, "drawstyle": "steps-post", "zorder": 9 - order}
+        axes.plot(places, mean, label=tuner, **style)
         if tuner in _BANDED and len(curves) > 1:
             low, high = np.quantile(shares, [0.1, 0.9], axis=0)
             axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0, step="post")
+
+
+def _stretched(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The scale of the shares: what is lost, by its logarithm, since tuners differ in their last percents."""
+    return -np.log(1 + _STRETCH - np.minimum(shares, 1.0))
+
+
+def _unstretched(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 + _STRETCH - np.exp(-places)
 
 
 def _at_launches(row: Row, numbers: NDArray[Any]) -> NDArray[np.float64]:
