@@ -53,6 +53,7 @@ class Launched:
         candidate: what was run.
         launch: which launch of it, from 0.
         oom: why it ran out of memory, or None.
+        elsewhere: share of the machine's processors that other programs used meanwhile, from 0 to 1.
         start_seconds: wall clock from the launch to the first step, or to running out of memory.
         step_seconds: every step, raw; empty when it ran out of memory.
         forward_seconds, backward_seconds, optimizer_seconds: means over the later half of the steps.
@@ -64,6 +65,7 @@ class Launched:
     candidate: Candidate
     launch: int
     oom: str | None
+    elsewhere: float
     start_seconds: float
     step_seconds: tuple[float, ...]
     forward_seconds: float

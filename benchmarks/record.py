@@ -2,7 +2,8 @@
 
 The grid is a study file: its lists of ZeRO stages, micro-batch sizes, accumulations and further dimensions, all of them
 combined. Runs are dsopt's own, each of the same number of steps. Each round launches every candidate once, in an order
-of its own, so that a machine that grows slow does so for all of them; the file is written after each round.
+of its own, so that a machine that grows slow does so for all of them; the file is written after each round. A launch
+waits until nobody else uses the machine, and is done again where somebody began to; how much others had is kept.
 
     python -m benchmarks.record benchmarks/grids/tiny-gpt-cpu/study.yaml grid.parquet [--launches 2] [--steps 40]
 """
@@ -21,8 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.grid import About, Grid, Launched, write_grid
+from benchmarks.quiet import Busy, wait_until_quiet
 from dsopt.experiment.devices import DevicePool, free_ports, parse_devices
 from dsopt.experiment.events import Engine, Event, EventReader, Flops, Memory, Step
+from dsopt.experiment.guard import Guard
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
 from dsopt.experiment.run import Progress, RunRules, run_experiment
@@ -33,6 +36,8 @@ from dsopt.study.load import load_spec
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
+_DISTURBING = 0.1
+_TRIES = 3
 _FIRST_STEP = 3  # RunRules needs a window; all steps are kept
 
 
@@ -53,16 +58,20 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the Parquet file")
     parser.add_argument("--launches", type=int, default=2, help="launches of each candidate")
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each")
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet machine, each launch")
     parser.add_argument("--devices", help="as for `dsopt worker`")
     args = parser.parse_args()
     spec, _ = load_spec(args.study)
     pool = parse_devices(args.devices)
     devices = DevicePool(kind=pool.kind, indices=pool.indices[: spec.resources.ranks or len(pool.indices)])
-    recorder = Recorder(spec, devices, steps=args.steps)
-    for round_ in range(args.launches):
-        recorder.launch_all(round_)
-        write_grid(recorder.grid(), args.out)
-        print(f"{args.out}: {len(recorder.launches)} launches, {args.out.stat().st_size / 1000:.0f} kB")
+    recorder = Recorder(spec, devices, steps=args.steps, patience_seconds=args.patience)
+    try:
+        for round_ in range(args.launches):
+            recorder.launch_all(round_)
+            write_grid(recorder.grid(), args.out)
+            print(f"{args.out}: {len(recorder.launches)} launches, {args.out.stat().st_size / 1000:.0f} kB")
+    finally:
+        recorder.guard.close()
 
 
 @dataclass(slots=True)
@@ -72,6 +81,8 @@ class Recorder:
     spec: StudySpec
     devices: DevicePool
     steps: int
+    patience_seconds: float
+    guard: Guard = field(default_factory=Guard)
     launches: list[Launched] = field(default_factory=list)
     _engine: Engine | None = None
 
@@ -83,10 +94,21 @@ class Recorder:
         ports = free_ports()
         with tempfile.TemporaryDirectory() as folder:
             for number, candidate in enumerate(candidates, start=1):
-                launched = self._launch(candidate, round_, RunDir.create(Path(folder), candidate.name), next(ports))
+                launched = self._quiet_launch(candidate, round_, Path(folder), ports)
                 print(f"{round_}: {number}/{len(candidates)} {candidate.name}: {_said(launched)}", flush=True)
                 if launched is not None:
                     self.launches.append(launched)
+
+    def _quiet_launch(self, candidate: Candidate, round_: int, folder: Path, ports: Iterator[int]) -> Launched | None:
+        """A launch with the machine to itself, or the least disturbed of a few."""
+        tries: list[Launched] = []
+        while len(tries) < _TRIES and (not tries or tries[-1].elsewhere > _DISTURBING):
+            wait_until_quiet(_DISTURBING, self.patience_seconds)
+            launched = self._launch(candidate, round_, RunDir.create(folder, candidate.name), next(ports))
+            if launched is None:
+                return None
+            tries.append(launched)
+        return min(tries, key=lambda launched: launched.elsewhere)
 
     def grid(self) -> Grid:
         """What was recorded so far.
@@ -133,11 +155,12 @@ class Recorder:
             expected=candidate,
             needs_flops=False,
         )
-        starting = _Starting()
+        self.guard.watch(run_dir.path, port)
+        starting, before = _Starting(), Busy.now()
         outcome = run_experiment(launch, rules, threading.Event().is_set, starting)
         events = list(EventReader(run_dir).read())
         self._engine = self._engine or next((e for e in events if isinstance(e, Engine) and e.rank == 0), None)
-        return _launched(candidate, round_, outcome, events, starting.seconds)
+        return _launched(candidate, round_, outcome, events, starting.seconds, before.elsewhere())
 
 
 def candidates_of(spec: StudySpec) -> Iterator[Candidate]:
@@ -154,7 +177,7 @@ def candidates_of(spec: StudySpec) -> Iterator[Candidate]:
 
 
 def _launched(
-    candidate: Candidate, round_: int, outcome: Outcome, events: list[Event], start_seconds: float
+    candidate: Candidate, round_: int, outcome: Outcome, events: list[Event], start_seconds: float, elsewhere: float
 ) -> Launched | None:
     """What one launch said, or None where it neither trained nor ran out of memory."""
     steps = [event for event in events if isinstance(event, Step) and event.rank == 0]
@@ -167,6 +190,7 @@ def _launched(
         candidate=candidate,
         launch=round_,
         oom=outcome.message.partition(" Log: ")[0] if isinstance(outcome, Infeasible) else None,
+        elsewhere=elsewhere,
         start_seconds=start_seconds,
         step_seconds=() if is_full else tuple(step.seconds for step in steps),
         forward_seconds=0.0 if is_full else float(np.mean([step.forward_seconds for step in later])),
@@ -188,7 +212,8 @@ def _said(launched: Launched | None) -> str:
     later = launched.step_seconds[len(launched.step_seconds) // 2 :]
     return (
         f"{launched.samples_per_step / float(np.mean(later)):.1f} samples/s, "
-        f"{launched.peak_reserved_bytes / 2**20:.0f} MiB, start {launched.start_seconds:.1f} s"
+        f"{launched.peak_reserved_bytes / 2**20:.0f} MiB, start {launched.start_seconds:.1f} s, "
+        f"others had {launched.elsewhere:.0%}"
     )
 
 

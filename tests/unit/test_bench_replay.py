@@ -34,6 +34,7 @@ def launched(micro_batch: int, launch: int, *, gas: int = 1, oom: str | None = N
         candidate=Candidate(stage=0, micro_batch=micro_batch, gas=gas),
         launch=launch,
         oom=oom,
+        elsewhere=0.0,
         start_seconds=5.0,
         step_seconds=() if oom else tuple(seconds * factor for factor in (4.0, 2.0, *[1.01, 0.99] * 10)),
         forward_seconds=0.3 * seconds,
