@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from benchmarks.grid import Grid, Launched, read_grid
 from benchmarks.search.machine import DsConfig, Facts
-from dsopt.experiment.measure import warmup_steps
 from dsopt.simulated.cluster import Run
 from dsopt.study.ds_config import get_path
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Knob
@@ -210,9 +209,9 @@ def _mean_at(line: _Line, name: str) -> float:
 
 
 def _settled(launched: Launched) -> NDArray[np.float64]:
-    """The steps after the warm-up."""
+    """The last two thirds of the steps: the truth may leave out more of the start than a measurement can afford to."""
     times = np.array(launched.step_seconds)
-    return times[warmup_steps(times) :]
+    return times[len(times) // 3 :]
 
 
 def _bootstrapped(launched: Launched, random: np.random.Generator) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ def launched(micro_batch: int, launch: int, *, gas: int = 1, oom: str | None = N
         oom=oom,
         elsewhere=0.0,
         start_seconds=5.0,
-        step_seconds=() if oom else tuple(seconds * factor for factor in (4.0, 2.0, *[1.01, 0.99] * 10)),
+        step_seconds=() if oom else tuple(seconds * factor for factor in (4.0, 2.0, *[1.01, 0.99] * 11)),
         forward_seconds=0.3 * seconds,
         backward_seconds=0.5 * seconds,
         optimizer_seconds=0.1 * seconds,
