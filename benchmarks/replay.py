@@ -70,6 +70,7 @@ class Recorded:
             nodes=about.nodes,
             gpus_per_node=about.ranks // about.nodes,
             device_memory_bytes=about.memory_bytes,
+            dtype=next((name for name in ("fp16", "bf16") if name in about.baseline), "fp32"),
         )
 
     @property
@@ -102,6 +103,7 @@ class Recorded:
             peak_allocated_bytes=int(_mean_at(line, "peak_allocated_bytes")),
             peak_reserved_bytes=int(_mean_at(line, "peak_reserved_bytes")),
             activation_bytes=int(_mean_at(line, "activation_bytes")),
+            outside_bytes=0,
             flops_per_step=_mean_at(line, "flops_per_step"),
             samples_per_step=samples,
             true_step_seconds=step_seconds,
@@ -229,6 +231,7 @@ def _out_of_memory(why: str, samples: int, start_seconds: float) -> Run:
         peak_allocated_bytes=0,
         peak_reserved_bytes=0,
         activation_bytes=0,
+        outside_bytes=0,
         flops_per_step=0.0,
         samples_per_step=samples,
         true_step_seconds=float("nan"),

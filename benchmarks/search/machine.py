@@ -27,6 +27,11 @@ class Facts:
     nodes: int
     gpus_per_node: int
     device_memory_bytes: int
+    dtype: str
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    largest_layer_params: int = 0
+    host_memory_bytes: int = 0
 
     @property
     def ranks(self) -> int:
@@ -81,6 +86,11 @@ class Simulated:
             nodes=cluster.nodes,
             gpus_per_node=cluster.gpus_per_node,
             device_memory_bytes=cluster.device.memory_bytes,
+            dtype=next((name for name in ("fp16", "bf16") if name in self.scenario.baseline), model.dtype),
+            num_layers=model.layers,
+            hidden_size=model.hidden,
+            largest_layer_params=model.largest_layer_params,
+            host_memory_bytes=cluster.host_memory_bytes,
         )
 
     @property

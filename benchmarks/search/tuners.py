@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from benchmarks.search.deepspeed_tuner import DeepSpeedTuner
+from benchmarks.search.dsopt_tuner import DsoptTuner
 from benchmarks.search.machine import Machine
 from benchmarks.search.optuna_tuners import OptunaTuner
 from benchmarks.search.records import Record
@@ -29,6 +30,7 @@ class Tuner(Protocol):
 def tuners(*, fast: bool) -> list[Tuner]:
     """All of them. With `fast`, the documented knobs are left out of the space."""
     return [
+        DsoptTuner(fast=fast),
         DeepSpeedTuner(fast=fast),
         OptunaTuner(sampler="tpe", runs=OPTUNA_RUNS, fast=fast),
         OptunaTuner(sampler="gp", runs=OPTUNA_RUNS, fast=fast),

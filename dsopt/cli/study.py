@@ -103,16 +103,21 @@ def show(name: str, storage: str, as_json: bool) -> None:
     found = store.get(name)
     summary = summary_of(store, found)
     runs = store.runs(found)
-    imported = [o for o in load_history(store, found).observations if o.imported is not None]
+    observations = load_history(store, found).observations
+    imported = [o for o in observations if o.imported is not None]
+    whys = {o.name: o.why for o in observations}
     if as_json:
         others = [{"candidate": o.name, "state": o.state, "metric": o.value, "folder": o.imported} for o in imported]
-        print_json({**summary.to_json(), "runs": [dict(run) for run in runs], "imported_trials": others})
+        listed = [{**run, "why": whys.get(run["candidate"]) if run["round"] == 0 else None} for run in runs]
+        print_json({**summary.to_json(), "runs": listed, "imported_trials": others})
         return
     click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
     for run in runs:
         result = f"{run['metric']:.6g} {summary.unit}" if run["metric"] is not None else run["reason"] or ""
         label = run_label(run["candidate"], run["round"])
         click.echo(f"  {label:<36} {run['state']:<10} {result}")
+        if run["round"] == 0 and whys.get(run["candidate"]):
+            click.echo(f"      chosen: {whys[run['candidate']]}")
         if run["message"]:
             click.echo(f"      {run['message']}")
     for trial in imported:

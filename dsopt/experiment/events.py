@@ -62,13 +62,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Peak memory of this rank so far; activations are what one forward pass of a micro-batch left allocated."""
+    """Peak memory of this rank so far; activations are what one forward pass of a micro-batch left allocated.
+
+    `outside_bytes` is what is in use on the device beside what torch reserved: context, communication libraries.
+    """
 
     kind: ClassVar[str] = "memory"
     rank: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     activation_bytes: int = 0
+    outside_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ class Measured:
         engine: what DeepSpeed's engine said of itself.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
         peak_allocated_bytes: the largest peak of any rank, as tensors took it; 0 where it was not told.
+        outside_bytes: the most in use on a device beside what torch reserved; 0 where it was not told.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, where they were counted.
         pass_seconds: of every step, what its forward passes, backward passes and optimizer calls took.
@@ -38,6 +39,7 @@ class Measured:
     pass_seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rows: int = 0
     peak_allocated_bytes: int = 0
+    outside_bytes: int = 0
 
     def metric(self, name: str) -> float:
         """The value of a tuning metric: samples/s, FLOPS of one GPU, or milliseconds of an optimizer step.

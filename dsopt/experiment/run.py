@@ -210,6 +210,7 @@ def _measured(seen: _Seen, measurement: Measurement) -> Measured:
         pass_seconds=_passes(seen),
         rows=seen.rows,
         peak_allocated_bytes=max((m.peak_allocated_bytes for m in seen.memory.values()), default=0),
+        outside_bytes=max((m.outside_bytes for m in seen.memory.values()), default=0),
     )
 
 
@@ -329,6 +330,7 @@ def describe(outcome: Measured | Slow) -> dict[str, object]:
         "step_seconds_interval_95": [m.step_seconds - m.half_width_seconds, m.step_seconds + m.half_width_seconds],
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "peak_allocated_bytes": outcome.peak_allocated_bytes,
+        "outside_bytes": outcome.outside_bytes,
         "activation_bytes": outcome.activation_bytes,
         "flops_per_step": outcome.flops_per_step,
         "rows": outcome.rows,

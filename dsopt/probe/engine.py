@@ -185,6 +185,7 @@ class EngineObserver:
                     peak_allocated_bytes=allocated,
                     peak_reserved_bytes=reserved,
                     activation_bytes=self._activation_bytes,
+                    outside_bytes=self._memory.outside(),
                 )
             )
 

@@ -5,6 +5,8 @@ import resource
 from pathlib import Path
 from typing import Any, Protocol
 
+from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
 
@@ -15,6 +17,8 @@ class MemoryMeter(Protocol):
     def in_use(self) -> int: ...
 
     def peaks(self) -> tuple[int, int]: ...
+
+    def outside(self) -> int: ...
 
 
 class HostMemory:
@@ -35,6 +39,9 @@ class HostMemory:
         self.in_use()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, self._peak_data
 
+    def outside(self) -> int:
+        return 0
+
 
 class DeviceMemory:
     """torch's own counters; what the context and communication libraries take lies outside of them."""
@@ -47,3 +54,12 @@ class DeviceMemory:
 
     def peaks(self) -> tuple[int, int]:
         return int(self._accelerator.max_memory_allocated()), int(self._accelerator.max_memory_reserved())
+
+    def outside(self) -> int:
+        """What is in use on a CUDA device beside what torch reserved; 0 where torch is held to a share of it."""
+        if self._accelerator.device_name() != "cuda" or MEMORY_LIMIT_VARIABLE in os.environ:
+            return 0
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return max(0, int(total - free - torch.cuda.memory_reserved()))

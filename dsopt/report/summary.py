@@ -126,12 +126,23 @@ class Summary:
                 f"From {self.comparison.runs} confirmation runs, baseline and finalists in turn; the interval holds "
                 "the differences between launches."
             )
+            lines += self._certainty()
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
         lines += self._doubts()
         if self.note:
             lines.append(f"Stopped: {self.note}")
         return "\n".join(lines)
+
+    def _certainty(self) -> list[str]:
+        """How sure it is that the best is the best, and what may be lost if it is not."""
+        result = self.comparison
+        if result is None or result.probability is None or result.regret is None:
+            return []
+        return [
+            f"It is the best of those confirmed with a probability of {result.probability:.0%}; "
+            f"what is lost on average, if it is not: {result.regret:.1%}."
+        ]
 
     def _table(self) -> str:
         rows = [

@@ -26,6 +26,8 @@ class ModelFacts:
         zero_stage, micro_batch, gas: what the engine ran with.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
         peak_allocated_bytes: the same as tensors took it; 0 where it was not told.
+        outside_bytes: in use on the device beside what torch reserved (context, communication libraries); 0 where it
+            was not told, as on the CPU.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         largest_layer_params: the most parameters that one module holds itself.
         hidden_size, num_layers: of a transformer, where they could be read.
@@ -51,6 +53,7 @@ class ModelFacts:
     host_memory_bytes: int = 0
     rows: int = 0
     peak_allocated_bytes: int = 0
+    outside_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class Observation:
         imported: the folder of another tuner's results that it was taken from; None for what was run here.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
+        why: why it was chosen, in words; only where the models chose it.
         ended_at: when it ended, in seconds since the epoch; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None where nothing was launched.
     """
@@ -89,6 +93,7 @@ class Observation:
     half_width: float | None = None
     seconds: float | None = None
     ended_at: float = math.inf
+    why: str | None = None
 
     @property
     def launched(self) -> bool:
@@ -197,6 +202,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         value_so_far=attrs.get("value_so_far"),
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
         seconds=attrs.get("run_seconds"),
+        why=attrs.get("why"),
         ended_at=trial.datetime_complete.timestamp() if trial.datetime_complete else math.inf,
     )
 

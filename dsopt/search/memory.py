@@ -152,8 +152,10 @@ class MemoryModel:
     def _prior(self) -> Belief:
         device = float(self.facts.device_memory_bytes)
         share, spread = _ACTIVATIONS
-        mean = [1.0, 0.8, 0.5, 0.005 * device, 0.05 * device, share, *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
-        deviation = [0.05, 0.4, 0.4, 0.03 * device, 0.025 * device, spread]
+        outside = self.facts.outside_bytes
+        reserve = (outside + 0.015 * device, 0.012 * device) if outside else (0.04 * device, 0.025 * device)
+        mean = [1.0, 0.8, 0.5, 0.005 * device, reserve[0], share, *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
+        deviation = [0.05, 0.4, 0.4, 0.03 * device, reserve[1], spread]
         seen = self._activations.keys()
         deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
         deviation += [spread if kind in seen else _OTHER_KIND for kind in self._kinds]
@@ -238,7 +240,10 @@ def _points(history: History) -> list[_Point]:
     measured, bounds = [], []
     for o in [*history.reference, *history.observations]:
         if o.facts is not None:
-            peak = o.facts.peak_allocated_bytes or o.facts.peak_memory_bytes
+            # where torch counts what is reserved is what meets the limit; on a device cached blocks are given back
+            # first
+            counted = o.facts.outside_bytes and o.facts.peak_allocated_bytes
+            peak = counted or o.facts.peak_memory_bytes
             measured.append(_Point(candidate=_ran(o, o.facts), peak_bytes=peak))
         elif o.reason == "oom" and o.candidate is not None:
             bounds.append(_Point(candidate=o.candidate, peak_bytes=None))

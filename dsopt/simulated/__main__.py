@@ -95,6 +95,7 @@ def _memory(result: Run) -> Event:
         peak_allocated_bytes=result.peak_allocated_bytes,
         peak_reserved_bytes=result.peak_reserved_bytes,
         activation_bytes=result.activation_bytes,
+        outside_bytes=result.outside_bytes,
     )
 
 

@@ -43,6 +43,7 @@ class Run:
     Attributes:
         oom: why it ran out of memory, or None.
         peak_allocated_bytes, peak_reserved_bytes, activation_bytes: of the worst rank, as torch counts them.
+        outside_bytes: in use on its device beside them.
         flops_per_step: of one rank.
         samples_per_step: of the whole job.
         true_step_seconds: the mean of a step over very many launches, without the warm-up.
@@ -56,6 +57,7 @@ class Run:
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     activation_bytes: int
+    outside_bytes: int
     flops_per_step: float
     samples_per_step: int
     true_step_seconds: float
@@ -100,6 +102,7 @@ def run(
         peak_allocated_bytes=use.allocated,
         peak_reserved_bytes=use.reserved,
         activation_bytes=use.activations,
+        outside_bytes=use.outside,
         flops_per_step=flops_per_step(scenario.model, settings),
         samples_per_step=settings.micro_batch * settings.gas * settings.ranks,
         true_step_seconds=time.total,

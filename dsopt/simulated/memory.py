@@ -21,6 +21,7 @@ class Use:
     Attributes:
         allocated, reserved: peaks.
         activations: what the forward pass of one micro-batch left allocated.
+        outside: what is in use on the device that torch does not count.
         needed: the least that would have done, what torch does not count included.
         oom: why it ran out of memory, or None.
     """
@@ -28,6 +29,7 @@ class Use:
     allocated: int
     reserved: int
     activations: int
+    outside: int
     needed: int
     oom: str | None
 
@@ -59,6 +61,7 @@ def memory_use(seed: int, model: Model, cluster: Cluster, traits: Traits, settin
         allocated=int(min(allocated, reserved)),
         reserved=reserved,
         activations=int(activations),
+        outside=int(_invisible(traits, settings)),
         needed=int(needed + _invisible(traits, settings)),
         oom=oom,
     )

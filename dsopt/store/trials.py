@@ -124,6 +124,7 @@ def _measured(details: Mapping[str, Any]) -> Measured:
         pass_seconds={name: tuple(seconds) for name, seconds in details["pass_seconds"].items()},
         rows=details["rows"],
         peak_allocated_bytes=details.get("peak_allocated_bytes", 0),
+        outside_bytes=details.get("outside_bytes", 0),
     )
 
 
@@ -141,6 +142,7 @@ def _headline(outcome: Measured) -> dict[str, Any]:
         "steps": f"{m.measured_steps} after {m.warmup_steps} of warm-up",
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "peak_allocated_bytes": outcome.peak_allocated_bytes,
+        "outside_bytes": outcome.outside_bytes,
         "activation_bytes": outcome.activation_bytes,
         "rows": outcome.rows,
     }

@@ -24,11 +24,12 @@ from dsopt.worker.knowledge import HistoryReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A claimed task, its trial in Optuna, and what was known when it was chosen."""
+    """A claimed task, its trial in Optuna, what was known when it was chosen, and why it was, in words."""
 
     task: Task
     trial: optuna.Trial
     history: History
+    why: str | None = None
 
 
 class Asker:
@@ -147,11 +148,18 @@ class Asker:
         [task] = claimed
         refusal = _refusal(study, step, trial, history)
         if refusal is None:
-            return Assignment(task=task, trial=trial, history=history)
+            return Assignment(task=task, trial=trial, history=history, why=_why(step, trial))
         trials.mark(trial, candidate=task.name, phase=step.phase)
         trials.tell_pruned(trial, *refusal)
         self._tell(TaskSkipped(study=study, task=task, why=refusal[1]))
         return None
+
+
+def _why(step: Explore, trial: optuna.Trial) -> str | None:
+    """Why a trial's candidate was chosen, where the models chose it."""
+    if step.forecast is None:
+        return None
+    return step.forecast.of([Candidate.from_params(step.stage, trial.params)]).why(0, step.forecast.best)
 
 
 def _refusal(study: StoredStudy, step: Explore, trial: optuna.Trial, history: History) -> tuple[str, str] | None:

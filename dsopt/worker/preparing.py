@@ -47,7 +47,7 @@ def _race(spec: StudySpec, task: Task, history: History) -> Race | None:
     compared with each other, and so measured to the end.
     """
     metric = spec.autotuning.metric
-    if not spec.measurement.race or metric not in RACED_METRICS or task.phase != "explore":
+    if not spec.measurement.race or metric not in RACED_METRICS or task.phase not in ("explore", "joint"):
         return None
     measured = [o for o in history.measured if o.imported is None]
     best = max(measured, key=history.score, default=None)

@@ -122,6 +122,7 @@ class Runner:
         rules = rules_of(spec, task, candidate, assignment.history)
         self._guard.watch(run_dir.path, attempt.port)
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
+        marks |= {"why": assignment.why} if assignment.why else {}
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
         outcome = run_experiment(launch, rules, self._should_stop, reporter)
         if isinstance(outcome, Measured | Slow):

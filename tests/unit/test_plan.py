@@ -154,16 +154,16 @@ def test_nothing_that_runs_ends_the_study_with_both_reasons() -> None:
 
 
 def test_stages_that_cannot_fit_are_skipped_without_a_run() -> None:
-    """1.25 · 2^30 parameters in mixed precision: 20 GiB of states at stage 0, 10 on each of two ranks at stage 3."""
+    """1.5 · 2^30 parameters in mixed precision: 24 GiB of states at stage 0, 12 on each of two ranks at stage 3."""
 
     def truth(candidate: Candidate | None) -> float | str:
         return 10.0 if candidate is not None and candidate.stage == 3 else "oom"
 
-    machine = Machine(spec(), truth, memory=lambda candidate: 11 * GIB + candidate.micro_batch * GIB // 64)
-    machine.shape = {"num_params": 5 * GIB // 4, "trainable_params": 5 * GIB // 4}
+    machine = Machine(spec(), truth, memory=lambda candidate: 13 * GIB + candidate.micro_batch * GIB // 64)
+    machine.shape = {"num_params": 3 * GIB // 2, "trainable_params": 3 * GIB // 2}
     machine.run()
     assert machine.stages[0] == []
-    assert machine.verdicts[0].startswith("skipped: would need about 19")
+    assert machine.verdicts[0].startswith("skipped: would need about 2")
     assert "a device at micro-batch 1, of 16.00 GiB" in machine.verdicts[0]
     assert machine.verdicts[1] == "nothing ran: because of oom"
     assert machine.verdicts[3] == "explored"

@@ -1,0 +1,190 @@
+"""dsopt's own search on a machine: plan, models and confirmation as a worker uses them, without processes."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchmarks.search.machine import DsConfig, Machine, Start, concrete, seconds_to_first_step, shown
+from benchmarks.search.measuring import measured
+from benchmarks.search.records import Journal, Phase, Record
+from benchmarks.search.space import Space
+from dsopt.search import plan
+from dsopt.search.confirm import BASELINE, compare
+from dsopt.search.forecast import Forecast
+from dsopt.search.grid import Grid
+from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.memory import MemoryModel
+from dsopt.search.sampler import ranked
+from dsopt.search.steps import CloseStage, Explore, Finish, GiveUp, RunReference, Wait
+from dsopt.simulated.cluster import Run
+from dsopt.study.ds_config import baseline_config, candidate_config
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
+from dsopt.study.spec import StudySpec
+
+_HOPELESS = 0.02  # probability of fitting below which a configuration counts as ruled out
+
+
+def spec_of(machine: Machine, *, fast: bool, **changes: Any) -> StudySpec:  # noqa: ANN401 - fields of a spec
+    """The study of a machine."""
+    nodes, ranks = machine.facts.nodes, machine.facts.gpus_per_node
+    command = f"deepspeed --num_nodes {nodes} --num_gpus {ranks} train.py --deepspeed_config ds_config.json"
+    tuning = {"fast": fast, "max_train_batch_size": machine.max_train_batch_size}
+    content = {"name": "s", "command": command, "cwd": "/", "ds_config": concrete(machine.baseline)}
+    stage = concrete(machine.baseline).get("zero_optimization", {}).get("stage")
+    if stage is not None:  # the user's stage is where it begins; all of them may be tried
+        content["ds_config"]["zero_optimization"] = {
+            **machine.baseline["zero_optimization"],
+            "stage": [stage, *(s for s in range(4) if s != stage)],
+        }
+    return StudySpec.model_validate({**content, "autotuning": tuning, **changes})
+
+
+@dataclass(slots=True)
+class DsoptTuner:
+    """Tunes a machine as one worker would.
+
+    Attributes:
+        start: how ranks are started.
+        fast: whether the documented knobs are left out.
+        changes: of the study, for ablations.
+    """
+
+    start: Start = "warm"
+    fast: bool = True
+    changes: dict[str, Any] = field(default_factory=dict)
+    name: str = "dsopt"
+
+    def tune(self, machine: Machine, seed: int) -> Record:
+        """Everything until the study is finished."""
+        spec = spec_of(machine, fast=self.fast, **self.changes)
+        return _Study(spec, machine, self, seed).run()
+
+
+class _Study:
+    def __init__(self, spec: StudySpec, machine: Machine, tuner: DsoptTuner, seed: int) -> None:
+        self.spec = spec
+        self.machine = machine
+        self.tuner = tuner
+        self.launch = 10_000 * seed
+        self.journal = Journal(machine, tuner.name)
+        self.reference: list[Observation] = []
+        self.stages: dict[int, list[Observation]] = {stage: [] for stage in spec.stages}
+        self.verdicts: dict[int, str] = {}
+        self.memory_errors: list[float] = []
+        self.log: list[str] = []
+
+    @property
+    def history(self) -> History:
+        return History(reference=self.reference, stages=self.stages, verdicts=self.verdicts)
+
+    def run(self) -> Record:
+        while True:
+            history = self.history
+            match plan.next_step(self.spec, history):
+                case Finish():
+                    return self.close()
+                case GiveUp():
+                    return self.journal.close(None)
+                case Wait():
+                    raise AssertionError("nothing is running")
+                case CloseStage(stage=stage, verdict=verdict):
+                    self.verdicts[stage] = verdict
+                    self.log.append(f"close z{stage}: {verdict}")
+                case RunReference(name=name, round=round_, candidate=candidate):
+                    phase: Phase = "confirm" if round_ else "profile" if name == "profile" else "baseline"
+                    found = self.observe(candidate, phase)
+                    self.reference.append(
+                        replace(found, name=name, round=round_, candidate=None if name == BASELINE else candidate)
+                    )
+                case Explore() as step:
+                    candidate = ranked(step.candidates, step.forecast)[0]
+                    if step.forecast is not None:
+                        self.predict(step.forecast, candidate)
+                    self.stages[step.stage].append(replace(self.observe(candidate, "search"), phase=step.phase))
+
+    def close(self) -> Record:
+        history = self.history
+        result = compare(history)
+        choice = None
+        stated = None
+        if result is not None and result.best != BASELINE:
+            chosen = next(o.candidate for o in history.measured if o.name == result.best)
+            choice = candidate_config(self.spec.ds_config, chosen)
+            stated = result.interval
+        return self.journal.close(
+            choice, stated_factor=stated, memory_errors=tuple(self.memory_errors), ruled_out=self.ruled_out()
+        )
+
+    def ruled_out(self) -> frozenset[str]:
+        """The configurations, with the first value of every knob, that are held to have no chance of fitting."""
+        facts = self.history.facts_for(self.spec)
+        if facts is None:
+            return frozenset()
+        memory = MemoryModel(self.spec, facts, self.history)
+        space = Space.of(self.machine, fast=True)
+        grid = Grid.of(list(space.candidates()))
+        hopeless = memory.fit_probability(grid) < _HOPELESS
+        candidates = [c for c, is_out in zip(grid.candidates, hopeless, strict=True) if is_out]
+        return frozenset(shown(concrete(space.config(candidate))) for candidate in candidates)
+
+    def predict(self, forecast: Forecast, candidate: Candidate) -> None:
+        outlook = forecast.of([candidate])
+        run = self.machine.run(candidate_config(self.spec.ds_config, candidate), self.launch)
+        peak, _ = forecast.memory.predict(Grid.of([candidate]))
+        expected, true = peak[0] / 2**30, run.peak_allocated_bytes / 2**30
+        self.log.append(f"{candidate.name}: {outlook.why(0, forecast.best)}, peak {expected:.2f} (is {true:.2f}) GiB")
+        if len(self.journal.tried) >= 3 and run.oom is None:
+            self.memory_errors.append(abs(float(peak[0]) / run.peak_allocated_bytes - 1))
+
+    def observe(self, candidate: Candidate | None, phase: Phase) -> Observation:
+        config: DsConfig = (
+            baseline_config(self.machine.baseline)
+            if candidate is None
+            else candidate_config(self.spec.ds_config, candidate)
+        )
+        self.launch += 1
+        run = self.machine.run(config, self.launch)
+        nodes = self.machine.facts.nodes
+        number = len(self.journal.tried)
+        common: dict[str, Any] = {
+            "trial": number, "name": candidate.name if candidate else BASELINE, "round": 0, "candidate": candidate,
+            "phase": "explore", "message": run.oom or "", "ended_at": float(number),
+        }  # fmt: skip
+        if run.oom is not None:
+            seconds = seconds_to_first_step(run, self.tuner.start, nodes)
+            self.journal.add(config, phase, "oom", None, seconds)
+            return Observation(**common, state="infeasible", reason="oom", value=None, facts=None, seconds=seconds)
+        result = measured(run, self.tuner.start, nodes, self.spec.measurement)
+        found = result.measurement
+        self.journal.add(config, phase, "measured", found.samples_per_second, result.cluster_seconds)
+        return Observation(
+            **common,
+            state="measured",
+            reason=None,
+            value=found.samples_per_second,
+            facts=_facts(self.machine, config, run),
+            half_width=found.relative_half_width,
+            seconds=result.cluster_seconds,
+        )
+
+
+def _facts(machine: Machine, config: DsConfig, run: Run) -> ModelFacts:
+    known = machine.facts
+    return ModelFacts(
+        num_params=known.params,
+        trainable_params=known.trainable_params,
+        world_size=known.ranks,
+        dtype=known.dtype,
+        device_memory_bytes=known.device_memory_bytes,
+        zero_stage=config.get("zero_optimization", {}).get("stage", 0),
+        micro_batch=config[MICRO_BATCH],
+        gas=config.get(ACCUMULATION, 1),
+        peak_memory_bytes=run.peak_reserved_bytes,
+        peak_allocated_bytes=run.peak_allocated_bytes,
+        activation_bytes=run.activation_bytes,
+        outside_bytes=run.outside_bytes,
+        largest_layer_params=known.largest_layer_params,
+        hidden_size=known.hidden_size,
+        num_layers=known.num_layers,
+        flops_per_step=run.flops_per_step,
+        host_memory_bytes=known.host_memory_bytes,
+    )
