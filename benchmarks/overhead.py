@@ -1,33 +1,49 @@
 """Wall time of one experiment against the bare launcher running the same number of steps.
 
 Runs `studies/tiny-gpt/train.py` for STEPS steps with the `deepspeed` launcher alone, and as dsopt experiments that
-measure the same steps, with the launcher and with ranks started directly, in turn. Prints the ratios of the medians.
+measure the same steps, with the launcher, with ranks started directly and with ranks forked, in turn, every other round
+backwards. Prints the ratios of the medians, and whether steps take as long in ranks that were forked.
 
     python -m benchmarks.overhead [ROUNDS [STEPS]]
 """
 
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from scipy import stats
+
 from dsopt.experiment.devices import DevicePool, free_ports
+from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.launch import Launch, find_launcher
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.outcome import Measured
-from dsopt.experiment.run import RunRules, run_experiment
+from dsopt.experiment.run import RunRules
 from dsopt.experiment.rundir import RunDir
+from dsopt.experiment.warm import WarmStarter
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import MeasurementBudget
 
 TINY_GPT = Path(__file__).parent.parent / "studies" / "tiny-gpt"
 
 
-def bare(port: int, steps: int) -> float:
-    """Seconds the launcher alone takes for the steps."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Seconds of one run, and of each of its steps after warm-up where they are known."""
+
+    seconds: float
+    step_seconds: tuple[float, ...] = ()
+
+
+def bare(port: int, steps: int) -> Timed:
+    """What the launcher alone takes for the steps."""
     launcher = find_launcher("deepspeed", Path.cwd())
     command = [launcher, "--num_gpus", "2", "--master_port", str(port), TINY_GPT / "train.py", "--steps", str(steps)]
     environment = {"OMP_NUM_THREADS": "1", "PATH": f"{launcher.parent}:/usr/bin:/bin", "HOME": str(Path.home())}
@@ -37,11 +53,11 @@ def bare(port: int, steps: int) -> float:
     )
     seconds = time.perf_counter() - started
     remove_shared_memory(port)
-    return seconds
+    return Timed(seconds=seconds)
 
 
-def experiment(port: int, folder: Path, steps: int, *, is_direct: bool) -> float:
-    """Seconds one dsopt experiment takes to measure the same steps."""
+def experiment(port: int, folder: Path, steps: int, *, is_direct: bool, warm: WarmStarter | None = None) -> Timed:
+    """What one dsopt experiment takes to measure the same steps."""
     run_dir = RunDir.create(folder, "experiment")
     run_dir.ds_config.write_text((TINY_GPT / "ds_config.json").read_text())
     typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 train.py --deepspeed_config {run_dir.ds_config}"
@@ -53,6 +69,7 @@ def experiment(port: int, folder: Path, steps: int, *, is_direct: bool) -> float
         port=port,
         memory_limit_bytes=None,
         is_direct=is_direct,
+        warm=warm,
     )
     rules = RunRules(
         measurement=MeasurementBudget(),
@@ -63,32 +80,56 @@ def experiment(port: int, folder: Path, steps: int, *, is_direct: bool) -> float
         needs_flops=False,
     )
     started = time.perf_counter()
-    outcome = run_experiment(launch, rules, threading.Event().is_set, lambda _progress: None)
+    outcome = run_with_fallback(launch, rules, threading.Event().is_set, lambda _progress: None)
     seconds = time.perf_counter() - started
     assert isinstance(outcome, Measured), outcome
     assert len(outcome.step_seconds) >= steps
-    return seconds
+    return Timed(seconds=seconds, step_seconds=outcome.step_seconds[5:steps])
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     ports = free_ports()
-    seconds: dict[str, list[float]] = {"launcher alone": [], "experiment, launcher": [], "experiment, direct": []}
+    warm = WarmStarter(threading.Event().is_set, lambda why: sys.exit(f"ranks cannot be forked: {why}"))
     bare(next(ports), steps)  # warms the file cache
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(rounds):
-            seconds["launcher alone"].append(bare(next(ports), steps))
-            for name, is_direct in (("experiment, launcher", False), ("experiment, direct", True)):
-                seconds[name].append(experiment(next(ports), Path(folder), steps, is_direct=is_direct))
-    alone = seconds["launcher alone"]
-    for name, measured in seconds.items():
-        ratios = [m / a for m, a in zip(measured, alone, strict=True)]
-        median = statistics.median(measured)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ways: dict[str, Callable[[], Timed]] = {
+            "launcher alone": lambda: bare(next(ports), steps),
+            "experiment, launcher": lambda: experiment(next(ports), folder, steps, is_direct=False),
+            "experiment, direct": lambda: experiment(next(ports), folder, steps, is_direct=True),
+            "experiment, warm": lambda: experiment(next(ports), folder, steps, is_direct=True, warm=warm),
+        }
+        timed: dict[str, list[Timed]] = {way: [] for way in ways}
+        for _ in range(2):  # the first tells what is imported, the second waits for the imports
+            ways["experiment, warm"]()
+        for number in range(rounds):
+            for way in list(ways) if number % 2 == 0 else reversed(ways):
+                timed[way].append(ways[way]())
+    warm.close()
+    alone = [run.seconds for run in timed["launcher alone"]]
+    for way, runs in timed.items():
+        ratios = [run.seconds / a for run, a in zip(runs, alone, strict=True)]
+        median = statistics.median(run.seconds for run in runs)
         print(
-            f"{name}: {steps} steps, median of {rounds} {median:.2f} s, {median / statistics.median(alone):.3f} of the "
+            f"{way}: {steps} steps, median of {rounds} {median:.2f} s, {median / statistics.median(alone):.3f} of the "
             f"launcher alone, round by round {min(ratios):.3f} to {max(ratios):.3f}"
         )
+    for way in ("experiment, launcher", "experiment, warm"):
+        ratio, low, high = step_ratio(timed[way], timed["experiment, direct"])
+        print(f"{way}: a step takes {ratio:.3f} times as long as with direct, 95 % interval {low:.3f} to {high:.3f}")
+
+
+def step_ratio(runs: Sequence[Timed], others: Sequence[Timed]) -> tuple[float, float, float]:
+    """The geometric mean over rounds of the ratio of median step times, with its 95 % interval (Student's t)."""
+    logs = [
+        math.log(statistics.median(run.step_seconds) / statistics.median(other.step_seconds))
+        for run, other in zip(runs, others, strict=True)
+    ]
+    mean = statistics.mean(logs)
+    half = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ class Recorder:
             devices=self.devices,
             port=port,
             memory_limit_bytes=self.spec.memory_per_device,
-            is_direct=self.spec.start == "direct",
+            is_direct=self.spec.start != "launcher",
             count_flops=True,
         )
         rules = RunRules(

@@ -28,6 +28,7 @@ from dsopt.worker.happenings import (
     TaskProgressed,
     TaskSkipped,
     TaskStarted,
+    WarmStartsEnded,
 )
 
 
@@ -70,6 +71,8 @@ def _line(happening: Happening) -> str | None:
             return f"{run_label(task.name, task.round):<34} {_result(study, outcome, value)}"
         case TaskSkipped(task=task, why=why):
             return f"{run_label(task.name, task.round):<34} not run: {why}"
+        case WarmStartsEnded(why=why):
+            return f"From now on ranks are not forked but started directly, which takes longer: {why}."
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:

@@ -19,6 +19,7 @@ _UNDERSTOOD: Final = frozenset(
     --no_ssh_check -q --quiet --log_level
     """.split()
 )
+PROBE_WORDS: Final = ("-u", "-m", "dsopt.probe")  # what launchers put between Python and the script
 _LAUNCHER_MODULE: Final = "deepspeed.launcher.runner"
 
 
@@ -37,7 +38,7 @@ def rank_starts(
 
     Args:
         program: the launcher program.
-        command: the command as it would be launched, probe included.
+        command: the command as it would be launched, probe included (`LaunchCommand.with_module`).
         environment: the launcher's.
         devices: indices of the node's devices, one a rank.
         port: port that the ranks meet at.
@@ -45,7 +46,7 @@ def rank_starts(
     python = _interpreter_of(program)
     if python is None or command.uses_hostfile or command.launcher.kind != "deepspeed":
         return None
-    if not set(command.launcher_option_names) <= _UNDERSTOOD or not command.has_launcher_flag("--module"):
+    if not set(command.launcher_option_names) <= _UNDERSTOOD:
         return None
     common = {
         **environment,
@@ -63,7 +64,8 @@ def rank_starts(
     return [
         RankStart(
             argv=(
-                *(python, "-u", "-m", command.script),
+                python,
+                *PROBE_WORDS,
                 *([f"--local_rank={rank}"] if named else []),
                 *command.script_args,
             ),

@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.direct import RankStart, rank_starts
+from dsopt.experiment.learned import LearnedStarts, RunStart
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
 from dsopt.experiment.swap import remove_swap
+from dsopt.experiment.warm import ForkedRank, WarmStarter
 from dsopt.study.command import LaunchCommand
 
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
@@ -39,6 +41,8 @@ class Launch:
         count_flops: whether the probe counts floating-point operations.
         is_direct: whether ranks are started without the launcher, where that is the same (`direct.py`).
         is_simulated: whether it is a dry run, of `dsopt.simulated` in place of all of the command.
+        learned: tells how a launcher other than DeepSpeed's starts ranks, once it was seen; or None.
+        warm: forks the ranks, where they could be started directly and it is able to; or None.
     """
 
     command: LaunchCommand
@@ -50,6 +54,8 @@ class Launch:
     count_flops: bool = False
     is_direct: bool = False
     is_simulated: bool = False
+    learned: LearnedStarts | None = None
+    warm: WarmStarter | None = None
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
@@ -114,8 +120,22 @@ def find_launcher(name: str, cwd: Path) -> Path:
     return Path(found)
 
 
-def _starts(launch: Launch) -> list[RankStart]:
-    """The launcher, or in its place the ranks that it would start."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Starts:
+    """The launcher, or in its place the ranks that it would start.
+
+    Attributes:
+        processes: what is started.
+        are_ranks: whether these are the ranks.
+        given: what the launcher is given, where it is started.
+    """
+
+    processes: Sequence[RankStart]
+    are_ranks: bool = False
+    given: RunStart | None = None
+
+
+def _starts(launch: Launch) -> _Starts:
     program = find_launcher(launch.command.program[0], launch.cwd)
     command = launch.probed_command()
     environment = launch.environment(os.environ)
@@ -128,11 +148,16 @@ def _starts(launch: Launch) -> list[RankStart]:
         devices = indices if launch.devices.kind == "gpu" else tuple(range(len(indices)))
         starts = rank_starts(program, command, environment, devices=devices, port=launch.port)
         if starts is not None:
-            return starts
-    return [RankStart(argv=(str(program), *command.argv()[1:]), environment=environment)]
+            return _Starts(processes=starts, are_ranks=True)
+    given = RunStart(command=command, environment=environment, port=launch.port, run_dir=launch.run_dir)
+    starts = launch.learned.starts(given) if launch.learned else None
+    if starts is not None:
+        return _Starts(processes=starts, are_ranks=True)
+    launcher = RankStart(argv=(str(program), *command.argv()[1:]), environment=environment)
+    return _Starts(processes=[launcher], given=given)
 
 
-def _simulated_starts(launch: Launch) -> list[RankStart]:
+def _simulated_starts(launch: Launch) -> _Starts:
     """The one process that stands for all of a dry run."""
     protocol = {RUN_DIR_VARIABLE: str(launch.run_dir.path)}
     if launch.memory_limit_bytes:
@@ -140,7 +165,7 @@ def _simulated_starts(launch: Launch) -> list[RankStart]:
     argv = (sys.executable, "-m", "dsopt.simulated")
     typed = " ".join([*(f"{key}={shlex.quote(value)}" for key, value in protocol.items()), shlex.join(argv)])
     launch.run_dir.command.write_text(f"{typed}\n", encoding="utf-8")
-    return [RankStart(argv=argv, environment={**os.environ, **protocol})]
+    return _Starts(processes=[RankStart(argv=argv, environment={**os.environ, **protocol})])
 
 
 class Process:
@@ -149,25 +174,24 @@ class Process:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         starts = _simulated_starts(launch) if launch.is_simulated else _starts(launch)
-        with launch.run_dir.stdout.open("ab") as stdout, launch.run_dir.stderr.open("ab") as stderr:
-            self._started = [
-                subprocess.Popen(
-                    start.argv,
-                    cwd=launch.cwd,
-                    env=start.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                )
-                for start in starts
-            ]
+        self._given = starts.given
+        forked = (
+            launch.warm.fork(starts.processes, launch.cwd, launch.run_dir) if starts.are_ranks and launch.warm else None
+        )
+        self._started: Sequence[subprocess.Popen[bytes] | ForkedRank] = forked or [
+            _start(process, launch) for process in starts.processes
+        ]
 
     def exit_code(self) -> int | None:
         """The launcher's exit code, or that of a rank that failed; None while it runs, negative for a signal."""
         codes = [process.poll() for process in self._started]
         failed = next((code for code in codes if code), None)
         return failed if failed is not None else None if None in codes else 0
+
+    def learn(self) -> None:
+        """Looks how ranks that run were started by the launcher, so that later ones can be without it."""
+        if self._launch.learned and self._given:
+            self._launch.learned.learn(self._given)
 
     def kill(self) -> None:
         """Ends every process of the run at once and removes what they left behind.
@@ -208,3 +232,16 @@ class Process:
             )
         remove_shared_memory(self._launch.port)
         remove_swap(self._launch.run_dir.path)
+
+
+def _start(start: RankStart, launch: Launch) -> subprocess.Popen[bytes]:
+    with launch.run_dir.stdout.open("ab") as stdout, launch.run_dir.stderr.open("ab") as stderr:
+        return subprocess.Popen(
+            start.argv,
+            cwd=launch.cwd,
+            env=start.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )

@@ -106,10 +106,12 @@ def run_experiment(
     try:
         while True:
             exit_code = process.exit_code()  # asked before reading, so that nothing written before the end is missed
-            new_steps = len(seen.steps)
+            new_steps, engine = len(seen.steps), seen.engine
             for event in reader.read():
                 seen.add(event)
             new_steps = len(seen.steps) - new_steps
+            if seen.engine is not engine:
+                process.learn()
             measurement = _measurement(seen, rules) if new_steps or exit_code is not None else None
             elapsed = time.monotonic() - started
             if new_steps or not seen.steps:

@@ -8,6 +8,16 @@ from typing import Any, Final
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
+PROTOCOL_VARIABLES: Final = frozenset([RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE, COUNT_FLOPS_VARIABLE])
+# only takes up room, which ranks that are forked fill with their own environment
+ROOM_VARIABLE: Final = "DSOPT_WARM_ROOM"
+# What differs between two runs of one study on the same devices. What a module is after its import must not depend on
+# these where ranks are forked from a process that has imported it.
+RUN_VARIABLES: Final = PROTOCOL_VARIABLES | {
+    "MASTER_PORT",
+    "TORCHELASTIC_ERROR_FILE",
+    "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+}
 
 
 class RunDir:
@@ -59,12 +69,24 @@ class RunDir:
     def stderr(self) -> Path:
         return self.path / "stderr.log"
 
+    @property
+    def imports(self) -> Path:
+        return self.path / "imports.json"
+
     def events(self, rank: int) -> Path:
         return self.path / f"events-rank{rank}.jsonl"
 
     def all_events(self) -> list[Path]:
         """The event files there are, one a rank."""
         return sorted(self.path.glob("events-rank*.jsonl"))
+
+    def set_aside(self, name: str) -> None:
+        """Moves what ranks wrote so far into a folder in this one, so that another start begins with none of it."""
+        folder = self.path / name
+        folder.mkdir()
+        for path in (self.stdout, self.stderr, *self.all_events()):
+            if path.exists():
+                path.rename(folder / path.name)
 
     def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
         """Writes to a temporary name, then renames, so that no reader sees half a file."""

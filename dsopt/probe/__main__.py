@@ -10,11 +10,15 @@ from dsopt.experiment.events import End, Error, EventWriter, Oom, now
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, from_environment
 from dsopt.probe.engine import EngineObserver
 from dsopt.probe.failure import is_out_of_memory, origin_of
+from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
 
 
-def main() -> None:
-    """Runs the script named in `sys.argv` as if the launcher had started it itself."""
+def main(*, is_warm: bool = False) -> None:
+    """Runs the script named in `sys.argv` as if the launcher had started it itself.
+
+    `is_warm` where modules were imported beforehand (`warm.py`): then imports tell nothing of the script.
+    """
     target, is_module, argv = split_arguments(sys.argv[1:])
     run_dir = from_environment()
     if run_dir is None:
@@ -26,6 +30,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
+    if writer.rank == 0 and not is_warm:
+        imports = ImportRecord()
+        observer.on_engine = lambda: imports.write(run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))

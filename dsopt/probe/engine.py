@@ -42,9 +42,13 @@ class EngineObserver:
     """Wraps methods of DeepSpeed's engine classes, so that plain loops, Trainers and pipelines are seen alike.
 
     The first engine that trains is observed; further ones in the same process are left alone.
+
+    Attributes:
+        on_engine: called once, when that engine has been built.
     """
 
     def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool) -> None:
+        self.on_engine: Callable[[], None] = lambda: None
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._count_flops = count_flops
@@ -93,6 +97,7 @@ class EngineObserver:
             if on_device:
                 self._clock, self._memory = DeviceClock(accelerator), DeviceMemory(accelerator)
             self._writer.emit(describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
+            self.on_engine()
         return result
 
     def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401

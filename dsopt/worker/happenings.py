@@ -47,6 +47,13 @@ class TaskSkipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStartsEnded:
+    """A lane starts its ranks directly from now on, instead of forking them."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageClosed:
     """A stage is done with."""
 
@@ -62,4 +69,6 @@ class StudyFinished:
     study: StoredStudy
 
 
-Happening: TypeAlias = TaskStarted | TaskProgressed | TaskEnded | TaskSkipped | StageClosed | StudyFinished
+Happening: TypeAlias = (
+    TaskStarted | TaskProgressed | TaskEnded | TaskSkipped | WarmStartsEnded | StageClosed | StudyFinished
+)

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.launch import Launch
+from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.results import exps_folder
 from dsopt.experiment.run import RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.swap import give_own_swap
+from dsopt.experiment.warm import WarmStarter
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
 from dsopt.study.candidate_run import candidate_command, run_config
@@ -61,6 +63,8 @@ def prepare(
     run_dir: RunDir,
     attempt: Attempt,
     aio: Mapping[str, Any] | None,
+    learned: LearnedStarts,
+    warm: WarmStarter,
 ) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
     config = run_config(spec, candidate, aio)
@@ -87,7 +91,9 @@ def prepare(
         devices=attempt.devices,
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
-        is_direct=spec.start == "direct",
+        is_direct=spec.start != "launcher",
+        learned=learned if spec.start != "launcher" else None,
+        warm=warm if spec.start == "warm" else None,
         is_simulated=spec.is_simulated,
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )

@@ -9,13 +9,16 @@ import optuna
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
+from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.guard import Guard
+from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.nvme import measure_nvme
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.results import results_folder
-from dsopt.experiment.run import Progress, describe, run_experiment
+from dsopt.experiment.run import Progress, describe
 from dsopt.experiment.rundir import RunDir
+from dsopt.experiment.warm import WarmStarter
 from dsopt.search import plan
 from dsopt.search.history import History
 from dsopt.store import trials
@@ -26,7 +29,7 @@ from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.worker.asking import Assignment
-from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted
+from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted, WarmStartsEnded
 from dsopt.worker.knowledge import pool_of, ranks_of
 from dsopt.worker.preparing import prepare, rules_of
 
@@ -52,9 +55,12 @@ class Runner:
         self._should_stop = should_stop
         self._tell = tell
         self._guard = Guard()
+        self._learned = LearnedStarts()
+        self._warm = WarmStarter(should_stop, lambda why: tell(WarmStartsEnded(why=why)))
 
     def close(self) -> None:
-        """Ends the guard."""
+        """Ends the processes beside the runs."""
+        self._warm.close()
         self._guard.close()
 
     def run_task(self, study: StoredStudy, assignment: Assignment) -> None:
@@ -114,7 +120,9 @@ class Runner:
             run_dir.path.rmdir()
             return Cancelled()
         try:
-            launch = prepare(spec, task, candidate, run_dir, attempt, self._aio(study, candidate))
+            launch = prepare(
+                spec, task, candidate, run_dir, attempt, self._aio(study, candidate), self._learned, self._warm
+            )
         except DsoptError as error:  # the disk to offload to cannot be used
             outcome: Outcome = Infeasible(reason="invalid_config", message=str(error))
             self._record.finish(attempt, outcome, tuning.metric)
@@ -124,7 +132,7 @@ class Runner:
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
         marks |= {"why": assignment.why} if assignment.why else {}
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
-        outcome = run_experiment(launch, rules, self._should_stop, reporter)
+        outcome = run_with_fallback(launch, rules, self._should_stop, reporter)
         if isinstance(outcome, Measured | Slow):
             run_dir.write_json(run_dir.metrics, describe(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):

@@ -8,6 +8,7 @@ import pytest
 
 from dsopt.experiment.devices import DevicePool, free_ports
 from dsopt.experiment.launch import Launch, Process
+from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand
 from tests.conftest import SCRIPTS
@@ -68,3 +69,52 @@ def test_what_only_the_launcher_can_do_is_left_to_it(tmp_path: Path, options: st
     process = Process(launch)
     assert len(process._started) == 1
     process.kill()
+
+
+def waiting(tmp_path: Path, typed: str, learned: LearnedStarts, port: int, *, by_launcher: bool) -> list[dict]:
+    """What each of two ranks says it was started with, seen while they wait."""
+    run_dir = RunDir.create(tmp_path, "run")
+    run_dir.write_json(run_dir.ds_config, {})
+    command = LaunchCommand.parse(typed, "test").with_config(str(run_dir.ds_config))
+    launch = Launch(
+        command=command, cwd=tmp_path, run_dir=run_dir, devices=DevicePool(kind="cpu", indices=(0, 1)), port=port,
+        memory_limit_bytes=None if by_launcher else 2**40, is_direct=True, learned=learned,
+    )  # fmt: skip
+    process = Process(launch)
+    assert len(process._started) == (1 if by_launcher else 2)
+    answers = [run_dir.path / f"told-{rank}.json" for rank in (0, 1)]
+    while not all(answer.exists() for answer in answers):
+        assert process.exit_code() is None, run_dir.stderr.read_text()
+        time.sleep(0.1)
+    process.learn()
+    process.kill()
+    own = {str(run_dir.path): "RUN", f'"{port}"': '"PORT"'}
+    texts = [answer.read_text() for answer in answers]
+    for text, stands_for in own.items():
+        texts = [told.replace(text, stands_for) for told in texts]
+    return [json.loads(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "torchrun --nproc-per-node=2 --max_restarts 1 {script}",
+        "python -m torch.distributed.run --nproc_per_node 2 --standalone {script}",
+        "accelerate launch --use_deepspeed --num_processes 2 --deepspeed_config_file ds.json -m tells",
+    ],
+)
+def test_other_launchers_are_followed_once_they_were_seen(tmp_path: Path, options: str, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS), prepend=":")
+    learned, ports = LearnedStarts(), free_ports()
+    typed = f"A='b c' {options.format(script=SCRIPTS / 'tells.py')} --wait --flag= -v"
+    launched = waiting(tmp_path, typed, learned, next(ports), by_launcher=True)
+    directly = waiting(tmp_path, typed, learned, next(ports), by_launcher=False)
+    for by_launcher, started in zip(launched, directly, strict=True):
+        before, now = by_launcher.pop("environment"), started.pop("environment")
+        assert now.pop("DSOPT_MEMORY_LIMIT_BYTES") == str(2**40)  # the run's own, not the one that was seen
+        different = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+        assert different == {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"}
+        assert now["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+        assert now["TORCHELASTIC_ERROR_FILE"] == f"RUN/error-rank{now['RANK']}.json"
+        for name in ("argv", "orig_argv", "python", "cwd", "path", "flags", "main"):
+            assert started[name] == by_launcher[name]

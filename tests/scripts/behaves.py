@@ -15,6 +15,8 @@ if args.how == "ignores-deepspeed":
     sys.exit(0)
 if args.how == "hangs":
     time.sleep(600)
+if args.how == "bears-no-fork" and "torch" in sys.modules:
+    raise ValueError("torch was imported before me")
 
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
