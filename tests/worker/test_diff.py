@@ -11,7 +11,7 @@ MICRO_BATCH, STAGE = "train_micro_batch_size_per_gpu", "zero_optimization.stage"
 
 
 def test_a_study_says_what_its_best_changes(dsopt_on: Dsopt) -> None:
-    write_study(dsopt_on.cwd)
+    write_study(dsopt_on.cwd, stage_order="sequential")  # which measures the best of stage 0, too
     dsopt_on("study", "create", "study.yaml")
     assert "error: study 'simulated' has no result yet: its state is 'created'" in dsopt_on("diff", "simulated", code=1)
     dsopt_on("worker", "simulated", "--devices", "cpu:2")

@@ -51,6 +51,7 @@ def test_flags_resources_and_a_memory_cap_are_simulated_too(dsopt: Dsopt) -> Non
         ds_config={**ONE_STAGE, "train_micro_batch_size_per_gpu": [1]},
         search={"args": {"--gradient_checkpointing": [None, ""]}},
         memory_per_device="24GiB",
+        stage_order="sequential",
     )
     dsopt("worker", "dry", "--devices", "cpu:1")
     results = dsopt.cwd / "autotuning_results"
