@@ -46,7 +46,7 @@ class CostModel:
             return np.zeros(len(grid.which)), np.zeros(len(grid.which))
         import xgboost
 
-        data = xgboost.DMatrix(self._features(grid))
+        data = xgboost.DMatrix(self._features(grid), nthread=1)
         predictions = np.array([booster.predict(data) for booster in self._boosters], dtype=float)
         return predictions.mean(axis=0), predictions.std(axis=0, ddof=1)
 
@@ -57,7 +57,7 @@ class CostModel:
         boosters = []
         for seed in range(_BOOSTERS):
             drawn = np.bincount(random.integers(0, len(residuals), len(residuals)), minlength=len(residuals))
-            data = xgboost.DMatrix(features, label=residuals, weight=weights * drawn)
+            data = xgboost.DMatrix(features, label=residuals, weight=weights * drawn, nthread=1)
             boosters.append(
                 xgboost.train({**_SETTINGS, "seed": seed, "base_score": 0.0}, data, num_boost_round=_ROUNDS)
             )

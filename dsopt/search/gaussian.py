@@ -53,7 +53,7 @@ class Belief:
 
     def predict(self, rows: Vector) -> tuple[Vector, Vector]:
         """Mean and variance of y for each of `rows`, shape `(n, k)`; both results have shape `(n,)`."""
-        return rows @ self.mean, np.maximum(0.0, np.einsum("nk,kl,nl->n", rows, self.covariance, rows, optimize=True))
+        return rows @ self.mean, np.maximum(0.0, ((rows @ self.covariance) * rows).sum(axis=1))
 
     def _at(self, row: Vector) -> tuple[float, float]:
         mean, variance = self.predict(row[None, :])

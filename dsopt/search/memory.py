@@ -24,6 +24,7 @@ _ERROR_SHARE: Final = 0.015
 # Below this probability a candidate is not run at all, and above it is what a range of sizes may reach.
 _HOPELESS: Final = 0.03
 _EVEN: Final = 0.5
+_FAR_BELOW: Final = 0.7
 
 # weights of the linear model, of which the reserve is no part of a peak
 _WEIGHTS: Final = ("states", "reduce_buffers", "live_parameters", "overhead", "reserve", "activations")
@@ -167,6 +168,8 @@ class MemoryModel:
         belief = self._belief
         if point.peak_bytes is not None:
             belief = belief.measured(row, point.peak_bytes, _ERROR_SHARE * point.peak_bytes)
+            if point.peak_bytes < _FAR_BELOW * device:
+                return belief  # that it fitted tells nothing of the reserve
         with_reserve = row.copy()
         with_reserve[_WEIGHTS.index("reserve")] = 1.0
         bounded = belief.below if point.peak_bytes is not None else belief.above

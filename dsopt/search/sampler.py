@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -53,11 +53,12 @@ class CandidateSampler(BaseSampler):
         self._observations = observations
         self._maximize = maximize
         self._claim = claim
+        self._others = RandomSampler(seed=0)
         self._forecast = forecast
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The distributions of the candidates' parameters."""
-        return distributions(self._space)
+        """The distributions of the candidates' parameters; nothing where there are no candidates."""
+        return distributions(self._space) if self._candidates else {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -67,6 +68,8 @@ class CandidateSampler(BaseSampler):
         Raises:
             NothingToClaim: others have claimed them all.
         """
+        if not search_space:
+            return {}
         for candidate in self._ordered(trial.number):
             if self._claim(candidate, trial.number):
                 return dict(candidate.params)
@@ -75,8 +78,8 @@ class CandidateSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401 - Optuna's interface
-        """Never asked for: a candidate gives all of a trial's parameters at once."""
-        raise NotImplementedError(f"'{param_name}' is not a parameter of the tuning space")
+        """A parameter that is none of the tuning space, at random: a candidate gives all of the space's at once."""
+        return self._others.sample_independent(study, trial, param_name, param_distribution)
 
     def _ordered(self, trial_number: int) -> Sequence[Candidate]:
         if self._tuner_type == "gridsearch":

@@ -78,7 +78,7 @@ class StepTimeModel:
         if not len(grid.which):
             return np.zeros(0), np.zeros(0)
         mean, slopes = _linearised(self._features.of(grid), self.mean)
-        return mean, np.sqrt(np.einsum("nk,kl,nl->n", slopes, self.covariance, slopes, optimize=True))
+        return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
 
     def weights(self) -> Prior:
         """Mean and standard deviation of every weight, for a later study to begin with."""

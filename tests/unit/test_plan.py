@@ -9,6 +9,7 @@ from dsopt.search import plan, steps
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import runs_since_best
+from dsopt.search.sampler import ranked
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.unit.made_up import GIB, facts, observation
@@ -57,7 +58,7 @@ class Machine:
         raise AssertionError("the plan does not end")
 
     def explore(self, step: steps.Explore) -> Observation:
-        candidate = step.candidates[0]
+        candidate = (ranked(step.candidates, step.forecast) if step.phase == "joint" else step.candidates)[0]
         known = self.history.facts
         assert known is not None
         model = MemoryModel(self.spec, known, self.history)
@@ -90,6 +91,7 @@ class Machine:
             state="measured" if measured else "infeasible" if result in ("oom", "invalid_config") else "failed",
             reason=None if measured else result, message="" if measured else f"because of {result}",
             value=result if measured else None, facts=known,
+            ended_at=float(sum(map(len, self.stages.values()))),
         )  # fmt: skip
 
     def activations(self, ran: Candidate) -> int:

@@ -1,0 +1,180 @@
+"""The search over all stages at once: where it goes, what it leaves out, and why."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dsopt.search import plan, steps
+from dsopt.search.forecast import Forecast
+from dsopt.search.grid import Grid
+from dsopt.search.joint import spaced_sizes
+from dsopt.search.memory import MemoryModel
+from dsopt.search.sampler import ranked
+from dsopt.search.steptime import StepTimeModel, Timed
+from dsopt.study.space import Candidate, Setting
+from dsopt.study.spec import StudySpec
+from tests.unit.made_up import GIB, facts, history, observation, spec
+from tests.unit.test_plan import Machine
+
+OVERLAP = "zero_optimization.overlap_comm"
+
+
+def at(stage: int, micro_batch: int, knobs: Setting = (), gas: int = 1) -> Candidate:
+    return Candidate(stage=stage, micro_batch=micro_batch, gas=gas, knobs=knobs)
+
+
+def seconds(candidate: Candidate | None) -> float:
+    """Step time of two ranks: compute, communication by stage, and an optimizer that ZeRO shares out."""
+    ran = candidate or at(0, 1)
+    moved = (2, 2, 1 + ran.gas, 3.5 * ran.gas)[ran.stage]
+    return ran.gas * (0.02 + 0.01 * ran.micro_batch) + 0.01 * moved + (0.02, 0.01, 0.01, 0.01)[ran.stage]
+
+
+def throughput(candidate: Candidate | None) -> float:
+    ran = candidate or at(0, 1)
+    return 2 * ran.micro_batch * ran.gas / seconds(candidate)
+
+
+def memory(candidate: Candidate) -> int:
+    return 2 * GIB + candidate.micro_batch * GIB // 4
+
+
+def explored(machine: Machine) -> list[str]:
+    return [o.name for stage in machine.stages.values() for o in stage]
+
+
+def test_the_best_is_found_in_a_few_runs_without_running_out_of_memory() -> None:
+    def truth(candidate: Candidate | None) -> float | str:
+        return "oom" if candidate is not None and memory(candidate) > 15.5 * GIB else throughput(candidate)
+
+    machine = Machine(spec(), truth, memory).run()
+    assert len(explored(machine)) <= 8
+    assert all(o.state == "measured" for stage in machine.stages.values() for o in stage)
+    best = max((o for stage in machine.stages.values() for o in stage), key=lambda o: o.value or 0)
+    assert best.candidate is not None
+    assert best.candidate.stage == 1
+    assert best.value is not None
+    assert best.value > 0.98 * throughput(at(1, 53))
+
+
+def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None:
+    def truth(candidate: Candidate | None) -> float:
+        return throughput(candidate) * (0.5 if candidate is not None and candidate.stage == 3 else 1.0)
+
+    machine = Machine(spec(max_train_micro_batch_size_per_gpu=16), truth, memory).run()
+    assert set(machine.verdicts) == {0, 1, 2, 3}
+    assert len(machine.stages[3]) <= 1
+    promised = [verdict for verdict in machine.verdicts.values() if "promises at most" in verdict]
+    assert promised
+    assert all("samples/s (97.5 % sure), the best has" in verdict for verdict in promised)
+
+
+def test_patience_is_counted_over_all_stages() -> None:
+    machine = Machine(spec(tuner_early_stopping=1), lambda candidate: 100.0, memory).run()
+    assert len(explored(machine)) == 2  # the first is the best until then
+    assert machine.verdicts[0] == "explored; stopped after 1 runs without a better one"
+
+
+@pytest.mark.parametrize(("hours", "runs"), [(0.001, 0), (100_000, 3)])
+def test_payback_weighs_the_gain_of_the_training_against_the_cost_of_a_run(hours: float, runs: int) -> None:
+    content = spec(max_train_micro_batch_size_per_gpu=16).model_dump(exclude_unset=True)
+    study = StudySpec.model_validate({**content, "stop_when": "payback", "training_hours": hours})
+    machine = Machine(study, throughput, memory)
+    observe = machine.observe
+    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
+    machine.run()
+    assert len(explored(machine)) >= runs
+    assert (len(explored(machine)) == 0) == (runs == 0)
+
+
+def test_workers_side_by_side_do_not_crowd() -> None:
+    """What runs counts as predicted, so the next is another, and of another stage before long."""
+    known = facts(activation_bytes=GIB // 4)
+    seen = history(baseline=known, value=throughput(None))
+    names, stages = set(), set()
+    for number in range(6):
+        step = plan.next_step(spec(), seen)
+        assert isinstance(step, steps.Explore)
+        candidate = ranked(step.candidates, step.forecast)[0]
+        names.add(candidate.name)
+        stages.add(candidate.stage)
+        running = observation(candidate, trial=number, state="running", reason=None)
+        seen.stages[candidate.stage].append(running)  # type: ignore[attr-defined]
+    assert len(names) == 6
+    assert len(stages) >= 2
+
+
+def test_a_trial_says_why_it_was_chosen() -> None:
+    step = plan.next_step(spec(), history(baseline=facts(activation_bytes=GIB // 4), value=throughput(None)))
+    assert isinstance(step, steps.Explore)
+    assert step.forecast is not None
+    why = step.forecast.of(step.candidates[:1]).why(0, step.forecast.best)
+    assert why.startswith("expected +")
+    assert why.endswith("likely to fit")
+
+
+def test_sizes_are_spaced_by_an_eighth() -> None:
+    assert spaced_sizes(12) == list(range(1, 13))
+    assert spaced_sizes(70)[15:] == [16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44, 48, 52, 56, 60, 64]
+
+
+def peak(stage: int, micro_batch: int) -> int:
+    """An eighth of a GiB a sample, over states of 2^26 parameters in mixed precision on two ranks."""
+    return int((16, 10, 9, 8)[stage] * GIB / 16 + GIB + micro_batch * GIB / 8)
+
+
+def ran(stage: int, micro_batch: int) -> object:
+    return facts(
+        zero_stage=stage, micro_batch=micro_batch, peak_memory_bytes=peak(stage, micro_batch),
+        activation_bytes=micro_batch * GIB // 9,
+    )  # fmt: skip
+
+
+def test_memory_is_predicted_within_a_few_per_cent_after_three_runs() -> None:
+    runs = [observation(at(stage, m), 1.0, facts=ran(stage, m)) for stage, m in ((1, 32), (2, 48))]
+    known = ran(0, 4)
+    model = MemoryModel(spec(), known, history(*runs, baseline=known))  # type: ignore[arg-type]
+    for stage, size in ((0, 32), (1, 64), (2, 64), (3, 48)):
+        assert model.estimate(at(stage, size)) == pytest.approx(peak(stage, size), rel=0.05)
+    assert 90 <= model.largest_micro_batch(1) <= 116
+
+
+def test_an_oom_is_a_bound_for_other_stages_too() -> None:
+    known = ran(0, 4)
+    before = MemoryModel(spec(), known, history(baseline=known))  # type: ignore[arg-type]
+    after = MemoryModel(spec(), known, history(observation(at(1, 80)), baseline=known))  # type: ignore[arg-type]
+    asked = Grid.of([at(1, 80), at(1, 90), at(2, 80), at(1, 16)])
+    was, now = before.fit_probability(asked), after.fit_probability(asked)
+    assert list(now[:2]) == [0.0, 0.0]
+    assert now[2] < was[2]
+    assert now[3] > 0.9
+    assert not after.fits(at(1, 81))
+
+
+def test_step_times_of_other_stages_follow_from_a_few() -> None:
+    known = [at(0, 1), at(0, 16), at(1, 16), at(2, 8), at(3, 16)]
+    times = np.log([seconds(candidate) for candidate in known])
+    timed = Timed(grid=Grid.of(known), log_seconds=times, deviation=np.full(len(known), 0.01))
+    model = StepTimeModel(spec(), facts(), seconds(None), timed)
+    asked = [at(1, 32), at(2, 24), at(0, 8)]
+    mean, deviation = model.predict(Grid.of(asked))
+    assert np.exp(mean) == pytest.approx([seconds(candidate) for candidate in asked], rel=0.06)
+    far, _ = model.predict(Grid.of([at(1, 512)]))
+    assert deviation[0] < model.predict(Grid.of([at(1, 512)]))[1][0]
+    assert np.isfinite(far).all()
+
+
+def test_choosing_among_ten_thousand_with_five_hundred_known_is_a_matter_of_moments() -> None:
+    """The goal is 200 ms (`benchmarks/choosing.py` measures it); here only that it does not grow out of hand."""
+    study = spec({"zero_optimization": {"stage": 1, "overlap_comm": [True, False]}}, fast=False)
+    settings = list(study.space(1).settings())
+    known = [at(1, m, setting) for setting in settings for m in range(1, 29)][:500]
+    seen = history(*(observation(c, throughput(c), facts=ran(1, c.micro_batch)) for c in known))
+    candidates = [at(1, m, setting, gas) for setting in settings for m in range(29, 60) for gas in range(1, 19)][
+        :10_000
+    ]
+    began = time.perf_counter()
+    assert len(ranked(candidates, Forecast(study, facts(), seen))) == 10_000
+    assert time.perf_counter() - began < 10
