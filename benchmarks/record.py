@@ -2,8 +2,9 @@
 
 The grid is a study file: its lists of ZeRO stages, micro-batch sizes, accumulations and further dimensions, all of them
 combined. Runs are dsopt's own, each of the same number of steps. Each round launches every candidate once, in an order
-of its own, so that a machine that grows slow does so for all of them; the file is written after each round. A launch
-waits until nobody else uses the machine, and is done again where somebody began to; how much others had is kept.
+of its own, so that a machine that grows slow does so for all of them. A launch waits until nobody else uses the
+machine, and is done again where somebody began to; how much others had is kept. The file is written after each launch,
+and a recording that was stopped goes on with what it lacks.
 
     python -m benchmarks.record benchmarks/grids/tiny-gpt-cpu/study.yaml grid.parquet [--launches 2] [--steps 40]
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.grid import About, Grid, Launched, write_grid
+from benchmarks.grid import About, Grid, Launched, read_grid, write_grid
 from benchmarks.quiet import Busy, wait_until_quiet
 from dsopt.experiment.devices import DevicePool, free_ports, parse_devices
 from dsopt.experiment.events import Engine, Event, EventReader, Flops, Memory, Step
@@ -64,12 +65,21 @@ def main() -> None:
     spec, _ = load_spec(args.study)
     pool = parse_devices(args.devices)
     devices = DevicePool(kind=pool.kind, indices=pool.indices[: spec.resources.ranks or len(pool.indices)])
-    recorder = Recorder(spec, devices, steps=args.steps, patience_seconds=args.patience)
+    kept = read_grid(args.out) if args.out.exists() else None
+    recorder = Recorder(
+        spec,
+        devices,
+        steps=args.steps,
+        patience_seconds=args.patience,
+        about=kept.about if kept else None,
+        launches=list(kept.launches) if kept else [],
+    )
     try:
         for round_ in range(args.launches):
-            recorder.launch_all(round_)
-            write_grid(recorder.grid(), args.out)
-            print(f"{args.out}: {len(recorder.launches)} launches, {args.out.stat().st_size / 1000:.0f} kB")
+            for _ in recorder.launch_all(round_):
+                if recorder.about is not None:
+                    write_grid(Grid(about=recorder.about, launches=tuple(recorder.launches)), args.out)
+        print(f"{args.out}: {len(recorder.launches)} launches")
     finally:
         recorder.guard.close()
 
@@ -82,14 +92,14 @@ class Recorder:
     devices: DevicePool
     steps: int
     patience_seconds: float
-    guard: Guard = field(default_factory=Guard)
+    about: About | None = None
     launches: list[Launched] = field(default_factory=list)
-    _engine: Engine | None = None
+    guard: Guard = field(default_factory=Guard)
 
-    def launch_all(self, round_: int) -> None:
-        """One launch of every candidate; those that ran out of memory before are not launched again."""
-        full = {launched.candidate for launched in self.launches if launched.oom is not None}
-        candidates = [candidate for candidate in candidates_of(self.spec) if candidate not in full]
+    def launch_all(self, round_: int) -> Iterator[Launched]:
+        """One launch of every candidate that has none in this round and never ran out of memory."""
+        done = {one.candidate for one in self.launches if one.oom is not None or one.launch == round_}
+        candidates = [candidate for candidate in candidates_of(self.spec) if candidate not in done]
         random.Random(round_).shuffle(candidates)
         ports = free_ports()
         with tempfile.TemporaryDirectory() as folder:
@@ -98,6 +108,7 @@ class Recorder:
                 print(f"{round_}: {number}/{len(candidates)} {candidate.name}: {_said(launched)}", flush=True)
                 if launched is not None:
                     self.launches.append(launched)
+                    yield launched
 
     def _quiet_launch(self, candidate: Candidate, round_: int, folder: Path, ports: Iterator[int]) -> Launched | None:
         """A launch with the machine to itself, or the least disturbed of a few."""
@@ -110,30 +121,22 @@ class Recorder:
             tries.append(launched)
         return min(tries, key=lambda launched: launched.elsewhere)
 
-    def grid(self) -> Grid:
-        """What was recorded so far.
-
-        Raises:
-            ValueError: nothing ran.
-        """
-        if self._engine is None:
-            raise ValueError(f"study '{self.spec.name}': no candidate ran, so there is nothing to keep")
-        about = About(
+    def _about(self, engine: Engine) -> About:
+        return About(
             name=self.spec.name,
             date=datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
             versions={name: importlib.metadata.version(name) for name in ("dsopt", "torch", "deepspeed")}
             | {"python": platform.python_version()},
-            device=f"{len(self.devices.indices)} × {self._engine.device or platform.processor()}",
+            device=f"{len(self.devices.indices)} × {engine.device or platform.processor()}",
             command=self.spec.command,
             baseline=baseline_config(self.spec.ds_config),
             max_train_batch_size=self.spec.autotuning.max_train_batch_size,
             nodes=1,
-            ranks=self._engine.world_size,
-            params=self._engine.num_params,
-            trainable_params=self._engine.trainable_params,
-            memory_bytes=self.spec.memory_per_device or self._engine.device_memory_bytes,
+            ranks=engine.world_size,
+            params=engine.num_params,
+            trainable_params=engine.trainable_params,
+            memory_bytes=self.spec.memory_per_device or engine.device_memory_bytes,
         )
-        return Grid(about=about, launches=tuple(self.launches))
 
     def _launch(self, candidate: Candidate, round_: int, run_dir: RunDir, port: int) -> Launched | None:
         run_dir.write_json(run_dir.ds_config, run_config(self.spec, candidate))
@@ -159,7 +162,9 @@ class Recorder:
         starting, before = _Starting(), Busy.now()
         outcome = run_experiment(launch, rules, threading.Event().is_set, starting)
         events = list(EventReader(run_dir).read())
-        self._engine = self._engine or next((e for e in events if isinstance(e, Engine) and e.rank == 0), None)
+        engine = next((event for event in events if isinstance(event, Engine) and event.rank == 0), None)
+        if self.about is None and engine is not None:
+            self.about = self._about(engine)
         return _launched(candidate, round_, outcome, events, starting.seconds, before.elsewhere())
 
 
