@@ -12,7 +12,6 @@ stage 2 and 3gΨ at stage 3. The posterior is Laplace's approximation (MacKay, 1
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from dsopt.search.grid import Grid
 from dsopt.search.history import ModelFacts
-from dsopt.search.step_features import Array, Features, Prior, StepFeatures, log_seconds
+from dsopt.search.step_features import Array, Features, StepFeatures, log_seconds
 from dsopt.study.spec import StudySpec
 
 # how far a candidate's true step time lies from any such model, before the runs tell, and how many runs that is worth
@@ -48,17 +47,11 @@ class StepTimeModel:
         facts: of its baseline.
         own_seconds: the baseline's step time.
         timed: the runs so far.
-        earlier: means and standard deviations of weights, from earlier studies, in place of the general ones.
     """
 
-    def __init__(
-        self, spec: StudySpec, facts: ModelFacts, own_seconds: float, timed: Timed, earlier: Prior | None = None
-    ) -> None:
+    def __init__(self, spec: StudySpec, facts: ModelFacts, own_seconds: float, timed: Timed) -> None:
         self._features = StepFeatures(spec, facts, own_seconds)
-        prior: Mapping[str, tuple[float, float]] = {
-            name: (earlier or {}).get(name, general) for name, general in self._features.prior.items()
-        }
-        self._names = list(prior)
+        prior = self._features.prior
         self._prior_mean = np.array([mean for mean, _ in prior.values()])
         self._prior_precision = np.diag([deviation**-2.0 for _, deviation in prior.values()])
         self.mean = self._prior_mean
@@ -79,11 +72,6 @@ class StepTimeModel:
             return np.zeros(0), np.zeros(0)
         mean, slopes = _linearised(self._features.of(grid), self.mean)
         return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
-
-    def weights(self) -> Prior:
-        """Mean and standard deviation of every weight, for a later study to begin with."""
-        deviation = np.sqrt(np.diag(self.covariance))
-        return {n: (float(m), float(d)) for n, m, d in zip(self._names, self.mean, deviation, strict=True)}
 
     def _fit(self, features: Features, timed: Timed) -> None:
         """The most probable weights (Gauss-Newton with Levenberg's damping) and the curvature there."""
