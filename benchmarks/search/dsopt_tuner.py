@@ -1,5 +1,6 @@
 """dsopt's own search on a machine: plan, models and confirmation as a worker uses them, without processes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from dsopt.search import plan
 from dsopt.search.confirm import BASELINE, compare
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import Earlier, History, ModelFacts, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked
 from dsopt.search.steps import CloseStage, Explore, Finish, GiveUp, RunReference, Wait
@@ -46,20 +47,27 @@ class DsoptTuner:
         start: how ranks are started.
         fast: whether the documented knobs are left out.
         changes: of the study, for ablations.
+        earlier: studies to begin with.
     """
 
     start: Start = "warm"
     fast: bool = True
     changes: dict[str, Any] = field(default_factory=dict)
+    earlier: Sequence[Earlier] = ()
     name: str = "dsopt"
 
     def tune(self, machine: Machine, seed: int) -> Record:
         """Everything until the study is finished."""
-        spec = spec_of(machine, fast=self.fast, **self.changes)
-        return _Study(spec, machine, self, seed).run()
+        return self.study(machine, seed).run()
+
+    def study(self, machine: Machine, seed: int) -> "Study":
+        """The study of a machine, not begun."""
+        return Study(spec_of(machine, fast=self.fast, **self.changes), machine, self, seed)
 
 
-class _Study:
+class Study:
+    """One study from its baseline to its end, with all that is known of it."""
+
     def __init__(self, spec: StudySpec, machine: Machine, tuner: DsoptTuner, seed: int) -> None:
         self.spec = spec
         self.machine = machine
@@ -74,7 +82,7 @@ class _Study:
 
     @property
     def history(self) -> History:
-        return History(reference=self.reference, stages=self.stages, verdicts=self.verdicts)
+        return History(reference=self.reference, stages=self.stages, verdicts=self.verdicts, earlier=self.tuner.earlier)
 
     def run(self) -> Record:
         while True:

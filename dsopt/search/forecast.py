@@ -14,6 +14,7 @@ from dsopt.search.grid import Grid
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.speed import log_score, log_work, metric_of
+from dsopt.search.step_features import Prior
 from dsopt.search.steptime import StepTimeModel, Timed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -24,6 +25,10 @@ Array = NDArray[np.float64]
 _LAUNCH: Final = 0.008
 # Where a run does not say how sure its figure is: the default precision of a measurement, as a standard deviation.
 _USUAL_DEVIATION: Final = 0.01
+# How much the coefficients of step times differ between studies of one script (standard deviation of logarithms).
+_SAME_DEVICES: Final = 0.15
+_OTHER_DEVICES: Final = 0.5
+_EARLIER_WEIGHT: Final = 0.3  # of a run of an earlier study, in the cost model
 # Figures of another tuner are of few steps without data loading.
 _IMPORTED_DEVIATION: Final = 0.15
 
@@ -71,11 +76,18 @@ class Forecast:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self._spec = spec
         self._facts = facts
-        self.memory = MemoryModel(spec, facts, history)
+        earlier: list[Forecast] = [
+            Forecast(known.spec, of_it, known.history)
+            for known in history.earlier
+            if (of_it := known.history.facts_for(known.spec)) is not None
+        ]
+        self._earlier: Forecast | None = earlier[-1] if earlier else None
+        self.memory: MemoryModel = MemoryModel(spec, facts, history, self._earlier.memory if self._earlier else None)
         self._runs = [run for o in [*history.reference, *history.observations] if (run := _run(o)) is not None]
         own_seconds = self._own_seconds()
         measured = self._timed(self._runs)
-        self.steptime = StepTimeModel(spec, facts, own_seconds, measured)
+        self._prior = self._from_earlier(own_seconds)
+        self.steptime = StepTimeModel(spec, facts, own_seconds, measured, self._prior)
         self._cost = self._fitted_cost(measured)
         self.best = self._best()
         running = [o.candidate for o in history.observations if o.state == "running" and o.candidate is not None]
@@ -107,6 +119,17 @@ class Forecast:
         total = np.sqrt(deviation**2 + spread**2 + self.steptime.discrepancy**2)
         return log_work(self._spec, self._facts, grid) - mean - residual, total
 
+    def _from_earlier(self, own_seconds: float) -> Prior | None:
+        """What the last earlier study has shown, at the speed of this one's own run."""
+        own = next((run.candidate for run in self._runs if run.is_own), None)
+        if self._earlier is None or own is None:
+            return None
+        expected, _ = self._earlier.steptime.predict(Grid.of([own]))
+        theirs, ours = self._earlier.memory.facts, self._facts
+        alike = (theirs.world_size, theirs.device_memory_bytes) == (ours.world_size, ours.device_memory_bytes)
+        spread = _SAME_DEVICES if alike else _OTHER_DEVICES
+        return self._earlier.steptime.passed_on(math.log(own_seconds) - float(expected[0]), spread)
+
     def _own_seconds(self) -> float:
         """The step time of the run that the facts are from, in the metric's terms."""
         own = next((run for run in self._runs if run.is_own), None)
@@ -125,9 +148,20 @@ class Forecast:
         )
 
     def _fitted_cost(self, measured: Timed) -> CostModel:
+        residuals = self._residuals(measured)
+        grid, weights = measured.grid, np.ones(len(residuals))
+        if self._earlier is not None:
+            known = self._earlier._timed(self._earlier._runs)
+            left_there = self._earlier._residuals(known)
+            grid = Grid.of([*grid.candidates, *known.grid.candidates])
+            residuals = np.concatenate([residuals, left_there])
+            weights = np.concatenate([weights, np.full(len(left_there), _EARLIER_WEIGHT)])
+        return CostModel(grid, residuals, weights)
+
+    def _residuals(self, measured: Timed) -> Array:
+        """What the step-time model leaves over of these runs."""
         expected, _ = self.steptime.predict(measured.grid)
-        residuals = measured.log_seconds - expected
-        return CostModel(measured.grid, residuals, np.ones(len(residuals)))
+        return measured.log_seconds - expected
 
     def _best(self) -> float:
         """The best score that was measured, each held to what the model expects as far as its run was noisy.
@@ -154,6 +188,7 @@ class Forecast:
                 log_seconds=np.concatenate([measured.log_seconds, expected]),
                 deviation=np.concatenate([measured.deviation, np.full(len(running), _USUAL_DEVIATION)]),
             ),
+            self._prior,
         )
 
 

@@ -111,6 +111,7 @@ class History:
         verdicts: for each stage that is closed, why.
         maximize: whether a larger metric is better.
         aio: the `aio` section measured for the disk that is offloaded to, if one was.
+        earlier: studies of the same script to begin with what they have shown (`warm_start`).
     """
 
     reference: Sequence[Observation]
@@ -118,6 +119,7 @@ class History:
     verdicts: Mapping[int, str] = field(default_factory=dict)
     maximize: bool = True
     aio: Mapping[str, Any] | None = None
+    earlier: "Sequence[Earlier]" = ()
 
     def find(self, name: str, round_: int = 0) -> Observation | None:
         """A reference run by name and round."""
@@ -169,6 +171,14 @@ class History:
     def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
         """Whether a metric is better than another by more than the fraction `by`."""
         return value > than * (1 + by) if self.maximize else value < than / (1 + by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """An earlier study: its spec, and what counts of it."""
+
+    spec: StudySpec
+    history: History
 
 
 def observe(trials: Sequence[FrozenTrial], counted: Collection[int], stage: int | None) -> list[Observation]:

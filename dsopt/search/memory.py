@@ -29,6 +29,8 @@ _FAR_BELOW: Final = 0.7
 # weights of the linear model, of which the reserve is no part of a peak
 _WEIGHTS: Final = ("states", "reduce_buffers", "live_parameters", "overhead", "reserve", "activations")
 _STAGES: Final = (0, 1, 2, 3)
+# weights without a unit, which hold on another device, too: of states, buffers, activations, and of each stage's states
+_OF_THE_SCRIPT: Final = (0, 1, 2, 5, 10, 11, 12, 13)
 # what activations and their gradients take beside each other at the peak, relative to what a forward pass left:
 # workspaces on top, and where layers are recomputed, all of one layer
 _ACTIVATIONS: Final = (1.25, 0.35)
@@ -59,7 +61,9 @@ class MemoryModel:
     were measured bound it from above, those that ran out of memory from below (censored data).
     """
 
-    def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
+    def __init__(
+        self, spec: StudySpec, facts: ModelFacts, history: History, earlier: "MemoryModel | None" = None
+    ) -> None:
         self.spec = spec
         self.facts = facts
         self._zero = ZeroSettings(spec)
@@ -68,7 +72,7 @@ class MemoryModel:
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := _activation_knobs(setting))))
         self._activations = _activations(facts, history)
         self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
-        self._belief = self._prior()
+        self._belief = self._prior(earlier)
         for point in _points(history):
             self._belief = self._taught(point)
 
@@ -150,7 +154,7 @@ class MemoryModel:
             return f"would need about {_gib(needed)} of host memory for what is offloaded, of {_gib(has)} on a node"
         return None
 
-    def _prior(self) -> Belief:
+    def _prior(self, earlier: "MemoryModel | None") -> Belief:
         device = float(self.facts.device_memory_bytes)
         share, spread = _ACTIVATIONS
         outside = self.facts.outside_bytes
@@ -160,6 +164,11 @@ class MemoryModel:
         seen = self._activations.keys()
         deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
         deviation += [spread if kind in seen else _OTHER_KIND for kind in self._kinds]
+        if earlier is not None:
+            known, variance = earlier._belief.mean, np.diag(earlier._belief.covariance)
+            for index in _OF_THE_SCRIPT:
+                mean[index] = float(known[index])
+                deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
 
     def _taught(self, point: _Point) -> Belief:

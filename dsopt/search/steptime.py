@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dsopt.search.grid import Grid
 from dsopt.search.history import ModelFacts
-from dsopt.search.step_features import Array, Features, StepFeatures, log_seconds
+from dsopt.search.step_features import TERMS, Array, Features, Prior, StepFeatures, log_seconds
 from dsopt.study.spec import StudySpec
 
 # how far a candidate's true step time lies from any such model, before the runs tell, and how many runs that is worth
@@ -47,11 +47,15 @@ class StepTimeModel:
         facts: of its baseline.
         own_seconds: the baseline's step time.
         timed: the runs so far.
+        earlier: means and standard deviations of weights, from earlier studies, in place of the general ones.
     """
 
-    def __init__(self, spec: StudySpec, facts: ModelFacts, own_seconds: float, timed: Timed) -> None:
+    def __init__(
+        self, spec: StudySpec, facts: ModelFacts, own_seconds: float, timed: Timed, earlier: Prior | None = None
+    ) -> None:
         self._features = StepFeatures(spec, facts, own_seconds)
-        prior = self._features.prior
+        prior = {name: (earlier or {}).get(name, general) for name, general in self._features.prior.items()}
+        self._names = list(prior)
         self._prior_mean = np.array([mean for mean, _ in prior.values()])
         self._prior_precision = np.diag([deviation**-2.0 for _, deviation in prior.values()])
         self.mean = self._prior_mean
@@ -72,6 +76,20 @@ class StepTimeModel:
             return np.zeros(0), np.zeros(0)
         mean, slopes = _linearised(self._features.of(grid), self.mean)
         return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
+
+    def passed_on(self, shift: float, spread: float) -> Prior:
+        """Mean and standard deviation of every weight, for a later study to begin with.
+
+        Args:
+            shift: the logarithm of how many times as long steps take there.
+            spread: what else may differ between the two studies, as a standard deviation of logarithms.
+        """
+        passed: Prior = {}
+        for name, mean, variance in zip(self._names, self.mean, np.diag(self.covariance), strict=True):
+            general = self._features.prior[name][1]
+            moved = float(mean) + (shift if name in TERMS else 0.0)
+            passed[name] = (moved, min(general, math.hypot(math.sqrt(variance), min(spread, general))))
+        return passed
 
     def _fit(self, features: Features, timed: Timed) -> None:
         """The most probable weights (Gauss-Newton with Levenberg's damping) and the curvature there."""

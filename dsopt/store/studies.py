@@ -133,8 +133,14 @@ class Store:
             The study, and whether it is new.
 
         Raises:
-            DsoptError: the name is taken by a study with another spec.
+            DsoptError: the name is taken by a study with another spec, or an earlier study that it names is not there.
         """
+        for name in spec.warm_start:
+            if self._find(name) is None:
+                raise DsoptError(
+                    f"study '{spec.name}': warm_start: there is no study '{name}' in {self.shown_url}. "
+                    "Name studies of this database, or leave it out."
+                )
         with exclusive(self.engine, f"create-{spec.name}"):
             existing = self._find(spec.name)
             if existing is not None and spec.autotuning.overwrite and existing.state == "finished":

@@ -245,6 +245,8 @@ class StudySpec(_Strict):
             does, and as all tuners but `model_based` do.
         stop_when: `patience` is DeepSpeed's `tuner_early_stopping`; `payback` ends the search when no run is expected
             to save more of the real training than it costs.
+        warm_start: names of earlier studies of the same script in the same database; the last one that ran is what
+            the search begins with.
         training_hours: how long the real training would run with the best configuration so far.
         timeout_seconds: a run that has not been measured by then is ended.
         search: dimensions beyond DeepSpeed's own.
@@ -264,6 +266,7 @@ class StudySpec(_Strict):
     stage_order: Literal["joint", "sequential"] = "joint"
     stop_when: Literal["patience", "payback"] = "patience"
     training_hours: float | None = Field(None, gt=0)
+    warm_start: list[str] = Field(default_factory=list)
     timeout_seconds: float = Field(900.0, gt=0)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
@@ -274,6 +277,8 @@ class StudySpec(_Strict):
     def _knows_what_pays(self) -> Self:
         if (self.stop_when == "payback") != (self.training_hours is not None):
             raise ValueError("stop_when: payback and training_hours (how long the real training runs) go together")
+        if self.name in self.warm_start:
+            raise ValueError(f"warm_start: '{self.name}' is this study itself; name earlier ones")
         return self
 
     @property

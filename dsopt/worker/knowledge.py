@@ -7,7 +7,7 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool, default_ranks
 from dsopt.experiment.results import exps_folder, results_folder
-from dsopt.search.history import History, Observation, observe
+from dsopt.search.history import Earlier, History, Observation, observe
 from dsopt.store.attempts import claimed_trials
 from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import candidate_command
@@ -23,6 +23,7 @@ class HistoryReader:
         self._study = study
         self._offloads = "nvme" in study.spec.to_json()
         self._closed: dict[int, tuple[list[Observation], str]] = {}
+        self._earlier = [_earlier(store, study, name) for name in study.spec.warm_start]
 
     def read(self) -> History:
         """What is known now."""
@@ -44,11 +45,26 @@ class HistoryReader:
             verdicts=verdicts,
             maximize=self._study.spec.autotuning.maximize,
             aio=self._store.optuna_study(self._study, REFERENCE).user_attrs.get(AIO) if self._offloads else None,
+            earlier=self._earlier,
         )
 
     def _observe(self, part: str, stage: int | None, counted: set[tuple[str, int]]) -> list[Observation]:
         trials = self._store.optuna_study(self._study, part).get_trials(deepcopy=False)
         return observe(trials, {number for name, number in counted if name == part}, stage)
+
+
+def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:
+    """An earlier study that this one begins with.
+
+    Raises:
+        DsoptError: there is none of that name.
+    """
+    try:
+        found = store.get(name)
+    except DsoptError as error:
+        raise DsoptError(f"study '{study.name}': warm_start: {error}") from None
+    plain = found.spec.model_copy(update={"warm_start": []})
+    return Earlier(spec=plain, history=HistoryReader(store, replace(found, spec=plain)).read())
 
 
 def load_history(store: Store, study: StoredStudy) -> History:

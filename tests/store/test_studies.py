@@ -247,3 +247,11 @@ def test_a_study_that_cannot_be_read_is_listed_deleted_and_in_nobodys_way(store:
     store.delete(store.header("broken"))
     assert [header.name for header in store.headers()] == ["good"]
     assert not [n for n in optuna.get_all_study_names(store.optuna_storage) if n.startswith("broken/")]
+
+
+def test_an_earlier_study_to_begin_with_has_to_be_there(store: Store) -> None:
+    later = spec("later", warm_start=["s"])
+    with pytest.raises(DsoptError, match=r"study 'later': warm_start: there is no study 's'"):
+        store.create(later)
+    store.create(spec())
+    assert store.create(later)[1]

@@ -9,6 +9,7 @@ import pytest
 from dsopt.search import plan, steps
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
+from dsopt.search.history import Earlier
 from dsopt.search.joint import spaced_sizes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked
@@ -87,6 +88,18 @@ def test_payback_weighs_the_gain_of_the_training_against_the_cost_of_a_run(hours
     machine.run()
     assert len(explored(machine)) >= runs
     assert (len(explored(machine)) == 0) == (runs == 0)
+
+
+def test_an_earlier_study_makes_the_models_sure_from_the_start() -> None:
+    first = Machine(spec(), throughput, memory).run()
+    own = facts(activation_bytes=GIB // 4, peak_memory_bytes=memory(at(0, 1)))
+    alone = history(baseline=own, value=throughput(None))
+    warm = replace(alone, earlier=[Earlier(spec=spec(), history=first.history)])
+    asked = [at(1, 24), at(2, 24), at(3, 24)]
+    before, after = (Forecast(spec(), own, known).of(asked) for known in (alone, warm))
+    truth = np.log([throughput(candidate) for candidate in asked])
+    assert (after.deviation < before.deviation).all()
+    assert np.abs(after.score - truth).max() < 0.1 < np.abs(before.score - truth).max()
 
 
 def test_workers_side_by_side_do_not_crowd() -> None:

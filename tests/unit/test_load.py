@@ -107,6 +107,7 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"stage_order": "random"}, "stage_order: 'random'."),
         ({"stop_when": "payback"}, "training_hours"),
         ({"training_hours": 24}, "stop_when: payback"),
+        ({"name": "own", "warm_start": ["own"]}, "warm_start: 'own' is this study itself"),
         ({"cwd": "nowhere"}, "is not a folder"),
         ({"command": "deepspeed missing.py --deepspeed_config ds.json"}, "no training script 'missing.py'"),
         ({"command": "deepspeed train.py --deepspeed_config no.json"}, "no such file"),
