@@ -1,6 +1,7 @@
 """Ranks that are started directly are started as the launcher starts them."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -99,14 +100,14 @@ def waiting(tmp_path: Path, typed: str, learned: LearnedStarts, port: int, *, by
     "options",
     [
         "torchrun --nproc-per-node=2 --max_restarts 1 {script}",
-        "python -m torch.distributed.run --nproc_per_node 2 --standalone {script}",
+        "{python} -m torch.distributed.run --nproc_per_node 2 --standalone {script}",
         "accelerate launch --use_deepspeed --num_processes 2 --deepspeed_config_file ds.json -m tells",
     ],
 )
 def test_other_launchers_are_followed_once_they_were_seen(tmp_path: Path, options: str, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SCRIPTS), prepend=":")
     learned, ports = LearnedStarts(), free_ports()
-    typed = f"A='b c' {options.format(script=SCRIPTS / 'tells.py')} --wait --flag= -v"
+    typed = f"A='b c' {options.format(script=SCRIPTS / 'tells.py', python=sys.executable)} --wait --flag= -v"
     launched = waiting(tmp_path, typed, learned, next(ports), by_launcher=True)
     directly = waiting(tmp_path, typed, learned, next(ports), by_launcher=False)
     for by_launcher, started in zip(launched, directly, strict=True):
