@@ -140,8 +140,8 @@ class Summary:
         if result is None or result.probability is None or result.regret is None:
             return []
         return [
-            f"It is the best of those confirmed with a probability of {result.probability:.0%}; "
-            f"what is lost on average, if it is not: {result.regret:.1%}."
+            f"It is the best of those confirmed with a probability of {_percent(result.probability)}; "
+            f"what is lost on average, since it may not be: {result.regret:.1%}."
         ]
 
     def _table(self) -> str:
@@ -265,6 +265,10 @@ def _row(stage: int, history: History) -> StageRow:
         best_exp_name=best.name if best else None,
         verdict=history.verdicts.get(stage, ""),
     )
+
+
+def _percent(probability: float) -> str:
+    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}"
 
 
 def _number(value: float | None) -> str:

@@ -294,6 +294,8 @@ def _explain(error: ErrorDetails, where: str) -> str:
             "beginning with a letter or digit, at most 100 of them (on the command line: --name)."
         )
     message = error["msg"].removeprefix("Value error, ")
+    if not location:  # of several keys together: the message names them
+        return f"{where}: {message}."
     if message.split(maxsplit=1)[0].isalpha():  # a sentence, not a key
         message = message[0].upper() + message[1:]
     return f"{where}: {key}: {value!r}. {message}."

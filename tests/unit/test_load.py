@@ -105,7 +105,7 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"confirmation": {"rounds": 0}}, "confirmation.rounds: 0."),
         ({"confirmation": {"certainty": 1}}, "confirmation.certainty: 1."),
         ({"stage_order": "random"}, "stage_order: 'random'."),
-        ({"stop_when": "payback"}, "training_hours"),
+        ({"stop_when": "payback"}, "study.yaml: stop_when: payback and training_hours"),
         ({"training_hours": 24}, "stop_when: payback"),
         ({"name": "own", "warm_start": ["own"]}, "warm_start: 'own' is this study itself"),
         ({"cwd": "nowhere"}, "is not a folder"),
