@@ -43,11 +43,13 @@ bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.coverage
 	$(BIN)/python -m benchmarks.races
 	$(BIN)/python -m benchmarks.gap
+	$(BIN)/python -m benchmarks.choosing
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
 
 bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.warm_start
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl
