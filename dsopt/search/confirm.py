@@ -152,7 +152,7 @@ def launch_half_width(history: History) -> float:
 
 def may_be_best(history: History, observation: Observation, best: Observation) -> bool:
     """Whether a run of the search is so near the best one that the noise of both may have put them in this order."""
-    gap = (_score(history, best) - _score(history, observation)) or 0.0
+    gap = _score(history, best) - _score(history, observation)
     return gap <= _NEAR * math.hypot(_deviation(observation), _deviation(best))
 
 

@@ -76,14 +76,12 @@ class Forecast:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self._spec = spec
         self._facts = facts
-        earlier: list[Forecast] = [
-            Forecast(known.spec, of_it, known.history)
-            for known in history.earlier
-            if (of_it := known.history.facts_for(known.spec)) is not None
-        ]
-        self._earlier: Forecast | None = earlier[-1] if earlier else None
-        self.memory: MemoryModel = MemoryModel(spec, facts, history, self._earlier.memory if self._earlier else None)
-        self._runs = [run for o in [*history.reference, *history.observations] if (run := _run(o)) is not None]
+        self._earlier: Forecast | None = None
+        if history.begun_with is not None:
+            known, of_it = history.begun_with
+            self._earlier = Forecast(known.spec, of_it, known.history)
+        self.memory = MemoryModel(spec, facts, history)
+        self._runs = [run for o in history.everything if (run := _run(o)) is not None]
         own_seconds = self._own_seconds()
         measured = self._timed(self._runs)
         self._prior = self._from_earlier(own_seconds)

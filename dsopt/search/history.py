@@ -136,6 +136,20 @@ class History:
         return [o for stage in self.stages.values() for o in stage]
 
     @property
+    def everything(self) -> list[Observation]:
+        """Reference runs, then every candidate of every stage."""
+        return [*self.reference, *self.observations]
+
+    @property
+    def begun_with(self) -> "tuple[Earlier, ModelFacts] | None":
+        """The last earlier study that ran, with what it tells of model and devices."""
+        for earlier in reversed(self.earlier):
+            facts = earlier.history.facts_for(earlier.spec)
+            if facts is not None:
+                return earlier, facts
+        return None
+
+    @property
     def facts(self) -> ModelFacts | None:
         """What is known of the model: from the baseline, else from the least-memory profile."""
         for name in ("baseline", "profile"):

@@ -7,17 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.search.forecast import Forecast, Outlook
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, ModelFacts
 from dsopt.search.limits import accumulations_with, is_in_budget, largest_in_budget
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
+from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against
 from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
 # What is this likely to fit is run whatever it promises.
 _SURE_ENOUGH: Final = 0.97
-# What is less likely to fit has to promise more: an OOM is held to cost as much as this improvement, and what is as
-# likely to run out of memory as not is left alone.
+# What is less likely to fit has to promise more: an OOM is held to cost as much as this improvement, and what will most
+# likely run out of memory is left alone.
 _OOM_PRICE: Final = 0.06
 _TOO_RISKY: Final = 0.2
 # Below this nothing is asked of the models at all: such a size is out of reach.
@@ -45,15 +46,15 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         if stage in history.verdicts:
             continue
         candidates = _untried(spec, history, facts, forecast, stage, is_own)
-        verdict = _budget_spent(spec, history.stages[stage]) or _nothing_left(
-            spec, forecast, history, stage, candidates
-        )
+        verdict = budget_spent(spec, history.stages[stage])
+        verdict = verdict or _nothing_left(spec, forecast, history, stage, candidates)
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
-    chosen = max(outlooks, key=lambda stage: _worth(outlooks[stage]), default=None)
-    if chosen is not None and not spent and _worth(outlooks[chosen]) >= _least_gain(spec, history):
+    worths = {stage: _worth(outlook) for stage, outlook in outlooks.items()}
+    chosen = max(worths, key=lambda stage: worths[stage], default=None)
+    if chosen is not None and not spent and worths[chosen] >= _least_gain(spec, history):
         outlook = outlooks[chosen]
         allowed = [c for c, may in zip(outlook.grid.candidates, _may_be_run(outlook), strict=True) if may]
         return Explore(stage=chosen, candidates=allowed, phase="joint", forecast=forecast)
@@ -78,7 +79,7 @@ def _least_gain(spec: StudySpec, history: History) -> float:
     """The expected improvement that is worth a run."""
     if spec.stop_when == "payback":
         assert spec.training_hours is not None
-        costs = [o.seconds for o in [*history.reference, *history.observations] if o.seconds is not None]
+        costs = [o.seconds for o in history.everything if o.seconds is not None]
         return float(np.mean(costs)) / (spec.training_hours * 3600) if costs else 0.0
     return _NEGLIGIBLE
 
@@ -141,13 +142,6 @@ def _patience_spent(spec: StudySpec, history: History) -> str | None:
     return f"explored; stopped after {patience} runs without a better one"
 
 
-def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
-    launched = sum(o.launched for o in observations)
-    if launched >= spec.autotuning.tuner_num_trials:
-        return f"explored; tuner_num_trials ({launched}) is spent"
-    return None
-
-
 def _nothing_left(
     spec: StudySpec, forecast: Forecast, history: History, stage: int, candidates: Sequence[Candidate]
 ) -> str | None:
@@ -157,15 +151,9 @@ def _nothing_left(
     if history.best(stage) is not None:
         return "explored"
     if history.stages[stage]:
-        message = next((o.message for o in history.stages[stage] if o.message), "nothing in it was small enough")
-        return f"nothing ran: {message}"
+        return nothing_ran(history.stages[stage])
     space = spec.space(stage, forecast.memory.facts.hidden_size)
-    size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
-    settings = [next(space.settings(group)) for group in space.groups()]
-    reasons = [
-        forecast.memory.why_not(Candidate(stage=stage, micro_batch=size, gas=1, knobs=setting)) for setting in settings
-    ]
-    known = [reason for reason in reasons if reason is not None]
+    known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
     return f"skipped: {known[-1]}" if known else "skipped: nothing to try"
 
 

@@ -12,6 +12,7 @@ from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.sharding import sharding_of
+from dsopt.search.zero_memory import ELEMENT_BYTES
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import ZERO, Candidate, Setting, is_resource
 from dsopt.study.spec import StudySpec
@@ -25,6 +26,7 @@ _ERROR_SHARE: Final = 0.015
 _HOPELESS: Final = 0.03
 _EVEN: Final = 0.5
 _FAR_BELOW: Final = 0.7
+_LARGEST_SIZE: Final = 2**16
 
 # weights of the linear model, of which the reserve is no part of a peak
 _WEIGHTS: Final = ("states", "reduce_buffers", "live_parameters", "overhead", "reserve", "activations")
@@ -61,9 +63,7 @@ class MemoryModel:
     were measured bound it from above, those that ran out of memory from below (censored data).
     """
 
-    def __init__(
-        self, spec: StudySpec, facts: ModelFacts, history: History, earlier: "MemoryModel | None" = None
-    ) -> None:
+    def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
         self._zero = ZeroSettings(spec)
@@ -72,7 +72,7 @@ class MemoryModel:
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := _activation_knobs(setting))))
         self._activations = _activations(facts, history)
         self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
-        self._belief = self._prior(earlier)
+        self._belief = self._prior(history)
         for point in _points(history):
             self._belief = self._taught(point)
 
@@ -154,7 +154,7 @@ class MemoryModel:
             return f"would need about {_gib(needed)} of host memory for what is offloaded, of {_gib(has)} on a node"
         return None
 
-    def _prior(self, earlier: "MemoryModel | None") -> Belief:
+    def _prior(self, history: History) -> Belief:
         device = float(self.facts.device_memory_bytes)
         share, spread = _ACTIVATIONS
         outside = self.facts.outside_bytes
@@ -164,8 +164,10 @@ class MemoryModel:
         seen = self._activations.keys()
         deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
         deviation += [spread if kind in seen else _OTHER_KIND for kind in self._kinds]
-        if earlier is not None:
-            known, variance = earlier._belief.mean, np.diag(earlier._belief.covariance)
+        if history.begun_with is not None:
+            earlier, facts = history.begun_with
+            belief = MemoryModel(earlier.spec, facts, earlier.history)._belief
+            known, variance = belief.mean, np.diag(belief.covariance)
             for index in _OF_THE_SCRIPT:
                 mean[index] = float(known[index])
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
@@ -222,11 +224,11 @@ class MemoryModel:
 
     def _reduce_buffers(self, stage: int, setting: Setting) -> float:
         """Gradients on their way: one bucket, two where communication overlaps (`overlap_comm`), none at ZeRO 0."""
-        if stage == 0 or self._replicas(stage, setting) == 1:
+        if stage == 0 or sharding_of(self.spec, self.facts, stage, setting).replicas == 1:
             return 0.0
         bucket = min(_number(self._zero(stage, setting, f"{ZERO}reduce_bucket_size")), self.facts.trainable_params)
         overlaps = self._zero(stage, setting, f"{ZERO}overlap_comm") is True
-        return bucket * self._element_bytes * (2 if overlaps else 1)
+        return bucket * ELEMENT_BYTES[self.facts.dtype] * (2 if overlaps else 1)
 
     def _live_parameters(self, stage: int, setting: Setting) -> float:
         """Gathered parameters at ZeRO 3: those in use (`stage3_max_live_parameters`) and those fetched ahead."""
@@ -234,26 +236,15 @@ class MemoryModel:
             return 0.0
         live = _number(self._zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
         ahead = _number(self._zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
-        return min(live + ahead, self.facts.num_params) * self._element_bytes
-
-    def _replicas(self, stage: int, setting: Setting) -> int:
-        return sharding_of(self.spec, self.facts, stage, setting).replicas
-
-    @property
-    def _element_bytes(self) -> int:
-        return 4 if self.facts.dtype == "fp32" else 2
-
-
-_LARGEST_SIZE: Final = 2**16
+        return min(live + ahead, self.facts.num_params) * ELEMENT_BYTES[self.facts.dtype]
 
 
 def _points(history: History) -> list[_Point]:
     """Every run that told of memory, in the order in which they are to be learnt from: peaks first, then bounds."""
     measured, bounds = [], []
-    for o in [*history.reference, *history.observations]:
+    for o in history.everything:
         if o.facts is not None:
-            # where torch counts what is reserved is what meets the limit; on a device cached blocks are given back
-            # first
+            # on a device cached blocks are given back before memory runs out; elsewhere the limit is on the reserved
             counted = o.facts.outside_bytes and o.facts.peak_allocated_bytes
             peak = counted or o.facts.peak_memory_bytes
             measured.append(_Point(candidate=_ran(o, o.facts), peak_bytes=peak))
@@ -274,7 +265,7 @@ def _activations(facts: ModelFacts, history: History) -> dict[Setting, tuple[flo
     Where it was not seen, half of what the baseline's states left over.
     """
     seen: dict[Setting, dict[int, int]] = {(): {facts.micro_batch: facts.activation_bytes}}
-    for o in [*history.reference, *history.observations]:
+    for o in history.everything:
         if o.facts is not None and o.facts.activation_bytes:
             kind = _activation_knobs(o.candidate.knobs) if o.candidate else ()
             seen.setdefault(kind, {})[o.facts.micro_batch] = o.facts.activation_bytes

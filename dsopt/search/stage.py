@@ -8,6 +8,7 @@ from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget, 
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
+from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against
 from dsopt.study.space import MICRO_BATCH, Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
@@ -20,8 +21,9 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     """
     observations = history.stages[stage]
     space = spec.space(stage, facts.hidden_size)
-    forecast = Forecast(spec, facts, history)
-    memory = forecast.memory
+    # only one tuner asks how fast a candidate would be; all ask whether it fits
+    forecast = Forecast(spec, facts, history) if spec.autotuning.tuner_type == "model_based" else None
+    memory = forecast.memory if forecast else MemoryModel(spec, facts, history)
     if not observations:
         verdict = _why_not_entered(spec, history, space, memory)
         if verdict:
@@ -53,19 +55,15 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     if running:
         return Wait()
     if history.best(stage) is None:
-        message = next((o.message for o in observations if o.message), "nothing in it was small enough")
-        return CloseStage(stage=stage, verdict=f"nothing ran: {message}")
+        return CloseStage(stage=stage, verdict=nothing_ran(observations))
     return CloseStage(stage=stage, verdict="explored")
 
 
 def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
     """Why nothing more may be tried at a stage, if so."""
-    launched = sum(o.launched for o in observations)
     if any(o.reason == "early_stopping" for o in observations):
         return f"explored; stopped after {spec.autotuning.tuner_early_stopping} runs without a better one"
-    if launched >= spec.autotuning.tuner_num_trials:
-        return f"explored; tuner_num_trials ({launched}) is spent"
-    return None
+    return budget_spent(spec, observations)
 
 
 def _why_not_entered(spec: StudySpec, history: History, space: StageSpace, memory: MemoryModel) -> str | None:
@@ -77,14 +75,9 @@ def _why_not_entered(spec: StudySpec, history: History, space: StageSpace, memor
         assert last and before and last.value is not None and before.value is not None
         if not history.is_better(last.value, before.value):
             return f"not explored: ZeRO {explored[-1]} was no better than ZeRO {explored[-2]}"
-    size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
-    reasons = []
-    for group in space.groups():
-        candidate = Candidate(stage=stage, micro_batch=size, gas=1, knobs=next(space.settings(group)))
-        reason = memory.why_not(candidate)
-        if reason is None:
-            return None
-        reasons.append(reason)
+    reasons = reasons_against(spec, space, memory)
+    if None in reasons:
+        return None
     return f"skipped: {reasons[-1]}" if reasons else "skipped: nothing to try"
 
 

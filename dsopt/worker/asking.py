@@ -167,7 +167,7 @@ def _refusal(study: StoredStudy, step: Explore, trial: optuna.Trial, history: Hi
     candidate = Candidate.from_params(step.stage, trial.params)
     facts = history.facts_for(study.spec)
     assert facts is not None
-    model = MemoryModel(study.spec, facts, history)
+    model = step.forecast.memory if step.forecast else MemoryModel(study.spec, facts, history)
     trial.study.pruner = MemoryPruner(model, step.stage)
     if not plan.is_baseline(study.spec, history, candidate) and trial.should_prune():
         return "predicted_oom", model.why_not(candidate) or ""

@@ -1,0 +1,29 @@
+"""Why nothing more is tried at a stage, in words: what both orders of stages say alike."""
+
+from collections.abc import Sequence
+
+from dsopt.search.history import Observation
+from dsopt.search.memory import MemoryModel
+from dsopt.study.space import Candidate, StageSpace
+from dsopt.study.spec import StudySpec
+
+
+def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
+    """That a stage has had `tuner_num_trials` runs, if so."""
+    launched = sum(o.launched for o in observations)
+    if launched >= spec.autotuning.tuner_num_trials:
+        return f"explored; tuner_num_trials ({launched}) is spent"
+    return None
+
+
+def nothing_ran(observations: Sequence[Observation]) -> str:
+    """Of a stage at which every run failed: why the first did."""
+    message = next((o.message for o in observations if o.message), "nothing in it was small enough")
+    return f"nothing ran: {message}"
+
+
+def reasons_against(spec: StudySpec, space: StageSpace, memory: MemoryModel) -> list[str | None]:
+    """For each group of a stage's settings, why its smallest candidate will not run; None where it may."""
+    size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
+    firsts = (next(space.settings(group)) for group in space.groups())
+    return [memory.why_not(Candidate(stage=space.stage, micro_batch=size, gas=1, knobs=first)) for first in firsts]
