@@ -97,7 +97,9 @@ def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
         "deepspeed --num_gpus 2 finetune.py --deepspeed ds_config.json --output_dir out --use_cpu "
         "--per_device_train_batch_size 4 --max_steps 500 --report_to none --save_strategy no --disable_tqdm true"
     )
-    (dsopt.cwd / "hf.yaml").write_text(yaml.safe_dump({"command": command, "stage_order": "sequential", **SHORT}))
+    study = {"command": command, "stage_order": "sequential", **SHORT}
+    study["measurement"] = {**SHORT["measurement"], "race": False}  # which run loses a race is the machine's mood
+    (dsopt.cwd / "hf.yaml").write_text(yaml.safe_dump(study))
     dsopt("study", "create", "hf.yaml")
     dsopt("worker", "hf", "--devices", "cpu:2")
     best = dsopt.json("study", "best", "hf")
