@@ -93,7 +93,9 @@ def run(
     seed = seed_of("launch", scenario.seed, settings, launch)
     if use.oom is None and steps:
         common = 1 + traits.launch_spread * normal("launch", seed)
-        factors = step_factors(seed, steps, noise=scenario.noise, correlation=traits.correlation)
+        factors = step_factors(
+            seed, steps, noise=scenario.noise, correlation=traits.correlation, seconds=time.total, gas=settings.gas
+        )
         step_seconds = time.total * common * factors
     else:
         step_seconds = np.empty(0)

@@ -99,8 +99,6 @@ def state_bytes(model: Model, settings: Settings) -> tuple[float, float]:
     if settings.optimizer_device != "none":
         states *= 1 - settings.optimizer_ratio
     gradients = trainable * element / (ranks if stage >= 2 else 1)
-    if settings.dtype == "bf16" and stage <= 1:
-        states += 4 * trainable  # DeepSpeed accumulates gradients of bf16 in fp32 here
     params: float = model.params * element
     if stage == 3:
         params = 0.0 if settings.param_device != "none" else params / ranks
@@ -164,8 +162,8 @@ def _live(model: Model, settings: Settings) -> float:
 def _step_bytes(model: Model, settings: Settings) -> float:
     """Temporary bytes of an optimizer step: gradients in fp32, and what an all-gather flattens."""
     if settings.stage == 0:
-        # FP16_Optimizer converts all gradients, and then flattens them; bf16 has them in fp32 already
-        return {"fp16": 8.0, "fp32": 4.0, "bf16": 0.5}[settings.dtype] * model.trainable_params
+        # FP16_Optimizer, which DeepSpeed takes for bf16 too, converts all gradients, and then flattens them
+        return (4.0 if settings.dtype == "fp32" else 8.0) * model.trainable_params
     shard = model.trainable_params / settings.ranks * (settings.optimizer_device == "none")
     gathered = min(settings.allgather_bucket, model.trainable_params) * settings.element_bytes
     return shard * 4 + (gathered if settings.stage < 3 else 0)

@@ -5,10 +5,13 @@ import time
 import numpy as np
 import pytest
 
-from dsopt.simulated.cluster import Scenario, run, true_throughput
+from dsopt.simulated.chance import step_factors
+from dsopt.simulated.cluster import Scenario, run, settings_of, true_throughput
 from dsopt.simulated.families import DEVELOPMENT_SEEDS, draw
+from dsopt.simulated.memory import state_bytes
 
 SEEDS = DEVELOPMENT_SEEDS[:60]
+HALVES = ("fp16", "bf16")
 
 
 def config(scenario: Scenario, micro_batch: int, stage: int | None = None, **knobs: object) -> dict:
@@ -55,6 +58,31 @@ def test_noise_is_as_asked_and_the_truth_is_its_mean(noise):
     assert 0.004 < relative.mean(axis=1).std() < 0.012
     warm_up = np.array([r.step_seconds[0] for r in runs]) / runs[0].true_step_seconds
     assert np.quantile(warm_up, 0.05) > 1.2 and warm_up.max() < 3.5
+
+
+def test_a_long_step_adds_no_more_warm_up_than_a_short_one_and_accumulation_shares_it():
+    scenario = draw(4, noise=0.02)
+
+    def excess(gas: int) -> float:
+        many = {**scenario.baseline, "gradient_accumulation_steps": gas}
+        runs = [run(scenario, many, launch=launch) for launch in range(60)]
+        return float(np.median([r.step_seconds[0] / r.true_step_seconds - 1 for r in runs]))
+
+    assert 0 < excess(16) < excess(4) < excess(1)
+    long = [step_factors(seed, 20, noise=0.0, correlation=0.0, seconds=60.0, gas=1)[0] for seed in range(60)]
+    short = [step_factors(seed, 20, noise=0.0, correlation=0.0, seconds=0.2, gas=1)[0] for seed in range(60)]
+    assert np.median(long) < 1.1 < np.median(short)
+
+
+def test_states_in_bf16_are_as_large_as_in_fp16():
+    """DeepSpeed accumulates gradients in bf16, too, unless it is told otherwise (`data_types.grad_accum_dtype`)."""
+    scenario = next(s for s in (draw(seed, noise=0.02) for seed in SEEDS) if s.model.dtype == "bf16")
+    model = scenario.model
+    for stage in (0, 1, 2, 3):
+        asked = config(scenario, 1, stage)
+        halves = [{**{k: v for k, v in asked.items() if k != "bf16"}, name: {"enabled": True}} for name in HALVES]
+        states = [state_bytes(model, settings_of(scenario, half, None, None)) for half in halves]
+        assert states[0] == states[1]
 
 
 def test_a_run_is_cheap():
