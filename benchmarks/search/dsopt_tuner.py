@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.search.machine import DsConfig, Machine, Start, concrete, seconds_to_first_step, shown
 from benchmarks.search.measuring import measured
 from benchmarks.search.records import Journal, Phase, Record
 from benchmarks.search.space import Space
+from dsopt.experiment.race import Race
 from dsopt.search import plan
 from dsopt.search.confirm import BASELINE, compare
 from dsopt.search.forecast import Forecast
@@ -107,7 +108,8 @@ class Study:
                     candidate = ranked(step.candidates, step.forecast)[0]
                     if step.forecast is not None:
                         self.predict(step.forecast, candidate)
-                    self.stages[step.stage].append(replace(self.observe(candidate, "search"), phase=step.phase))
+                    found = self.observe(candidate, "search", self.race())
+                    self.stages[step.stage].append(replace(found, phase=step.phase))
 
     def close(self) -> Record:
         history = self.history
@@ -143,7 +145,12 @@ class Study:
         if len(self.journal.tried) >= 3 and run.oom is None:
             self.memory_errors.append(abs(float(peak[0]) / run.peak_allocated_bytes - 1))
 
-    def observe(self, candidate: Candidate | None, phase: Phase) -> Observation:
+    def race(self) -> Race | None:
+        """What a run of the search has to be able to reach."""
+        best = max((o.value for o in self.history.measured if o.value is not None), default=None)
+        return Race(metric="throughput", best=best) if best is not None and self.spec.measurement.race else None
+
+    def observe(self, candidate: Candidate | None, phase: Phase, race: Race | None = None) -> Observation:
         config: DsConfig = (
             baseline_config(self.machine.baseline)
             if candidate is None
@@ -161,14 +168,16 @@ class Study:
             seconds = seconds_to_first_step(run, self.tuner.start, nodes)
             self.journal.add(config, phase, "oom", None, seconds)
             return Observation(**common, state="infeasible", reason="oom", value=None, facts=None, seconds=seconds)
-        result = measured(run, self.tuner.start, nodes, self.spec.measurement)
+        result = measured(run, self.tuner.start, nodes, self.spec.measurement, race)
         found = result.measurement
-        self.journal.add(config, phase, "measured", found.samples_per_second, result.cluster_seconds)
+        ended: Literal["slow", "measured"] = "slow" if result.lost else "measured"
+        self.journal.add(config, phase, ended, found.samples_per_second, result.cluster_seconds)
         return Observation(
             **common,
-            state="measured",
-            reason=None,
-            value=found.samples_per_second,
+            state=ended,
+            reason="slow" if result.lost else None,
+            value=None if result.lost else found.samples_per_second,
+            value_so_far=found.samples_per_second if result.lost else None,
             facts=_facts(self.machine, config, run),
             half_width=found.relative_half_width,
             seconds=result.cluster_seconds,

@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from benchmarks.search.deepspeed_tuner import DeepSpeedTuner
+from benchmarks.search.dsopt_tuner import DsoptTuner
 from benchmarks.search.machine import Simulated, seconds_to_first_step, shown
 from benchmarks.search.optuna_tuners import OptunaTuner
 from benchmarks.search.oracle import oracle
 from benchmarks.search.space import Space
+from dsopt.simulated.families import draw
 from dsopt.simulated.published import published
 
 # DeepSpeed's autotuner leaves its files to the garbage collector
@@ -92,3 +94,14 @@ def test_ranks_on_several_nodes_need_the_launcher(machine):
     direct = seconds_to_first_step(run, "direct", nodes=1)
     assert seconds_to_first_step(run, "warm", nodes=1) < direct < seconds_to_first_step(run, "launcher", nodes=1)
     assert seconds_to_first_step(run, "warm", nodes=2) == seconds_to_first_step(run, "launcher", nodes=2)
+
+
+def test_dsopts_runs_race_the_best_as_a_workers_do():
+    machine = Simulated(draw(3, noise=0.1))
+    record = DsoptTuner().tune(machine, seed=0)
+    slow = [tried for tried in record.tried if tried.outcome == "slow"]
+    assert slow
+    best = max(tried.value for tried in record.tried if tried.outcome == "measured")
+    assert all(tried.value < best for tried in slow)
+    whole = DsoptTuner(changes={"measurement": {"race": False}}).tune(machine, seed=0)
+    assert "slow" not in {tried.outcome for tried in whole.tried}
