@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _TAIL_LINES = 12
-FEWEST_STEPS: Final = 6  # after warm-up, however long they take: fewer say nothing
+FEWEST_STEPS: Final = 3  # after warm-up, however long they take: with fewer there is no interval
 _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
 _STEPS_HINT = 20  # what most runs need to be measured
 # a script that raises in these modules before an engine exists was given a configuration it cannot take

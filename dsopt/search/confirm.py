@@ -21,7 +21,7 @@ _USUAL_QUANTILE: Final = 3.0  # of Student's t, in the half-width of a run that 
 # Noise may be larger than usual, by any of these factors: mostly it is about as usual, and now and then far from it.
 _FACTORS: Final = 2.0 ** np.linspace(-0.5, 5.0, 23)
 _BELIEF: Final = np.exp(-((np.log2(_FACTORS) / 2.5) ** 2)) / (1.0 + np.log2(_FACTORS) ** 2)
-_NEAR: Final = 1.5  # standard deviations that a finalist may lie behind the best
+_NEAR: Final = 1.0  # standard deviations that a finalist may lie behind the best
 _OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
 _NEGLIGIBLE: Final = 0.002  # expected regret that no further round is spent on
 _DRAWS: Final = 8000

@@ -51,6 +51,18 @@ class Belief:
         """After y was seen to lie below a bound."""
         return self.above(-row, -bound, deviation)
 
+    def doubted(self, row: Vector, bound: float, deviation: float, of: Vector, most: float) -> "Belief":
+        """With so much more variance of one weight (`of`, a unit vector) that y above a bound is no surprise.
+
+        Args:
+            most: standard deviations, the bound's own included, that y may be expected below the bound.
+        """
+        expected, variance = self._at(row)
+        missing = (max(0.0, bound - expected) / most) ** 2 - variance - deviation**2
+        if missing <= 0:
+            return self
+        return Belief(mean=self.mean, covariance=self.covariance + missing / float(of @ row) ** 2 * np.outer(of, of))
+
     def predict(self, rows: Vector) -> tuple[Vector, Vector]:
         """Mean and variance of y for each of `rows`, shape `(n, k)`; both results have shape `(n,)`."""
         return rows @ self.mean, np.maximum(0.0, ((rows @ self.covariance) * rows).sum(axis=1))

@@ -19,7 +19,7 @@ from dsopt.study.spec import StudySpec
 _SURE_ENOUGH: Final = 0.97
 # What is less likely to fit has to promise more: an OOM is held to cost as much as this improvement, and what will most
 # likely run out of memory is left alone.
-_OOM_PRICE: Final = 0.06
+_OOM_PRICE: Final = 0.04
 _TOO_RISKY: Final = 0.2
 # Below this nothing is asked of the models at all: such a size is out of reach.
 _CONCEIVABLE: Final = 0.02

@@ -26,6 +26,7 @@ _ERROR_SHARE: Final = 0.015
 _HOPELESS: Final = 0.03
 _EVEN: Final = 0.5
 _FAR_BELOW: Final = 0.7
+_SURPRISE: Final = 1.5  # standard deviations that what ran out of memory may have been expected below the device
 _LARGEST_SIZE: Final = 2**16
 
 # weights of the linear model, of which the reserve is no part of a peak
@@ -183,8 +184,12 @@ class MemoryModel:
                 return belief  # that it fitted tells nothing of the reserve
         with_reserve = row.copy()
         with_reserve[_WEIGHTS.index("reserve")] = 1.0
-        bounded = belief.below if point.peak_bytes is not None else belief.above
-        return bounded(with_reserve, device, _ERROR_SHARE * device)
+        noise = _ERROR_SHARE * device
+        if point.peak_bytes is not None:
+            return belief.below(with_reserve, device, noise)
+        # what nobody expected to run out of memory shows that little was known of its stage
+        of_stage = np.eye(len(row))[len(_WEIGHTS) + point.candidate.stage]
+        return belief.doubted(with_reserve, device, noise, of_stage, _SURPRISE).above(with_reserve, device, noise)
 
     def _design(self, grid: Grid) -> NDArray[np.float64]:
         """What the weights are multiplied with, for the higher of the two moments, shape `(n, k)`."""

@@ -122,9 +122,13 @@ class StepTimeModel:
 
     def _estimated_discrepancy(self, features: Features, timed: Timed) -> float:
         """What the runs differ from the fit by, beyond their noise, held to the prior until there are many."""
-        misfit = log_seconds(features, self.mean) - timed.log_seconds
-        excess = max(0.0, float(np.sum(misfit**2 - timed.deviation**2)))
-        variance = (_DISCREPANCY_RUNS * _DISCREPANCY**2 + excess) / (_DISCREPANCY_RUNS + len(misfit))
+        mean, slopes = _linearised(features, self.mean)
+        misfit = mean - timed.log_seconds
+        precision = 1.0 / (timed.deviation**2 + self.discrepancy**2)
+        # what is left of each run after the weights have been drawn towards it
+        left = 1 - ((slopes @ self.covariance) * slopes).sum(axis=1) * precision
+        excess = max(0.0, float(np.sum(misfit**2 - left * timed.deviation**2)))
+        variance = (_DISCREPANCY_RUNS * _DISCREPANCY**2 + excess) / (_DISCREPANCY_RUNS + float(left.sum()))
         return math.sqrt(max(variance, (0.4 * _DISCREPANCY) ** 2))
 
 
