@@ -22,6 +22,7 @@ from dsopt.store.attempts import Task
 from dsopt.store.studies import StoredStudy
 from dsopt.worker.happenings import (
     Happening,
+    SharingEnded,
     StageClosed,
     StudyFinished,
     TaskEnded,
@@ -73,6 +74,8 @@ def _line(happening: Happening) -> str | None:
             return f"{run_label(task.name, task.round):<34} not run: {why}"
         case WarmStartsEnded(why=why):
             return f"From now on ranks are not forked but started directly, which takes longer: {why}."
+        case SharingEnded(why=why):
+            return f"From now on each run has ranks of its own, which takes longer: {why}."
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:

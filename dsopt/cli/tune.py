@@ -31,9 +31,9 @@ def _options(command: _F) -> _F:
         click.option("--memory-per-device", metavar="SIZE", help="Cap on what a rank may use of its device: 24GiB."),
         click.option(
             "--start",
-            type=click.Choice(["warm", "direct", "launcher"]),
-            help="Fork ranks from a process that has imported what the script imports (default), start each directly, "
-            "or start the launcher.",
+            type=click.Choice(["shared", "warm", "direct", "launcher"]),
+            help="Let ranks run several micro-batch sizes of one setting, fork them from a process that has imported "
+            "what the script imports (warm, the default), start each directly, or start the launcher.",
         ),
         click.option("--timeout-seconds", type=float, help="A run that has not been measured by then is ended."),
         click.option("--name", help="Name of the study. Default: the training script's."),

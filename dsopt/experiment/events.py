@@ -115,8 +115,22 @@ class End:
     reason: str = "script_ended"
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | End
-_KINDS: Final[Mapping[str, type[Event]]] = {k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, End)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """This rank was told to leave its script, did so at a step boundary, and waits for the next run.
+
+    `refusal`: why it must not be given one.
+    """
+
+    kind: ClassVar[str] = "parked"
+    rank: int
+    refusal: str | None = None
+
+
+Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | End | Parked
+_KINDS: Final[Mapping[str, type[Event]]] = {
+    k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, End, Parked)
+}
 
 
 class EventWriter:

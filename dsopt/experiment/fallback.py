@@ -1,4 +1,4 @@
-"""One run whose ranks may be forked: where that went wrong, they are started directly, and that is what counts."""
+"""One run whose ranks may be shared or forked: where that went wrong, new ones are started, and that is what counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,10 +7,34 @@ from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
 from dsopt.experiment.run import Progress, RunRules, run_experiment
 
-_FOLDER = "warm"  # in the run directory, for what a forked start left
+# in the run directory, for what ranks left that were not believed
+_SHARED_FOLDER = "shared"
+_WARM_FOLDER = "warm"
 
 
 def run_with_fallback(
+    launch: Launch, rules: RunRules, stop_asked: Callable[[], bool], on_progress: Callable[[Progress], None]
+) -> Outcome:
+    """Runs one attempt. What ranks that took the run over say is believed where they can be parked after it once more.
+
+    Otherwise ranks of its own are asked: where the run has failed, also by running out of memory, and where its ranks
+    kept something of the script. When ranks of its own can be measured, no further run of the lane shares any.
+    """
+    outcome = _run_forked(launch, rules, stop_asked, on_progress)
+    shared = launch.shared
+    if shared is None or not shared.has_lent(launch.run_dir) or isinstance(outcome, Cancelled):
+        return outcome
+    if isinstance(outcome, Measured | Slow) and shared.is_on:
+        return outcome
+    launch.run_dir.set_aside(_SHARED_FOLDER)
+    again = _run_forked(replace(launch, shared=None), rules, stop_asked, on_progress)
+    if isinstance(again, Measured | Slow):
+        folder = launch.run_dir.path / _SHARED_FOLDER
+        shared.give_up(f"a run failed that could be measured with ranks of its own; its logs: {folder}")
+    return again
+
+
+def _run_forked(
     launch: Launch, rules: RunRules, stop_asked: Callable[[], bool], on_progress: Callable[[Progress], None]
 ) -> Outcome:
     """Runs one attempt. A failure of forked ranks is believed only when ranks that were started directly fail, too.
@@ -27,8 +51,8 @@ def run_with_fallback(
         return outcome
     if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason == "oom":
         return outcome
-    launch.run_dir.set_aside(_FOLDER)
-    again = run_experiment(replace(launch, warm=None), rules, stop_asked, on_progress)
+    launch.run_dir.set_aside(_WARM_FOLDER)
+    again = run_experiment(replace(launch, warm=None, shared=None), rules, stop_asked, on_progress)
     if isinstance(again, Measured | Slow):
-        warm.give_up(f"a run that could be measured directly failed; its logs: {launch.run_dir.path / _FOLDER}")
+        warm.give_up(f"a run that could be measured directly failed; its logs: {launch.run_dir.path / _WARM_FOLDER}")
     return again

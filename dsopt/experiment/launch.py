@@ -15,10 +15,12 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.direct import RankStart, rank_starts
+from dsopt.experiment.events import EventReader
 from dsopt.experiment.learned import LearnedStarts, RunStart
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.processes import kill_all
 from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
+from dsopt.experiment.shared import Lead, SharedRanks, SharedSetting
 from dsopt.experiment.swap import remove_swap
 from dsopt.experiment.warm import ForkedRank, WarmStarter
 from dsopt.study.command import LaunchCommand
@@ -43,6 +45,8 @@ class Launch:
         is_simulated: whether it is a dry run, of `dsopt.simulated` in place of all of the command.
         learned: tells how a launcher other than DeepSpeed's starts ranks, once it was seen; or None.
         warm: forks the ranks, where they could be started directly and it is able to; or None.
+        shared: where ranks that are forked stay after the run, and which may take over this one; or None.
+        setting: what a run must have in common with this one to be given its ranks; None: they end with it.
     """
 
     command: LaunchCommand
@@ -56,6 +60,8 @@ class Launch:
     is_simulated: bool = False
     learned: LearnedStarts | None = None
     warm: WarmStarter | None = None
+    shared: SharedRanks | None = None
+    setting: SharedSetting | None = None
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
@@ -175,12 +181,22 @@ class Process:
         self._launch = launch
         starts = _simulated_starts(launch) if launch.is_simulated else _starts(launch)
         self._given = starts.given
-        forked = (
-            launch.warm.fork(starts.processes, launch.cwd, launch.run_dir) if starts.are_ranks and launch.warm else None
-        )
+        self._lead: Lead | None = None
+        forked = self._forked(starts)
         self._started: Sequence[subprocess.Popen[bytes] | ForkedRank] = forked or [
             _start(process, launch) for process in starts.processes
         ]
+        self._is_parked = False
+
+    def _forked(self, starts: _Starts) -> Sequence[ForkedRank] | None:
+        """The ranks, where they need not be started: parked ones, or forked ones. Parked ones of other runs end."""
+        launch, setting = self._launch, self._launch.setting if starts.are_ranks else None
+        ranks = launch.shared.take(setting, starts.processes, launch.cwd, launch.run_dir) if launch.shared else None
+        stay = launch.shared is not None and launch.shared.is_on and setting is not None
+        if ranks is None and starts.are_ranks and launch.warm is not None:
+            ranks = launch.warm.fork(starts.processes, launch.cwd, launch.run_dir, stay=stay)
+        self._lead = Lead(ranks) if ranks is not None and stay else None
+        return ranks
 
     def exit_code(self) -> int | None:
         """The launcher's exit code, or that of a rank that failed; None while it runs, negative for a signal."""
@@ -193,12 +209,29 @@ class Process:
         if self._launch.learned and self._given:
             self._launch.learned.learn(self._given)
 
+    def lead(self, steps: int, step_seconds: float) -> None:
+        """To be called when so many steps have been done, the last one in this time: ranks that stay train on."""
+        if self._lead is not None:
+            self._lead.extend(steps, step_seconds)
+
+    def park(self, steps: int, step_seconds: float, reader: EventReader) -> None:
+        """Lets the ranks of a run that was measured leave the script and wait for the next one, where they stay."""
+        shared, setting = self._launch.shared, self._launch.setting
+        if self._lead is None or shared is None or setting is None:
+            return
+        within = self._lead.end(steps, step_seconds)
+        if within is not None:
+            self._is_parked = shared.park(setting, self._lead.ranks, within, reader)
+
     def kill(self) -> None:
-        """Ends every process of the run at once and removes what they left behind.
+        """Ends every process of the run at once, unless they are parked, and removes what they left behind.
 
         For runs whose result is already on disk: nothing is asked of their ranks any more. Ranks on other nodes can
         only be ended by the launcher that started them, so that one is asked first.
         """
+        if self._is_parked:
+            self._remove_files()
+            return
         if self._launch.command.uses_hostfile:
             self._ask_to_end(_NODES_PATIENCE_SECONDS)
         self._signal(signal.SIGKILL)
@@ -230,7 +263,10 @@ class Process:
                 f"{self._launch.run_dir.path}: some of its processes could not be ended (stuck in the kernel?). "
                 "End them by hand, then start the worker again."
             )
-        remove_shared_memory(self._launch.port)
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        remove_shared_memory(self._launch.port)  # ranks that are parked have mapped theirs
         remove_swap(self._launch.run_dir.path)
 
 

@@ -97,7 +97,7 @@ class _Seen:
 def run_experiment(
     launch: Launch, rules: RunRules, stop_asked: Callable[[], bool], on_progress: Callable[[Progress], None]
 ) -> Outcome:
-    """Runs one attempt and says what came of it. Its processes are gone when this returns or raises."""
+    """Runs one attempt and says what came of it. Its processes are gone when this returns or raises, or parked."""
     remove_stale_build_locks()
     started = time.monotonic()
     process = Process(launch)
@@ -121,8 +121,12 @@ def run_experiment(
                 )
                 on_progress(progress)
             outcome = _judge(seen, rules, measurement, exit_code, elapsed, launch)
+            if isinstance(outcome, Measured | Slow) and exit_code is None and not seen.ended:
+                process.park(len(seen.steps), seen.steps[-1].seconds, reader)
             if outcome is not None:
                 return outcome
+            if new_steps:
+                process.lead(len(seen.steps), seen.steps[-1].seconds)
             if stop_asked():
                 process.terminate()
                 return Cancelled()

@@ -55,16 +55,20 @@ class WarmStarter:
         else:
             self.give_up("torch is not among the installed packages that the script imports")
 
-    def fork(self, starts: Sequence[RankStart], cwd: Path, run_dir: RunDir) -> "list[ForkedRank] | None":
-        """The ranks, forked; None where they are to be started directly."""
+    def fork(
+        self, starts: Sequence[RankStart], cwd: Path, run_dir: RunDir, *, stay: bool = False
+    ) -> "list[ForkedRank] | None":
+        """The ranks, forked; None where they are to be started directly. With `stay` they are given orders."""
         if self._modules is None or self._is_off:
             return None
         try:
             self._make_servers(starts, cwd)
             if not self._servers:
                 return None
-            ranks = [server.fork(start, run_dir) for server, start in zip(self._servers, starts, strict=True)]
-        except (OSError, _RefusedError) as error:
+            ranks = [
+                server.fork(start, run_dir, stay=stay) for server, start in zip(self._servers, starts, strict=True)
+            ]
+        except (OSError, RefusedError) as error:
             self.give_up(str(error))
             kill_all(run_dir.path)  # some may have been forked
             return None
@@ -101,8 +105,8 @@ class WarmStarter:
             self.close()
 
 
-class _RefusedError(Exception):
-    """Why ranks cannot be forked."""
+class RefusedError(Exception):
+    """Why ranks cannot be forked, or be told anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,37 +147,43 @@ class _Server:
         """Waits until the modules have been imported; not, when asked to stop.
 
         Raises:
-            _RefusedError: they cannot be, or the process is not one to fork after that.
+            RefusedError: they cannot be, or the process is not one to fork after that.
         """
         deadline = time.monotonic() + _IMPORTS_SECONDS
         while not _is_readable(self._socket.fileno(), _POLL_SECONDS):
             if stop_asked():
                 return False
             if time.monotonic() > deadline:
-                raise _RefusedError(f"imports took more than {_IMPORTS_SECONDS:g} s")
+                raise RefusedError(f"imports took more than {_IMPORTS_SECONDS:g} s")
         self._check(self._answer())
         return True
 
-    def fork(self, start: RankStart, run_dir: RunDir) -> "ForkedRank":
+    def fork(self, start: RankStart, run_dir: RunDir, *, stay: bool) -> "ForkedRank":
         """Forks the rank, in a session of its own, its output appended to the run's logs."""
-        rank = {
+        answer = self._ask({"fork": self.described(start, run_dir, stay=stay)})
+        return ForkedRank(self, answer["pid"])
+
+    def described(self, start: RankStart, run_dir: RunDir, *, stay: bool) -> dict[str, Any]:
+        """A rank as the process is told of it."""
+        return {
             "argv": list(start.argv),
             "environment": dict(start.environment),
             "cwd": str(self.origin.cwd),
             "stdout": str(run_dir.stdout),
             "stderr": str(run_dir.stderr),
+            "stays": stay,
         }
-        self._request({"fork": rank})
-        answer = self._answer()
-        self._check(answer)
-        return ForkedRank(self, answer["pid"])
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Tells the rank that was forked last, if it stays."""
+        self._ask({"order": order})
 
     def exit_code(self, pid: int) -> int:
         """The exit code of a rank that has ended, negative for a signal."""
         try:
             self._request({"wait": pid})
             return int(self._answer()["exit_code"])
-        except (OSError, _RefusedError):
+        except (OSError, RefusedError):
             return _UNKNOWN_EXIT_CODE
 
     def close(self) -> None:
@@ -183,21 +193,27 @@ class _Server:
         self._process.kill()
         self._process.wait()
 
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._request(request)
+        answer = self._answer()
+        self._check(answer)
+        return answer
+
     def _request(self, request: Mapping[str, Any]) -> None:
         self._socket.sendall(json.dumps(request).encode() + b"\n")
 
     def _answer(self) -> dict[str, Any]:
         if not _is_readable(self._socket.fileno(), _ANSWER_SECONDS):
-            raise _RefusedError("the process that forks them does not answer")
+            raise RefusedError("the process that forks them does not answer")
         line = self._answers.readline()
         if not line:
-            raise _RefusedError("the process that forks them is gone")
+            raise RefusedError("the process that forks them is gone")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         if answer["refusal"] is not None:
-            raise _RefusedError(answer["refusal"])
+            raise RefusedError(answer["refusal"])
 
 
 class ForkedRank:
@@ -211,6 +227,22 @@ class ForkedRank:
         self._server = server
         self._ending = os.pidfd_open(pid)
         self._exit_code: int | None = None
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Tells a rank that stays one of what `probe/orders.py` lists.
+
+        Raises:
+            OSError, RefusedError: it is gone, or the process that forked it is.
+        """
+        self._server.order(order)
+
+    def take_over(self, start: RankStart, run_dir: RunDir) -> None:
+        """Lets a rank that is parked run this. Raises what `order` does."""
+        self.order({"run": self._server.described(start, run_dir, stay=True)})
+
+    def can_become(self, start: RankStart, cwd: Path) -> bool:
+        """Whether it still runs, and has already all of this start that runs share."""
+        return self.poll() is None and _Origin.of(start, cwd) == self._server.origin
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""

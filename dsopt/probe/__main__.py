@@ -4,6 +4,7 @@ import os
 import resource
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from dsopt.experiment.events import End, Error, EventWriter, Oom, now
@@ -12,12 +13,18 @@ from dsopt.probe.engine import EngineObserver
 from dsopt.probe.failure import is_out_of_memory, origin_of
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
+from dsopt.probe.orders import LeaveScript
 
 
-def main(*, is_warm: bool = False) -> None:
+def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None) -> None:
     """Runs the script named in `sys.argv` as if the launcher had started it itself.
 
-    `is_warm` where modules were imported beforehand (`warm.py`): then imports tell nothing of the script.
+    Args:
+        is_warm: modules were imported beforehand (`warm.py`): then imports tell nothing of the script.
+        on_step: called at each step boundary, with the number of steps done.
+
+    Raises:
+        LeaveScript: `on_step` has raised it.
     """
     target, is_module, argv = split_arguments(sys.argv[1:])
     run_dir = from_environment()
@@ -30,6 +37,8 @@ def main(*, is_warm: bool = False) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
+    if on_step is not None:
+        observer.on_step = on_step
     if writer.rank == 0 and not is_warm:
         imports = ImportRecord()
         observer.on_engine = lambda: imports.write(run_dir)
@@ -38,6 +47,9 @@ def main(*, is_warm: bool = False) -> None:
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:
         run_script(target, is_module, argv)
+    except LeaveScript as leave:
+        leave.left = observer.release()
+        raise
     except SystemExit as error:
         observer.flush()
         if error.code not in (None, 0):

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from dsopt.experiment.events import Batch, EventWriter, Flops, Memory, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
 from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
 from dsopt.probe.model import common_rows, describe
+from dsopt.probe.orders import Left
 
 
 @dataclass(slots=True)
@@ -45,10 +47,12 @@ class EngineObserver:
 
     Attributes:
         on_engine: called once, when that engine has been built.
+        on_step: called at each step boundary with the number of steps done; what it raises, the script raises.
     """
 
     def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool) -> None:
         self.on_engine: Callable[[], None] = lambda: None
+        self.on_step: Callable[[int], None] = lambda _steps: None
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._count_flops = count_flops
@@ -62,23 +66,45 @@ class EngineObserver:
         self._saw_batch = False
         self._last_peaks = (0, 0)
         self._flop_counter: Any = None
+        self._hooked: list[tuple[Any, str, Any]] = []  # class, name of the method, the original
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
-        _wrap(engine_class, "__init__", self._around_init)
-        _wrap(engine_class, "forward", self._around_forward)
-        _wrap(engine_class, "backward", self._around_backward)
-        _wrap(engine_class, "step", self._around_step)
+        self._wrap(engine_class, "__init__", self._around_init)
+        self._wrap(engine_class, "forward", self._around_forward)
+        self._wrap(engine_class, "backward", self._around_backward)
+        self._wrap(engine_class, "step", self._around_step)
 
     def watch_pipeline(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.PipelineEngine
         """Hooks the pipeline engine, whose one public method does a whole optimizer step."""
-        _wrap(engine_class, "train_batch", self._around_train_batch)
+        self._wrap(engine_class, "train_batch", self._around_train_batch)
 
     def flush(self) -> None:
         """Waits for the device and emits what is still pending; for the end of a script."""
         if self._pending:
             self._clock.wait()
             self._emit_passed()
+
+    def release(self) -> Left:
+        """Unhooks the classes, and lets go of the engine after destroying it. For a step boundary."""
+        for owner, name, original in reversed(self._hooked):
+            setattr(owner, name, original)
+        engine, self._engine = self._engine, None
+        self._current = None
+        self._pending.clear()
+        engine.destroy()
+        return Left(engine=weakref.ref(engine), reserved_bytes=self._memory.peaks()[1])
+
+    def _wrap(self, owner: Any, name: str, around: Callable[[Any, _Call], Any]) -> None:  # noqa: ANN401
+        """Replaces a method by `around(self, call)`; `call()` runs the original with the caller's arguments."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            return around(self, _Call(original, self, args, kwargs))
+
+        self._hooked.append((owner, name, original))
+        setattr(owner, name, method)
 
     def _around_init(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         from deepspeed.accelerator import get_accelerator
@@ -163,6 +189,7 @@ class EngineObserver:
         self._current = _Pending(number=self._steps, start=end, end=end)
         self._emit_passed()
         self._emit_memory()
+        self.on_step(self._steps)
 
     def _emit_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):
@@ -210,14 +237,3 @@ class EngineObserver:
             per_micro_step = float(self._flop_counter.get_total_flops())
             flops = per_micro_step * engine.gradient_accumulation_steps()
             self._writer.emit(Flops(rank=self._writer.rank, flops_per_step=flops))
-
-
-def _wrap(owner: Any, name: str, around: Callable[[Any, _Call], Any]) -> None:  # noqa: ANN401
-    """Replaces a method by `around(self, call)`, where `call()` runs the original with the caller's arguments."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return around(self, _Call(original, self, args, kwargs))
-
-    setattr(owner, name, method)

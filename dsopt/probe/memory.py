@@ -1,14 +1,14 @@
 """Peak memory of one rank: torch's counters on a device, the kernel's on the CPU."""
 
 import os
-import resource
 from pathlib import Path
 from typing import Any, Protocol
 
 from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STATM = Path("/proc/self/statm")
+_STATM, _STATUS = Path("/proc/self/statm"), Path("/proc/self/status")
+_PEAK_TOLERANCE = 1.05  # the kernel counts pages in batches
 
 
 class MemoryMeter(Protocol):
@@ -37,7 +37,7 @@ class HostMemory:
 
     def peaks(self) -> tuple[int, int]:
         self.in_use()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, self._peak_data
+        return _peak_resident(), self._peak_data
 
     def outside(self) -> int:
         return 0
@@ -63,3 +63,19 @@ class DeviceMemory:
 
         free, total = torch.cuda.mem_get_info()
         return max(0, int(total - free - torch.cuda.memory_reserved()))
+
+
+def forget_host_peak() -> bool:
+    """Makes the kernel forget the peak of resident memory so far (proc(5), `clear_refs`); False where it does not."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    resident = int(_STATM.read_text().split()[1]) * _PAGE
+    return _peak_resident() <= _PEAK_TOLERANCE * resident
+
+
+def _peak_resident() -> int:
+    """Of this program alone: what `getrusage` tells begins with the process that started it."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024

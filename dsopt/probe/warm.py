@@ -5,10 +5,12 @@ this rank has in all runs. It speaks lines of JSON over a socket, an answer to e
 is closed or its parent dies:
 
     {"import": {name: file, …}}                               {"refusal": null | why}
-    {"fork": {argv, environment, cwd, stdout, stderr}}        {"refusal": null, "pid": pid} | {"refusal": why}
+    {"fork": {argv, environment, cwd, stdout, stderr, stays}} {"refusal": null, "pid": pid} | {"refusal": why}
     {"wait": pid}                                             {"exit_code": code, negative for a signal}
+    {"order": order}                                          {"refusal": null | why}
 
-It reaps a rank only when asked to wait for it, so that until then its pid means nothing else.
+It reaps a rank only when asked to wait for it, so that until then its pid means nothing else. With `stays` the rank
+that was forked last is given orders (`orders.py`), and takes over runs when its own has been measured.
 """
 
 import ctypes
@@ -22,11 +24,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from dsopt.experiment.rundir import ROOM_VARIABLE, RUN_VARIABLES
+from dsopt.experiment.events import EventWriter, Parked
+from dsopt.experiment.rundir import RUN_DIR_VARIABLE, RUN_VARIABLES, RunDir
 from dsopt.probe import __main__ as probe
+from dsopt.probe.environment_block import EnvironmentBlock
 from dsopt.probe.imported import imported_modules, is_standard
+from dsopt.probe.orders import LeaveScript, Orders
+from dsopt.probe.parting import Surroundings
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _MADV_POPULATE_WRITE = 23  # linux/mman.h, since 5.14; where it is not known, nothing is done
@@ -42,6 +48,7 @@ class Rank:
     cwd: str
     stdout: str
     stderr: str
+    stays: bool
 
 
 def main() -> None:
@@ -50,36 +57,123 @@ def main() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    rank = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if rank is not None:
-        _own_memory()
+    server = _Server()
+    rank = server.serve(socket.socket(fileno=int(sys.argv[1])))
+    if rank is None:
+        return
+    _own_memory()
+    if server.orders is None:
         probe.main(is_warm=True)
+    else:
+        server.run_in_turn(rank, server.orders)
 
 
-def _serve(connection: socket.socket) -> Rank | None:
-    """Answers requests. Returns a rank in its forked process, None at the end."""
-    block = EnvironmentBlock()
-    changes: dict[str, str] = {}  # of the environment, by imports
-    with connection, connection.makefile("r", encoding="utf-8") as requests:
-        for line in requests:
-            request = json.loads(line)
-            answer: dict[str, Any]
-            if "import" in request:
-                before = dict(os.environ)
-                answer = {"refusal": block.refusal() or import_all(request["import"])}
-                changes = {key: value for key, value in os.environ.items() if before.get(key) != value}
-            elif "fork" in request:
-                answer = {"refusal": unfit_to_fork()}
-                if answer["refusal"] is None:
-                    rank = Rank(**request["fork"])
-                    answer["pid"] = _fork(rank, block)
-                    if answer["pid"] == 0:
-                        os.environ.update(changes)
-                        return rank
-            else:
-                answer = {"exit_code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
-            connection.sendall(json.dumps(answer).encode() + b"\n")
-    return None
+class _Server:
+    """Forks ranks, and is what remains of itself in each of them.
+
+    Attributes:
+        orders: in a rank that stays, what it is told.
+    """
+
+    def __init__(self) -> None:
+        self.orders: Orders | None = None
+        self._block = EnvironmentBlock()
+        self._changes: dict[str, str] = {}  # of the environment, by imports
+        self._to_rank: IO[bytes] | None = None
+
+    def serve(self, connection: socket.socket) -> Rank | None:
+        """Answers requests. Returns a rank in its forked process, None at the end."""
+        with connection, connection.makefile("r", encoding="utf-8") as requests:
+            for line in requests:
+                request = json.loads(line)
+                answer: dict[str, Any]
+                if "import" in request:
+                    before = dict(os.environ)
+                    answer = {"refusal": self._block.refusal() or import_all(request["import"])}
+                    self._changes = {key: value for key, value in os.environ.items() if before.get(key) != value}
+                elif "fork" in request:
+                    answer = {"refusal": unfit_to_fork()}
+                    if answer["refusal"] is None:
+                        rank = Rank(**request["fork"])
+                        answer["pid"] = self._fork(rank)
+                        if answer["pid"] == 0:
+                            return rank
+                elif "order" in request:
+                    answer = {"refusal": self._pass_on(request["order"])}
+                else:
+                    answer = {"exit_code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+        return None
+
+    def run_in_turn(self, rank: Rank, orders: Orders) -> None:
+        """Runs the script of a rank, and of those after it; returns when a script has ended by itself."""
+        surroundings = Surroundings()
+        while True:
+            try:
+                probe.main(is_warm=True, on_step=orders.at_step)
+                return
+            except LeaveScript as leave:
+                left = leave.left
+            assert left is not None
+            surroundings.restore()
+            refusal = surroundings.refusal(left)
+            number = int(rank.environment["RANK"])
+            EventWriter(RunDir(rank.environment[RUN_DIR_VARIABLE]), number).emit(Parked(rank=number, refusal=refusal))
+            following = orders.next_run()
+            if following is None:
+                os._exit(0)  # what scripts have left to be done at the end is not done: they were not to end here
+            rank = Rank(**following)
+            self._become(rank)
+
+    def _fork(self, rank: Rank) -> int:
+        """Forks a rank; returns its pid once it is a session of its own and carries its run directory, or 0 in it."""
+        if self._to_rank is not None:
+            self._to_rank.close()  # an earlier rank is told nothing any more
+            self._to_rank = None
+        ready, done = os.pipe()
+        orders, to_rank = os.pipe() if rank.stays else (None, None)
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready)
+            if orders is not None and to_rank is not None:
+                os.close(to_rank)
+                self.orders = Orders(orders)
+            os.setsid()
+            self._become(rank)
+            os.close(done)
+            return 0
+        if orders is not None and to_rank is not None:
+            os.close(orders)
+            self._to_rank = os.fdopen(to_rank, "wb", buffering=0)
+        os.close(done)
+        os.read(ready, 1)
+        os.close(ready)
+        return pid
+
+    def _pass_on(self, order: Mapping[str, Any]) -> str | None:
+        """Tells the rank that was forked last. Says why it cannot be told, or None."""
+        try:
+            assert self._to_rank is not None
+            self._to_rank.write(json.dumps(order).encode() + b"\n")
+        except BrokenPipeError:
+            return "the rank is gone"
+        return None
+
+    def _become(self, rank: Rank) -> None:
+        """Makes this process what `rank.argv` would have started."""
+        for descriptor, path in ((1, rank.stdout), (2, rank.stderr)):
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.dup2(log, descriptor)
+            os.close(log)
+        os.environ.clear()
+        os.environ.update(rank.environment)
+        self._block.show(rank.environment)
+        os.environ.update(self._changes)
+        os.chdir(rank.cwd)
+        sys.argv = [str(probe.__file__), *rank.argv[rank.argv.index("-m") + 2 :]]
+        sys.orig_argv = list(rank.argv)
+        importlib.invalidate_caches()
+        _seed()
 
 
 def import_all(modules: Mapping[str, str]) -> str | None:
@@ -142,38 +236,6 @@ def _end_openblas_threads() -> None:
             shutdown()
 
 
-def _fork(rank: Rank, block: "EnvironmentBlock") -> int:
-    """Forks a rank; returns its pid once it is a session of its own and carries its run directory, or 0 in it."""
-    ready, done = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(ready)
-        _become(rank, block)
-        os.close(done)
-        return 0
-    os.close(done)
-    os.read(ready, 1)
-    os.close(ready)
-    return pid
-
-
-def _become(rank: Rank, block: "EnvironmentBlock") -> None:
-    """Makes this process what `rank.argv` would have started."""
-    os.setsid()
-    for descriptor, path in ((1, rank.stdout), (2, rank.stderr)):
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.dup2(log, descriptor)
-        os.close(log)
-    os.environ.clear()
-    os.environ.update(rank.environment)
-    block.show(rank.environment)
-    os.chdir(rank.cwd)
-    sys.argv = [str(probe.__file__), *rank.argv[rank.argv.index("-m") + 2 :]]
-    sys.orig_argv = list(rank.argv)
-    importlib.invalidate_caches()
-    _seed()
-
-
 def _own_memory() -> None:
     """Copies what is still shared with the process forked from, in order, before any of it is used.
 
@@ -193,7 +255,10 @@ def _seed() -> None:
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.seed()
+        torch = sys.modules["torch"]
+        torch.default_generator.seed()
+        if torch.cuda.is_initialized():
+            torch.cuda.seed_all()
 
 
 class _EnvironmentWatch:
@@ -214,45 +279,6 @@ class _EnvironmentWatch:
 
     def end(self) -> None:
         os.environ.__class__ = self._plain
-
-
-class EnvironmentBlock:
-    """Where the kernel keeps the environment that a process was started with: what `/proc/<pid>/environ` shows.
-
-    A fork shows that of the process it was forked from. The block is memory of the process itself, at the end of its
-    stack, so a rank writes its own environment there, and is found by its run directory like any other. To be made
-    before anything else looks at the environment: libraries may keep pointers into the block.
-    """
-
-    def __init__(self) -> None:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        self._start, end = int(fields[47]), int(fields[48])  # env_start and env_end, proc(5)
-        self._size = end - self._start
-        environment = {key: value for key, value in os.environ.items() if key != ROOM_VARIABLE}
-        os.environ.clear()
-        os.environ.update(environment)  # the C library copies each of them
-
-    def refusal(self) -> str | None:
-        """Why ranks would not be found by their environment here, or None."""
-        self.show(os.environ)
-        shown = Path("/proc/self/environ").read_bytes().rstrip(b"\0")
-        return None if shown == _block(os.environ).rstrip(b"\0") else "this system shows no changed environment"
-
-    def show(self, environment: Mapping[str, str]) -> None:
-        """Makes this the environment that the system shows.
-
-        Raises:
-            OSError: it is longer than the block.
-        """
-        content = _block(environment)
-        if len(content) > self._size:
-            raise OSError(f"an environment of {len(content)} bytes does not fit into {self._size}")
-        ctypes.memset(self._start, 0, self._size)
-        ctypes.memmove(self._start, content, len(content))
-
-
-def _block(environment: Mapping[str, str]) -> bytes:
-    return b"".join(os.fsencode(f"{key}={value}") + b"\0" for key, value in environment.items())
 
 
 if __name__ == "__main__":

@@ -240,7 +240,8 @@ class StudySpec(_Strict):
         launcher: `simulated` is a dry run: nothing is started or trained, and what is measured is computed.
         simulation: the cluster and the model of a dry run.
         start: how ranks on this node are started: forked from a process that has their imports (`warm`), each by
-            itself (`direct`), or by the launcher program; what cannot be is started in the next of these ways.
+            itself (`direct`), or by the launcher program; `shared` is `warm`, and ranks run several micro-batch sizes
+            of one setting, one after the other. What cannot be is started in the next of these ways.
         stage_order: `joint` goes where the expected gain is; `sequential` through the stages as DeepSpeed's tutorial
             does, and as all tuners but `model_based` do.
         stop_when: `patience` is DeepSpeed's `tuner_early_stopping`; `payback` ends the search when no run is expected
@@ -262,7 +263,7 @@ class StudySpec(_Strict):
     search: Search = Field(default_factory=lambda: Search())
     launcher: Literal["simulated"] | None = None
     simulation: Simulation | None = None
-    start: Literal["warm", "direct", "launcher"] = "warm"
+    start: Literal["shared", "warm", "direct", "launcher"] = "warm"
     stage_order: Literal["joint", "sequential"] = "joint"
     stop_when: Literal["patience", "payback"] = "patience"
     training_hours: float | None = Field(None, gt=0)

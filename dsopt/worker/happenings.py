@@ -54,6 +54,13 @@ class WarmStartsEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharingEnded:
+    """A lane gives each run ranks of its own from now on, instead of those that have measured another."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageClosed:
     """A stage is done with."""
 
@@ -70,5 +77,12 @@ class StudyFinished:
 
 
 Happening: TypeAlias = (
-    TaskStarted | TaskProgressed | TaskEnded | TaskSkipped | WarmStartsEnded | StageClosed | StudyFinished
+    TaskStarted
+    | TaskProgressed
+    | TaskEnded
+    | TaskSkipped
+    | WarmStartsEnded
+    | SharingEnded
+    | StageClosed
+    | StudyFinished
 )

@@ -111,6 +111,7 @@ class Worker:
             if assignment is not None:
                 runner.run_task(study, assignment)
             elif self._store.state(study) not in _LEFT:
+                runner.rest()
                 self._stop.wait(_WAIT_SECONDS)
 
     def _tell(self, happening: Happening) -> None:

@@ -11,10 +11,12 @@ from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.results import exps_folder
 from dsopt.experiment.run import RunRules
 from dsopt.experiment.rundir import RunDir
+from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.swap import give_own_swap
 from dsopt.experiment.warm import WarmStarter
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
+from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.simulation import Simulation
@@ -65,6 +67,7 @@ def prepare(
     aio: Mapping[str, Any] | None,
     learned: LearnedStarts,
     warm: WarmStarter,
+    shared: SharedRanks,
 ) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
     config = run_config(spec, candidate, aio)
@@ -93,7 +96,10 @@ def prepare(
         memory_limit_bytes=spec.memory_per_device,
         is_direct=spec.start != "launcher",
         learned=learned if spec.start != "launcher" else None,
-        warm=warm if spec.start == "warm" else None,
+        warm=warm if spec.start in ("warm", "shared") else None,
+        shared=shared if spec.start == "shared" else None,
+        # runs of the baseline and of finalists tell also how much launches differ: each is one of its own
+        setting=(candidate.stage, candidate.knobs) if candidate is not None and task.part != REFERENCE else None,
         is_simulated=spec.is_simulated,
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )

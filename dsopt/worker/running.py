@@ -18,6 +18,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.results import results_folder
 from dsopt.experiment.run import Progress, describe
 from dsopt.experiment.rundir import RunDir
+from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.warm import WarmStarter
 from dsopt.search import plan
 from dsopt.search.history import History
@@ -29,7 +30,15 @@ from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.worker.asking import Assignment
-from dsopt.worker.happenings import Happening, TaskEnded, TaskProgressed, TaskSkipped, TaskStarted, WarmStartsEnded
+from dsopt.worker.happenings import (
+    Happening,
+    SharingEnded,
+    TaskEnded,
+    TaskProgressed,
+    TaskSkipped,
+    TaskStarted,
+    WarmStartsEnded,
+)
 from dsopt.worker.knowledge import pool_of, ranks_of
 from dsopt.worker.preparing import prepare, rules_of
 
@@ -57,11 +66,17 @@ class Runner:
         self._guard = Guard()
         self._learned = LearnedStarts()
         self._warm = WarmStarter(should_stop, lambda why: tell(WarmStartsEnded(why=why)))
+        self._shared = SharedRanks(lambda why: tell(SharingEnded(why=why)))
 
     def close(self) -> None:
         """Ends the processes beside the runs."""
+        self._shared.close()
         self._warm.close()
         self._guard.close()
+
+    def rest(self) -> None:
+        """There is nothing to run now: ends what would wait on devices that others may have meanwhile."""
+        self._shared.close()
 
     def run_task(self, study: StoredStudy, assignment: Assignment) -> None:
         """Runs a task, unless it is the baseline under another name or has a recorded outcome already."""
@@ -120,9 +135,8 @@ class Runner:
             run_dir.path.rmdir()
             return Cancelled()
         try:
-            launch = prepare(
-                spec, task, candidate, run_dir, attempt, self._aio(study, candidate), self._learned, self._warm
-            )
+            aio = self._aio(study, candidate)
+            launch = prepare(spec, task, candidate, run_dir, attempt, aio, self._learned, self._warm, self._shared)
         except DsoptError as error:  # the disk to offload to cannot be used
             outcome: Outcome = Infeasible(reason="invalid_config", message=str(error))
             self._record.finish(attempt, outcome, tuning.metric)
@@ -163,6 +177,7 @@ class Runner:
             attempt = self._record.begin(study, task, run_dir.path, pool, count)
             if attempt is not None:
                 return attempt
+            self.rest()
             time.sleep(_WAIT_SECONDS)
             bury_the_dead(self._store, self._record)
         return None

@@ -21,6 +21,8 @@ if args.how == "bears-no-fork" and "torch" in sys.modules:
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 
+if args.how == "makes-its-group":
+    torch.distributed.init_process_group("gloo")
 if args.how == "own-config":
     args.deepspeed_config = {
         "train_micro_batch_size_per_gpu": 5,
@@ -29,6 +31,8 @@ if args.how == "own-config":
 
 model = torch.nn.Linear(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
+if args.how == "keeps-its-engine":
+    torch.kept = engine
 for step in range(3 if args.how == "ends-early" else 10_000):
     size = 64 * 2**20 if args.how == "hogs" and step == 2 else 4
     if args.how == "raises" and step == 2 and args.local_rank == 1:
