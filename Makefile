@@ -45,6 +45,7 @@ bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.choosing
 	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.shared
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
 
 bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)
