@@ -81,6 +81,11 @@ class Recorded:
     def max_train_batch_size(self) -> int | None:
         return self.grid.about.max_train_batch_size
 
+    @property
+    def accumulations(self) -> tuple[int, ...]:
+        """All that were recorded."""
+        return tuple(sorted({launched.candidate.gas for launched in self.grid.launches}))
+
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         """One launch of a configuration.
 

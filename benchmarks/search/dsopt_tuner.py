@@ -37,6 +37,9 @@ def spec_of(machine: Machine, *, fast: bool, **changes: Any) -> StudySpec:  # no
             **machine.baseline["zero_optimization"],
             "stage": [stage, *(s for s in range(4) if s != stage)],
         }
+    if machine.accumulations:
+        own = content["ds_config"].get(ACCUMULATION, 1)
+        content["ds_config"][ACCUMULATION] = [own, *(gas for gas in machine.accumulations if gas != own)]
     return StudySpec.model_validate({**content, "autotuning": tuning, **changes})
 
 

@@ -47,6 +47,7 @@ class Machine(Protocol):
         facts: of model and devices.
         baseline: the user's own configuration, with concrete values.
         max_train_batch_size: largest global batch that is allowed, or None.
+        accumulations: those to try; none where only the user's own, and what fills the largest batch, are.
     """
 
     @property
@@ -57,6 +58,8 @@ class Machine(Protocol):
     def baseline(self) -> DsConfig: ...
     @property
     def max_train_batch_size(self) -> int | None: ...
+    @property
+    def accumulations(self) -> tuple[int, ...]: ...
 
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         """One launch; the same again for the same number."""
@@ -100,6 +103,10 @@ class Simulated:
     @property
     def max_train_batch_size(self) -> int | None:
         return self.scenario.max_train_batch_size
+
+    @property
+    def accumulations(self) -> tuple[int, ...]:
+        return ()
 
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         return run(self.scenario, ds_config, launch=launch)

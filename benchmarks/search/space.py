@@ -1,5 +1,6 @@
 """What may be tried on a machine: the candidates that the samplers choose among and the oracle goes through."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,12 +23,14 @@ class Space:
         limit: largest micro-batch size. No larger one runs with the user's own settings at any stage; a person would
             not know it, so it helps whoever samples blindly.
         samples_per_rank: most samples a rank and optimizer step, or None.
+        accumulations: those to try, or none (see `gases`).
     """
 
     base: DsConfig
     stages: tuple[StageSpace, ...]
     limit: int
     samples_per_rank: int | None
+    accumulations: tuple[int, ...]
 
     @classmethod
     def of(cls, machine: Machine, *, fast: bool) -> "Space":
@@ -40,6 +43,7 @@ class Space:
             stages=tuple(stage_space(stage, fast=fast, user_zero=user_zero(base)) for stage in STAGES),
             limit=_largest_that_runs(machine, base, min(_LARGEST_MICRO_BATCH, samples or _LARGEST_MICRO_BATCH)),
             samples_per_rank=samples,
+            accumulations=machine.accumulations,
         )
 
     @property
@@ -57,7 +61,13 @@ class Space:
         return gas
 
     def gases(self, micro_batch: int) -> tuple[int, ...]:
-        """The accumulations to try with a micro-batch size: the user's, and the one that fills the largest batch."""
+        """The accumulations to try with a micro-batch size: those of the machine that the largest batch allows.
+
+        Where it names none, the user's, and the one that fills the largest batch.
+        """
+        if self.accumulations:
+            most = self.samples_per_rank or math.inf
+            return tuple(gas for gas in self.accumulations if gas * micro_batch <= most) or self.accumulations[:1]
         if self.samples_per_rank is None:
             return (self.own_gas,)
         fills = max(1, self.samples_per_rank // micro_batch)
