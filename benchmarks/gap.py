@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.launch import Process
+from dsopt.experiment.launched import Process
 from dsopt.store.studies import Store
 from dsopt.study.load import load_spec
 from dsopt.worker.loop import Worker

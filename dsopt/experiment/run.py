@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventReader, Flops, Memory, Oom, Step
-from dsopt.experiment.launch import Launch, Process
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.launched import Process
 from dsopt.experiment.leftovers import remove_stale_build_locks
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow

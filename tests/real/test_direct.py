@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.launch import Launch, Process
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.launched import Process
 from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand

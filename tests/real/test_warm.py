@@ -15,7 +15,8 @@ import pytest
 
 from dsopt.experiment.devices import DevicePool, free_ports
 from dsopt.experiment.fallback import run_with_fallback
-from dsopt.experiment.launch import Launch, Process
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.launched import Process
 from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
@@ -40,7 +41,7 @@ WORKER = """
 import json, sys, time
 from pathlib import Path
 from dsopt.experiment.guard import Guard
-from dsopt.experiment.launch import Process
+from dsopt.experiment.launched import Process
 from tests.real.test_warm import knows, launch_of
 folder = Path(sys.argv[1])
 warm = knows("torch", folder, print)

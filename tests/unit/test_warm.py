@@ -12,7 +12,7 @@ from dsopt.experiment.warm import WarmStarter
 
 IMPORT_ALL = """
 import json, sys
-from dsopt.probe.warm import import_all
+from dsopt.probe.beforehand import import_all
 print(json.dumps(import_all(json.loads(sys.argv[1]))))
 """
 # stands in for an installed package: `click` is one, and light

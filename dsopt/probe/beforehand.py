@@ -1,0 +1,92 @@
+"""Imports before there is a rank, and whether ranks may be forked from a process after them."""
+
+import ctypes
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dsopt.experiment.rundir import RUN_VARIABLES
+from dsopt.probe.imported import imported_modules, is_standard
+
+
+def import_all(modules: Mapping[str, str]) -> str | None:
+    """Imports these modules, each from the file given. Says why ranks must not be forked after that, or None.
+
+    Nothing may come from the working directory, which is the user's, nor read a variable that differs between runs.
+    """
+    there = set(sys.modules)  # what Python itself and this package import
+    folder = sys.path.pop(0) if sys.path[0] in ("", str(Path.cwd())) else None
+    watch = _EnvironmentWatch()
+    name = ""
+    try:
+        for name in modules:
+            _import_if_found(name)
+            if watch.seen:
+                return f"{name} reads the environment variable {watch.seen[0]} when it is imported"
+    except BaseException as error:
+        return f"{name} cannot be imported beforehand: {type(error).__name__}: {error}"
+    finally:
+        watch.end()
+        if folder is not None:
+            sys.path.insert(0, folder)
+    for name, file in imported_modules().items():
+        if name not in there and not is_standard(file) and modules.get(name) != file:
+            return f"{name} would be imported beforehand from {file}, which the script does not do"
+    return unfit_to_fork()
+
+
+def _import_if_found(name: str) -> None:
+    """Imports a module, unless it lies where only the package that carries it looks, as with those of setuptools."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{name}.".startswith(f"{error.name}."):
+            raise
+
+
+def unfit_to_fork() -> str | None:
+    """Why a fork of this process would not be like a new one, or None."""
+    torch = sys.modules.get("torch")
+    if (torch is not None and torch.cuda.is_initialized()) or "/dev/nvidia-uvm" in _open_files():
+        return "an import has initialised CUDA, which does not survive a fork"
+    _end_openblas_threads()
+    threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    if len(threads) > 1:
+        return f"an import has started threads, which do not survive a fork: {', '.join(sorted(threads)[:4])}"
+    return None
+
+
+def _open_files() -> set[str]:
+    return {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+
+
+def _end_openblas_threads() -> None:
+    """OpenBLAS starts its threads when it is loaded, and ends them itself before a fork; here that is done early."""
+    libraries = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}
+    for library in libraries:
+        shutdown = getattr(ctypes.CDLL(library), "blas_thread_shutdown_", None)  # its own handler (blas_server.c)
+        if shutdown is not None:
+            shutdown()
+
+
+class _EnvironmentWatch:
+    """Notes which variables that differ between runs are asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._plain = type(os.environ)
+        seen = self.seen
+
+        class _Watched(os._Environ[str]):
+            def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+                if key in RUN_VARIABLES:
+                    seen.append(key)
+                return super().__getitem__(key)
+
+        os.environ.__class__ = _Watched
+
+    def end(self) -> None:
+        os.environ.__class__ = self._plain
