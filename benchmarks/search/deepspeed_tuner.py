@@ -69,7 +69,8 @@ class DeepSpeedTuner:
                 try:
                     choice = _tuned(machine, self._config(machine, Path(folder)), Path(folder))
                 except Exception as error:
-                    return journal.close(None, error=f"{type(error).__name__}: {error}")
+                    said = f"{type(error).__name__}: {error}".replace(f"{folder}/", "")  # a name of chance
+                    return journal.close(None, error=said)
         return journal.close(choice)
 
     def _config(self, machine: Machine, folder: Path) -> dict[str, Any]:
