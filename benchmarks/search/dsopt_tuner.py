@@ -21,6 +21,7 @@ from dsopt.simulated.cluster import Run
 from dsopt.study.ds_config import baseline_config, candidate_config
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.worker.preparing import race_of
 
 _HOPELESS = 0.02  # probability of fitting below which a configuration counts as ruled out
 
@@ -111,7 +112,7 @@ class Study:
                     candidate = ranked(step.candidates, step.forecast)[0]
                     if step.forecast is not None:
                         self.predict(step.forecast, candidate)
-                    found = self.observe(candidate, "search", self.race())
+                    found = self.observe(candidate, "search", race_of(self.spec, step.phase, history))
                     self.stages[step.stage].append(replace(found, phase=step.phase))
 
     def close(self) -> Record:
@@ -147,11 +148,6 @@ class Study:
         self.log.append(f"{candidate.name}: {outlook.why(0, forecast.best)}, peak {expected:.2f} (is {true:.2f}) GiB")
         if len(self.journal.tried) >= 3 and run.oom is None:
             self.memory_errors.append(abs(float(peak[0]) / run.peak_allocated_bytes - 1))
-
-    def race(self) -> Race | None:
-        """What a run of the search has to be able to reach."""
-        best = max((o.value for o in self.history.measured if o.value is not None), default=None)
-        return Race(metric="throughput", best=best) if best is not None and self.spec.measurement.race else None
 
     def observe(self, candidate: Candidate | None, phase: Phase, race: Race | None = None) -> Observation:
         config: DsConfig = (

@@ -63,8 +63,8 @@ class StepTimeModel:
         self.discrepancy = _DISCREPANCY
         if len(timed.log_seconds):
             features = self._features.of(timed.grid)
-            self._fit(features, timed)
-            self.discrepancy = self._estimated_discrepancy(features, timed)
+            fitted = self._fit(features, timed)
+            self.discrepancy = self._estimated_discrepancy(timed, *fitted)
             self._fit(features, timed)
 
     def predict(self, grid: Grid) -> tuple[Array, Array]:
@@ -91,8 +91,11 @@ class StepTimeModel:
             passed[name] = (moved, min(general, math.hypot(math.sqrt(variance), min(spread, general))))
         return passed
 
-    def _fit(self, features: Features, timed: Timed) -> None:
-        """The most probable weights (Gauss-Newton with Levenberg's damping) and the curvature there."""
+    def _fit(self, features: Features, timed: Timed) -> tuple[Array, NDArray[Any]]:
+        """The most probable weights (Gauss-Newton with Levenberg's damping) and the curvature there.
+
+        Returns what `_linearised` tells of the runs with them.
+        """
         precision = 1.0 / (timed.deviation**2 + self.discrepancy**2)
 
         def cost_of(weights: Array) -> float:
@@ -116,13 +119,13 @@ class StepTimeModel:
             weights, cost, damping = weights - step, changed, damping / 3.0
             if is_done:
                 break
-        _, slopes = _linearised(features, weights)
+        mean, slopes = _linearised(features, weights)
         self.mean = weights
         self.covariance = np.linalg.inv(self._prior_precision + (slopes.T * precision) @ slopes)
+        return mean, slopes
 
-    def _estimated_discrepancy(self, features: Features, timed: Timed) -> float:
+    def _estimated_discrepancy(self, timed: Timed, mean: Array, slopes: NDArray[Any]) -> float:
         """What the runs differ from the fit by, beyond their noise, held to the prior until there are many."""
-        mean, slopes = _linearised(features, self.mean)
         misfit = mean - timed.log_seconds
         precision = 1.0 / (timed.deviation**2 + self.discrepancy**2)
         # what is left of each run after the weights have been drawn towards it

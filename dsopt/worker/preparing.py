@@ -40,18 +40,18 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
         own_rows=(own.rows, own.micro_batch) if own else None,
-        race=_race(spec, task, history),
+        race=race_of(spec, task.phase, history),
     )
 
 
-def _race(spec: StudySpec, task: Task, history: History) -> Race | None:
+def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:
     """What a run of the search has to be able to reach: the best that was measured here.
 
     Figures that were imported are of another kind. Runs that find a stage's range of micro-batch sizes, or confirm, are
     compared with each other, and so measured to the end.
     """
     metric = spec.autotuning.metric
-    if not spec.measurement.race or metric not in RACED_METRICS or task.phase not in ("explore", "joint"):
+    if not spec.measurement.race or metric not in RACED_METRICS or phase not in ("explore", "joint"):
         return None
     measured = [o for o in history.measured if o.imported is None]
     best = max(measured, key=history.score, default=None)
