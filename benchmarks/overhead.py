@@ -7,19 +7,17 @@ backwards. Prints the ratios of the medians, and whether steps take as long in r
     python -m benchmarks.overhead [ROUNDS [STEPS]]
 """
 
-import math
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats
-
+from benchmarks.ratio import ratio_of
 from dsopt.experiment.devices import DevicePool, free_ports
 from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.launch import Launch, find_launcher
@@ -116,20 +114,11 @@ def main() -> None:
             f"{way}: {steps} steps, median of {rounds} {median:.2f} s, {median / statistics.median(alone):.3f} of the "
             f"launcher alone, round by round {min(ratios):.3f} to {max(ratios):.3f}"
         )
+    experiments = [way for way in ways if way != "launcher alone"]  # of which no single steps are known
+    steps_of = {way: [statistics.median(run.step_seconds) for run in timed[way]] for way in experiments}
     for way in ("experiment, launcher", "experiment, warm"):
-        ratio, low, high = step_ratio(timed[way], timed["experiment, direct"])
+        ratio, low, high = ratio_of(list(zip(steps_of[way], steps_of["experiment, direct"], strict=True)))
         print(f"{way}: a step takes {ratio:.3f} times as long as with direct, 95 % interval {low:.3f} to {high:.3f}")
-
-
-def step_ratio(runs: Sequence[Timed], others: Sequence[Timed]) -> tuple[float, float, float]:
-    """The geometric mean over rounds of the ratio of median step times, with its 95 % interval (Student's t)."""
-    logs = [
-        math.log(statistics.median(run.step_seconds) / statistics.median(other.step_seconds))
-        for run, other in zip(runs, others, strict=True)
-    ]
-    mean = statistics.mean(logs)
-    half = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
 if __name__ == "__main__":

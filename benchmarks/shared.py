@@ -9,7 +9,6 @@ Prints the ratios of wall time, step time and peak memory with their 95 % interv
 """
 
 import json
-import math
 import statistics
 import sys
 import tempfile
@@ -18,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats
-
 from benchmarks.overhead import TINY_GPT
+from benchmarks.ratio import ratio_of
 from dsopt.experiment.devices import DevicePool, free_ports
 from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.launch import Launch
@@ -113,10 +111,8 @@ def rounds_of(lanes: Sequence[Lane], rounds: int) -> Iterator[tuple[Timed, Timed
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> str:
     """The geometric mean of the ratios with its 95 % interval."""
-    logs = [math.log(one / other) for one, other in pairs]
-    mean = statistics.mean(logs)
-    half = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return f"{math.exp(mean):.3f}, 95 % interval {math.exp(mean - half):.3f} to {math.exp(mean + half):.3f}"
+    middle, low, high = ratio_of(pairs)
+    return f"{middle:.3f}, 95 % interval {low:.3f} to {high:.3f}"
 
 
 def main() -> None:
