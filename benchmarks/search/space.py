@@ -20,8 +20,8 @@ class Space:
     Attributes:
         base: the user's own configuration, which candidates change.
         stages: knobs of each ZeRO stage.
-        limit: largest micro-batch size. No larger one runs with the user's own settings at any stage; a person would
-            not know it, so it helps whoever samples blindly.
+        limit: largest micro-batch size. No larger one runs at any stage with any knobs; a person would not know it, so
+            it helps whoever samples blindly.
         samples_per_rank: most samples a rank and optimizer step, or None.
         accumulations: those to try, or none (see `gases`).
     """
@@ -38,10 +38,12 @@ class Space:
         base = concrete(machine.baseline)
         total = machine.max_train_batch_size
         samples = None if total is None else max(1, total // machine.facts.ranks)
+        stages = tuple(stage_space(stage, fast=fast, user_zero=user_zero(base)) for stage in STAGES)
+        most = min(_LARGEST_MICRO_BATCH, samples or _LARGEST_MICRO_BATCH)
         return cls(
             base=base,
-            stages=tuple(stage_space(stage, fast=fast, user_zero=user_zero(base)) for stage in STAGES),
-            limit=_largest_that_runs(machine, base, min(_LARGEST_MICRO_BATCH, samples or _LARGEST_MICRO_BATCH)),
+            stages=stages,
+            limit=max(_largest_that_runs(machine, base, space, most) for space in stages),
             samples_per_rank=samples,
             accumulations=machine.accumulations,
         )
@@ -91,15 +93,14 @@ class Space:
                 yield from space.candidates([micro_batch], self.gases(micro_batch))
 
 
-def _largest_that_runs(machine: Machine, base: DsConfig, most: int) -> int:
-    """The largest micro-batch size that runs at any stage, by doubling and halving; at least 1."""
+def _largest_that_runs(machine: Machine, base: DsConfig, space: StageSpace, most: int) -> int:
+    """The largest micro-batch size that runs at a stage, by doubling and halving; at least 1."""
+    least_gas = min(machine.accumulations, default=1)
 
     def runs(size: int) -> bool:
-        sized = {**base, MICRO_BATCH: size}
-        zero = user_zero(base)
         return any(
-            machine.true_throughput({**sized, "zero_optimization": {**zero, "stage": stage}}) is not None
-            for stage in reversed(STAGES)
+            machine.true_throughput(candidate_config(base, candidate)) is not None
+            for candidate in space.candidates([size], [least_gas])
         )
 
     low, high = 1, 2

@@ -89,6 +89,15 @@ def test_the_oracle_is_the_best_of_all_candidates(machine):
     assert machine.true_throughput(larger) is None
 
 
+def test_candidates_go_as_far_as_the_lightest_knobs_allow():
+    """Small buckets leave room for a micro-batch that the user's own do not: an oracle without it could be beaten."""
+    machine = Simulated(next(s for s in published(noise=0.02) if s.name == "gpt2-large"))
+    own, all_knobs = (Space.of(machine, fast=fast) for fast in (True, False))
+    assert own.limit < all_knobs.limit
+    runs = [c for c in all_knobs.candidates() if machine.true_throughput(all_knobs.config(c)) is not None]
+    assert max(c.micro_batch for c in runs) == all_knobs.limit
+
+
 def test_ranks_on_several_nodes_need_the_launcher(machine):
     run = machine.run(machine.baseline, launch=0)
     direct = seconds_to_first_step(run, "direct", nodes=1)
