@@ -12,7 +12,7 @@ from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.sharding import sharding_of
-from dsopt.search.zero_memory import ELEMENT_BYTES
+from dsopt.search.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import ZERO, Candidate, Setting, is_resource
 from dsopt.study.spec import StudySpec
@@ -228,12 +228,16 @@ class MemoryModel:
         return self._activations.get(_activation_knobs(setting)) or self._activations[()]
 
     def _reduce_buffers(self, stage: int, setting: Setting) -> float:
-        """Gradients on their way: one bucket, two where communication overlaps (`overlap_comm`), none at ZeRO 0."""
-        if stage == 0 or sharding_of(self.spec, self.facts, stage, setting).replicas == 1:
-            return 0.0
-        bucket = min(_number(self._zero(stage, setting, f"{ZERO}reduce_bucket_size")), self.facts.trainable_params)
-        overlaps = self._zero(stage, setting, f"{ZERO}overlap_comm") is True
-        return bucket * ELEMENT_BYTES[self.facts.dtype] * (2 if overlaps else 1)
+        """Buckets of gradients on their way, in bytes; on the CPU only pages count that something was written to."""
+        bucket, trainable = self._zero(stage, setting, f"{ZERO}reduce_bucket_size"), self.facts.trainable_params
+        elements = reduce_buffer_elements(
+            stage,
+            bucket_size=_number(bucket) if self.facts.outside_bytes else min(_number(bucket), trainable),
+            trainable=trainable,
+            is_contiguous=self._zero(stage, setting, f"{ZERO}contiguous_gradients") is not False,
+            overlaps=self._zero(stage, setting, f"{ZERO}overlap_comm") is True,
+        )
+        return elements * ELEMENT_BYTES[self.facts.dtype]
 
     def _live_parameters(self, stage: int, setting: Setting) -> float:
         """Gathered parameters at ZeRO 3: those in use (`stage3_max_live_parameters`) and those fetched ahead."""

@@ -128,6 +128,30 @@ def host_state_bytes(
     return offloaded * ranks_per_node / ranks
 
 
+def reduce_buffer_elements(
+    stage: int, *, bucket_size: float, trainable: int, is_contiguous: bool, overlaps: bool
+) -> float:
+    """Elements of the buckets in which gradients wait to be reduced.
+
+    Contiguous gradients have buckets that are allocated whole, however small the model: at ZeRO 1 and 2 one in every
+    backward pass, two where communication overlaps, and at ZeRO 3 one for good. Others are put together as they are
+    sent, no more of them than there are. None at ZeRO 0.
+
+    Sources: `setup_buckets` in `deepspeed/runtime/zero/stage_1_and_2.py` and `_setup_for_real_optimizer` in
+    `stage3.py`, 0.19.8.
+
+    Args:
+        bucket_size: `reduce_bucket_size`.
+        trainable: parameters that have gradients.
+        is_contiguous: `contiguous_gradients`.
+        overlaps: `overlap_comm`.
+    """
+    if stage == 0:
+        return 0.0
+    size = bucket_size if is_contiguous else min(bucket_size, trainable)
+    return size * (2 if overlaps and stage < 3 else 1)
+
+
 def initial_host_bytes(params: int, gpus_per_node: int) -> int:
     """Host memory of one node while every process builds the whole model in fp32, before it moves to its device.
 

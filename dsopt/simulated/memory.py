@@ -131,23 +131,26 @@ def _peak(model: Model, traits: Traits, settings: Settings) -> float:
     recomputed = layer_bytes(model, traits, settings, tokens) if model.is_checkpointing else 0.0
     activations = activation_bytes(model, traits, settings, settings.micro_batch)
     first_gradients = model.vocab * model.hidden * element * (model.trainable_params == model.params)
-    start = activations + max(head, transient + recomputed, first_gradients) + kept + 0.5 * buffers
+    at_once = buffers if settings.stage >= 1 and settings.is_contiguous else 0.5 * buffers
+    start = activations + max(head, transient + recomputed, first_gradients) + kept + at_once
     end = gradients + buffers + transient + recomputed
-    step = gradients + _step_bytes(model, settings)
+    step = gradients + _step_bytes(model, settings) + (at_once if settings.stage == 3 else 0.0)
     return persistent + max(max(start, end) + live, step)
 
 
 def _buffers(model: Model, settings: Settings) -> float:
-    """Buckets of the reduction, two of them when it overlaps."""
+    """Buckets of the reduction. Where gradients are contiguous DeepSpeed allocates each whole, however small the model.
+
+    ZeRO 3 has one, when training begins; ZeRO 1 and 2 make theirs with the first gradient, two where they overlap.
+    """
     if settings.ranks == 1 and settings.stage == 0:
         return 0.0
-    element = settings.element_bytes
+    filled = min(model.trainable_params, settings.reduce_bucket)
     if settings.stage == 0:
-        return min(model.trainable_params, settings.reduce_bucket) * element
-    size = settings.reduce_bucket if settings.is_contiguous else min(settings.reduce_bucket, model.trainable_params)
-    if model.trainable_params < model.params:
-        size = min(size, model.trainable_params)
-    return size * element * (2 if settings.is_overlapping else 1)
+        return filled * settings.element_bytes
+    size = settings.reduce_bucket if settings.is_contiguous else filled
+    is_double = settings.is_overlapping and not (settings.stage == 3 and settings.is_contiguous)
+    return size * settings.element_bytes * (2 if is_double else 1)
 
 
 def _live(model: Model, settings: Settings) -> float:

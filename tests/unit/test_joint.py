@@ -154,6 +154,22 @@ def test_memory_is_predicted_within_a_few_per_cent_after_three_runs() -> None:
     assert 90 <= model.largest_micro_batch(1) <= 116
 
 
+def test_a_bucket_counts_whole_on_a_gpu_and_as_far_as_gradients_fill_it_on_the_cpu() -> None:
+    def difference(outside: int, **settings: object) -> float:
+        known = facts(outside_bytes=outside, trainable_params=10**6)
+        sizes = []
+        for bucket in (10**7, 2 * 10**7):
+            asked = spec({"zero_optimization": {"stage": 2, "reduce_bucket_size": bucket, **settings}})
+            sizes.append(MemoryModel(asked, known, history(baseline=known)).estimate(at(2, 4)))
+        return sizes[1] - sizes[0]
+
+    more = difference(GIB)
+    assert more > 10**7
+    assert difference(GIB, overlap_comm=True) == pytest.approx(2 * more)
+    assert difference(GIB, contiguous_gradients=False) == 0
+    assert difference(0) == 0
+
+
 def test_an_oom_is_a_bound_for_other_stages_too() -> None:
     known = ran(0, 4)
     before = MemoryModel(spec(), known, history(baseline=known))  # type: ignore[arg-type]
