@@ -30,10 +30,24 @@ _SURPRISE: Final = 1.5  # standard deviations that what ran out of memory may ha
 _LARGEST_SIZE: Final = 2**16
 
 # weights of the linear model, of which the reserve is no part of a peak
-_WEIGHTS: Final = ("states", "reduce_buffers", "live_parameters", "overhead", "reserve", "activations")
+_WEIGHTS: Final = (
+    "states",
+    "reduce_buffers",
+    "live_parameters",
+    "kept_gradients",
+    "overhead",
+    "reserve",
+    "activations",
+)
 _STAGES: Final = (0, 1, 2, 3)
-# weights without a unit, which hold on another device, too: of states, buffers, activations, and of each stage's states
-_OF_THE_SCRIPT: Final = (0, 1, 2, 5, 10, 11, 12, 13)
+# after them, of each stage: an effect in bytes, then one relative to its states
+_KINDS_FROM: Final = len(_WEIGHTS) + 2 * len(_STAGES)
+_SHARES: Final = slice(len(_WEIGHTS) + len(_STAGES), _KINDS_FROM)
+# weights without a unit, which hold on another device, too
+_OF_THE_SCRIPT: Final = (
+    *(index for index, name in enumerate(_WEIGHTS) if name not in ("overhead", "reserve")),
+    *range(_SHARES.start, _SHARES.stop),
+)
 # what activations and their gradients take beside each other at the peak, relative to what a forward pass left:
 # workspaces on top, and where layers are recomputed, all of one layer
 _ACTIVATIONS: Final = (1.25, 0.35)
@@ -53,15 +67,16 @@ class MemoryModel:
 
     Memory is highest either when the forward pass has ended or when all gradients are there, whichever is more:
 
-        κ·(weights + optimizer) + β·reduce buffers + γ·live parameters + overhead + ρ·activations(micro-batch)
+        κ·(weights + optimizer) + λ·gradients + β·reduce buffers + γ·live parameters + overhead + ρ·activations
         κ·(weights + optimizer + gradients) + β·reduce buffers + γ·live parameters + overhead
 
-    With accumulation, gradients are there in the forward pass, too. States follow from stage, ranks, data type,
-    trainable parameters and offload; buffers from the settings of ZeRO; activations from what the forward passes of
-    runs left. Each stage has an effect of its own, of a few per cent. Weights have priors and are calibrated on the
-    peaks of runs of all stages. A candidate fits where its peak and the reserve stay within the device: the reserve is
-    what the counters of torch do not see (context, communication libraries) and what fragmentation takes. Runs that
-    were measured bound it from above, those that ran out of memory from below (censored data).
+    λ is the part of the last step's gradients that a script keeps; with accumulation they are all there. States follow
+    from stage, ranks, data type, trainable parameters and offload; buffers from the settings of ZeRO; activations from
+    what the forward passes of runs left. Each stage has an effect of its own, of a few per cent. Weights have priors
+    and are calibrated on the peaks of runs of all stages. A candidate fits where its peak and the reserve stay within
+    the device: the reserve is what the counters of torch do not see (context, communication libraries) and what
+    fragmentation takes. Runs that were measured bound it from above, those that ran out of memory from below (censored
+    data).
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
@@ -157,20 +172,26 @@ class MemoryModel:
 
     def _prior(self, history: History) -> Belief:
         device = float(self.facts.device_memory_bytes)
-        share, spread = _ACTIVATIONS
         outside = self.facts.outside_bytes
-        reserve = (outside + 0.015 * device, 0.012 * device) if outside else (0.04 * device, 0.025 * device)
-        mean = [1.0, 0.8, 0.5, 0.005 * device, reserve[0], share, *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
-        deviation = [0.05, 0.4, 0.4, 0.03 * device, reserve[1], spread]
-        seen = self._activations.keys()
+        known = {
+            "states": (1.0, 0.05),
+            "reduce_buffers": (0.8, 0.4),
+            "live_parameters": (0.5, 0.4),
+            "kept_gradients": (0.3, 0.4),
+            "overhead": (0.005 * device, 0.03 * device),
+            "reserve": (outside + 0.015 * device, 0.012 * device) if outside else (0.04 * device, 0.025 * device),
+            "activations": _ACTIVATIONS,
+        }
+        mean = [*(known[name][0] for name in _WEIGHTS), *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
+        deviation = [known[name][1] for name in _WEIGHTS]
         deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
-        deviation += [spread if kind in seen else _OTHER_KIND for kind in self._kinds]
+        deviation += [_ACTIVATIONS[1] if kind in self._activations else _OTHER_KIND for kind in self._kinds]
         if history.begun_with is not None:
             earlier, facts = history.begun_with
             belief = MemoryModel(earlier.spec, facts, earlier.history)._belief
-            known, variance = belief.mean, np.diag(belief.covariance)
+            variance = np.diag(belief.covariance)
             for index in _OF_THE_SCRIPT:
-                mean[index] = float(known[index])
+                mean[index] = float(belief.mean[index])
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
 
@@ -199,13 +220,13 @@ class MemoryModel:
         first, per_sample = np.array([self._activations_of(setting) for _, setting in grid.settings])[grid.which].T
         activations = first + per_sample * grid.micro_batch
         forward, backward = rows.copy(), rows
-        column, kinds = _WEIGHTS.index("activations"), len(_WEIGHTS) + 2 * len(_STAGES)
-        forward[:, column] = activations
-        forward[:, kinds:] *= activations[:, None]
-        backward[:, kinds:] = 0.0
+        forward[:, _WEIGHTS.index("activations")] = activations
+        forward[:, _WEIGHTS.index("kept_gradients")] = np.where(grid.gas > 1, 0.0, gradients)
+        forward[:, _KINDS_FROM:] *= activations[:, None]
+        backward[:, _KINDS_FROM:] = 0.0
         for moment, there in ((forward, np.where(grid.gas > 1, gradients, 0.0)), (backward, gradients)):
             moment[:, 0] += there
-            moment[:, len(_WEIGHTS) + len(_STAGES) : kinds] *= moment[:, :1]
+            moment[:, _SHARES] *= moment[:, :1]
         higher = forward @ self._belief.mean >= backward @ self._belief.mean
         return np.where(higher[:, None], forward, backward)
 
@@ -217,9 +238,15 @@ class MemoryModel:
             gradients = sharding.gradient_bytes(self.facts)
             states = sharding.device_bytes(self.facts) - gradients
             kind = _activation_knobs(setting)
-            sizes = [states, self._reduce_buffers(stage, setting), self._live_parameters(stage, setting), 1.0, 0.0, 0.0]
+            sizes = {
+                "states": states,
+                "reduce_buffers": self._reduce_buffers(stage, setting),
+                "live_parameters": self._live_parameters(stage, setting),
+                "overhead": 1.0,
+            }
             stages = [float(stage == other) for other in _STAGES]
-            row = np.array([*sizes, *stages, *stages, *(float(kind == other) for other in self._kinds)])
+            kinds = [float(kind == other) for other in self._kinds]
+            row = np.array([*(sizes.get(name, 0.0) for name in _WEIGHTS), *stages, *stages, *kinds])
             known = self._rows[stage, setting] = (row, gradients)
         return known
 

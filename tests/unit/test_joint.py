@@ -9,7 +9,7 @@ import pytest
 from dsopt.search import plan, steps
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
-from dsopt.search.history import Earlier
+from dsopt.search.history import Earlier, ModelFacts
 from dsopt.search.joint import spaced_sizes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked
@@ -152,6 +152,24 @@ def test_memory_is_predicted_within_a_few_per_cent_after_three_runs() -> None:
     for stage, size in ((0, 32), (1, 64), (2, 64), (3, 48)):
         assert model.estimate(at(stage, size)) == pytest.approx(peak(stage, size), rel=0.05)
     assert 90 <= model.largest_micro_batch(1) <= 116
+
+
+@pytest.mark.parametrize("are_kept", [True, False])
+def test_whether_gradients_are_still_there_in_the_forward_pass_is_learnt(are_kept: bool) -> None:
+    """Accumulation takes as much more as gradients do, or nothing where they are kept without it, too."""
+    params, gradients = GIB // 2, GIB
+
+    def seen(size: int, gas: int) -> ModelFacts:
+        states = 8 * params + (gradients if are_kept or gas > 1 else 0)
+        return facts(
+            num_params=params, trainable_params=params, zero_stage=1, micro_batch=size, gas=gas,
+            peak_memory_bytes=states + size * GIB // 8, activation_bytes=size * GIB // 9,
+        )  # fmt: skip
+
+    runs = [observation(at(1, size, gas=gas), 1.0, facts=seen(size, gas)) for size, gas in ((16, 1), (32, 1), (32, 4))]
+    model = MemoryModel(spec(), seen(16, 1), history(*runs, baseline=seen(16, 1)))
+    more = model.estimate(at(1, 48, gas=8)) - model.estimate(at(1, 48))
+    assert more == pytest.approx(0 if are_kept else gradients, abs=0.25 * gradients)
 
 
 def test_a_bucket_counts_whole_on_a_gpu_and_as_far_as_gradients_fill_it_on_the_cpu() -> None:
