@@ -21,6 +21,8 @@ from dsopt.study.spec import StudySpec
 
 Array = NDArray[np.float64]
 
+# A run that ends out of memory is held to cost as much as this improvement is worth.
+_OOM_PRICE: Final = 0.02
 # Two launches of one configuration differ by so much (standard deviation) beside the noise of their steps.
 _LAUNCH: Final = 0.008
 # Where a run does not say how sure its figure is: the default precision of a measurement, as a standard deviation.
@@ -53,8 +55,8 @@ class Outlook:
 
     @property
     def worth(self) -> Array:
-        """Expected improvement × probability of fitting."""
-        return self.gain * self.fits
+        """Expected improvement × probability of fitting, less the price of an OOM × its probability."""
+        return self.gain * self.fits - _OOM_PRICE * (1 - self.fits)
 
     def why(self, index: int, best: float) -> str:
         """Why a candidate is worth a run, for people: such as `expected +6.0 % over the best, 93 % likely to fit`."""

@@ -17,10 +17,8 @@ from dsopt.study.spec import StudySpec
 
 # What is this likely to fit is run whatever it promises.
 _SURE_ENOUGH: Final = 0.97
-# What is less likely to fit has to promise more: an OOM is held to cost as much as this improvement, and what will most
-# likely run out of memory is left alone.
-_OOM_PRICE: Final = 0.04
-_TOO_RISKY: Final = 0.2
+# What is less likely to fit has to be worth the risk, and what will all but surely run out of memory is left alone.
+_TOO_RISKY: Final = 0.1
 # Below this nothing is asked of the models at all: such a size is out of reach.
 _CONCEIVABLE: Final = 0.02
 # An expected improvement that no run is spent on: it is within the noise of the best measurements.
@@ -66,8 +64,8 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
 
 def _may_be_run(outlook: Outlook) -> NDArray[np.bool_]:
     """Which candidates are worth their risk of running out of memory, shape `(n,)`."""
-    pays = outlook.worth >= _OOM_PRICE * (1 - outlook.fits)
-    allowed: NDArray[np.bool_] = (outlook.fits >= _SURE_ENOUGH) | (pays & (outlook.fits >= _TOO_RISKY))
+    pays = (outlook.worth >= 0) & (outlook.fits >= _TOO_RISKY)
+    allowed: NDArray[np.bool_] = (outlook.fits >= _SURE_ENOUGH) | pays
     return allowed
 
 

@@ -28,8 +28,8 @@ class CandidateSampler(BaseSampler):
         candidates: what may be tried now, in the order of enumeration.
         space: the stage's space, which they are from.
         tuner_type: `gridsearch` keeps that order, `random` shuffles it with the trial's number as the seed,
-            `model_based` puts first what is worth most (expected improvement × probability of fitting), and the names
-            of Optuna's samplers what those suggest.
+            `model_based` puts first what is worth most (`Outlook.worth`), and the names of Optuna's samplers what those
+            suggest.
         observations: of all stages, for Optuna's samplers.
         forecast: what `model_based` judges by; without one it keeps the order.
         maximize: whether a larger metric is better.
@@ -93,7 +93,7 @@ class CandidateSampler(BaseSampler):
 
 
 def ranked(candidates: Sequence[Candidate], forecast: Forecast | None) -> Sequence[Candidate]:
-    """Candidates by expected improvement × probability of fitting; in their order without a forecast."""
+    """Candidates by their worth (`Outlook.worth`); in their order without a forecast."""
     if forecast is None:
         return candidates
     best_first = np.argsort(-forecast.of(candidates).worth, kind="stable")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dsopt.search import plan, steps
-from dsopt.search.forecast import Forecast
+from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import Earlier, ModelFacts
 from dsopt.search.joint import spaced_sizes
@@ -58,6 +58,19 @@ def test_the_best_is_found_in_a_few_runs_without_running_out_of_memory() -> None
     assert best.candidate.stage == 1
     assert best.value is not None
     assert best.value > 0.98 * throughput(at(1, 53))
+
+
+def test_what_surely_fits_is_run_before_what_may_gain_a_little_more_and_may_run_out_of_memory() -> None:
+    def outlook(gain: float) -> Outlook:
+        unknown, grid = np.zeros(2), Grid.of([at(3, 8), at(3, 4)])
+        return Outlook(
+            grid=grid, score=unknown, deviation=unknown, fits=np.array([0.5, 1]), gain=np.array([gain, 0.03])
+        )
+
+    little, much = outlook(0.075), outlook(0.15)
+    assert (little.gain * little.fits).argmax() == 0
+    assert little.worth.argmax() == 1
+    assert much.worth.argmax() == 0
 
 
 def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None:
