@@ -23,7 +23,7 @@ _FACTORS: Final = 2.0 ** np.linspace(-0.5, 5.0, 23)
 _BELIEF: Final = np.exp(-((np.log2(_FACTORS) / 2.5) ** 2)) / (1.0 + np.log2(_FACTORS) ** 2)
 _NEAR: Final = 1.0  # standard deviations that a finalist may lie behind the best
 _OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
-_NEGLIGIBLE: Final = 0.002  # expected regret that no further round is spent on
+_NEGLIGIBLE: Final = 0.005  # expected regret that no further round is spent on
 _DRAWS: Final = 8000
 
 
@@ -156,18 +156,24 @@ def may_be_best(history: History, observation: Observation, best: Observation) -
     return gap <= _NEAR * math.hypot(_deviation(observation), _deviation(best))
 
 
-def contenders(history: History, names: Sequence[str], rounds: int, certainty: float) -> list[str]:
+def contenders(
+    history: History, names: Sequence[str], rounds: int, certainty: float, share_of_training: float | None = None
+) -> list[str]:
     """Which configurations are to be measured again after so many rounds; none when it is clear which is best.
 
-    It is when the best has this probability of being it, or when hardly anything can be gained by measuring on.
+    It is when the best has this probability of being it, or when hardly anything can be gained by measuring on: less
+    than half a per cent is expected to be lost, or less than what the runs take of the training.
+
+    Args:
+        share_of_training: what a run takes of it, where runs have to pay for themselves.
     """
     standing = standing_after(history, rounds)
     if standing is None:
         return []
     chances, regret = standing.certainty()
-    if chances[standing.best] >= certainty or regret < _NEGLIGIBLE:
-        return []
-    return [name for name in names if chances.get(name, 0.0) >= _OUT_OF_IT]
+    left = [name for name in names if chances.get(name, 0.0) >= _OUT_OF_IT]
+    least = _NEGLIGIBLE if share_of_training is None else share_of_training * len(left)
+    return [] if chances[standing.best] >= certainty or regret < least else left
 
 
 def standing_after(history: History, rounds: int | None = None) -> Standing | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.history import History, ModelFacts
 from dsopt.search.limits import accumulations_with, is_in_budget, largest_in_budget
+from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
 from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against
@@ -52,7 +53,9 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
             return CloseStage(stage=stage, verdict=verdict)
     worths = {stage: _worth(outlook) for stage, outlook in outlooks.items()}
     chosen = max(worths, key=lambda stage: worths[stage], default=None)
-    if chosen is not None and not spent and worths[chosen] >= _least_gain(spec, history):
+    share = share_of_training(spec, history)
+    least = _NEGLIGIBLE if share is None else share
+    if chosen is not None and not spent and worths[chosen] >= least:
         outlook = outlooks[chosen]
         allowed = [c for c, may in zip(outlook.grid.candidates, _may_be_run(outlook), strict=True) if may]
         return Explore(stage=chosen, candidates=allowed, phase="joint", forecast=forecast)
@@ -71,15 +74,6 @@ def _may_be_run(outlook: Outlook) -> NDArray[np.bool_]:
 
 def _worth(outlook: Outlook) -> float:
     return float(np.max(np.where(_may_be_run(outlook), outlook.worth, 0.0)))
-
-
-def _least_gain(spec: StudySpec, history: History) -> float:
-    """The expected improvement that is worth a run."""
-    if spec.stop_when == "payback":
-        assert spec.training_hours is not None
-        costs = [o.seconds for o in history.everything if o.seconds is not None]
-        return float(np.mean(costs)) / (spec.training_hours * 3600) if costs else 0.0
-    return _NEGLIGIBLE
 
 
 def _untried(

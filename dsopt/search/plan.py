@@ -6,6 +6,7 @@ from functools import partial
 from dsopt.search.confirm import contenders, may_be_best
 from dsopt.search.history import History, Observation
 from dsopt.search.joint import joint_step
+from dsopt.search.payback import share_of_training
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.study.ds_config import candidate_config
@@ -118,6 +119,7 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
             waiting = waiting or found.state == "running"
         if waiting:
             return Wait()
-        left = contenders(history, [name for name, _ in runs], round_, spec.confirmation.certainty)
+        names, share = [name for name, _ in runs], share_of_training(spec, history)
+        left = contenders(history, names, round_, spec.confirmation.certainty, share)
         runs = [(name, candidate) for name, candidate in runs if name in left]
     return Finish()

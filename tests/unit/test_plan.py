@@ -113,7 +113,10 @@ def saturating(best_stage: int) -> Truth:
 
 
 def test_baseline_then_stages_in_order_then_interleaved_confirmation() -> None:
-    machine = Machine(spec(), saturating(best_stage=1)).run()
+    machine = Machine(spec(), saturating(best_stage=1))
+    observe = machine.observe
+    machine.observe = lambda *given: replace(observe(*given), half_width=0.06)  # type: ignore[method-assign]
+    machine.run()
     assert machine.reference[0].name == "baseline"
     assert machine.names(0)[:5] == [f"z0_gas1_tmbspg{m}" for m in (1, 2, 4, 8, 16)]
     assert machine.names(1)[0] == "z1_gas1_tmbspg16"  # where the stage before was best
@@ -123,6 +126,24 @@ def test_baseline_then_stages_in_order_then_interleaved_confirmation() -> None:
     assert first == ["baseline", "z1_gas1_tmbspg16", "z1_gas1_tmbspg32"]
     # the two finalists are as good as each other, and the baseline is out of it
     assert (second, third) == (first[:0:-1], first[1:])
+
+
+@pytest.mark.parametrize(("hours", "rounds"), [(None, 2), (100_000, 3), (0.1, 1)])
+def test_rounds_end_where_little_can_be_lost_or_less_than_they_take_of_the_training(hours, rounds) -> None:
+    """Two finalists as good as each other: after two rounds less than half a per cent may be lost."""
+    content = spec().model_dump(exclude_unset=True)
+    payback = {"stop_when": "payback", "training_hours": hours} if hours else {}
+    machine = Machine(StudySpec.model_validate({**content, **payback}), saturating(best_stage=1))
+    for stage in machine.spec.stages:
+        machine.verdicts[stage] = "explored"
+    machine.reference.append(machine.observe("baseline", 0, None, "range"))
+    for size in (16, 32):
+        candidate = Candidate(stage=1, micro_batch=size, gas=1)
+        machine.stages[1].append(machine.observe(candidate.name, 0, candidate, "range"))
+    observe = machine.observe
+    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
+    machine.run()
+    assert max(o.round for o in machine.reference) == rounds
 
 
 def test_all_stages_are_explored_while_each_is_better() -> None:
