@@ -86,6 +86,10 @@ class Recorded:
         """All that were recorded."""
         return tuple(sorted({launched.candidate.gas for launched in self.grid.launches}))
 
+    @property
+    def without_noise(self) -> "Recorded":
+        return self
+
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         """One launch of a configuration.
 

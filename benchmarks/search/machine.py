@@ -1,7 +1,7 @@
 """What every tuner is given to tune: a machine that runs configurations, simulated or recorded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from dsopt.simulated.cluster import Run, Scenario, run, true_throughput
@@ -48,6 +48,7 @@ class Machine(Protocol):
         baseline: the user's own configuration, with concrete values.
         max_train_batch_size: largest global batch that is allowed, or None.
         accumulations: those to try; none where only the user's own, and what fills the largest batch, are.
+        without_noise: the same machine, as far as what is true of it goes.
     """
 
     @property
@@ -60,6 +61,8 @@ class Machine(Protocol):
     def max_train_batch_size(self) -> int | None: ...
     @property
     def accumulations(self) -> tuple[int, ...]: ...
+    @property
+    def without_noise(self) -> "Machine": ...
 
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         """One launch; the same again for the same number."""
@@ -107,6 +110,10 @@ class Simulated:
     @property
     def accumulations(self) -> tuple[int, ...]:
         return ()
+
+    @property
+    def without_noise(self) -> "Simulated":
+        return Simulated(replace(self.scenario, noise=0.0))
 
     def run(self, ds_config: DsConfig, launch: int) -> Run:
         return run(self.scenario, ds_config, launch=launch)
