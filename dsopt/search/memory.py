@@ -219,12 +219,13 @@ class MemoryModel:
         gradients = np.array([size for _, size in known])[grid.which]
         first, per_sample = np.array([self._activations_of(setting) for _, setting in grid.settings])[grid.which].T
         activations = first + per_sample * grid.micro_batch
+        accumulated = np.where(grid.gas > 1, gradients, 0.0)
         forward, backward = rows.copy(), rows
         forward[:, _WEIGHTS.index("activations")] = activations
-        forward[:, _WEIGHTS.index("kept_gradients")] = np.where(grid.gas > 1, 0.0, gradients)
+        forward[:, _WEIGHTS.index("kept_gradients")] = gradients - accumulated
         forward[:, _KINDS_FROM:] *= activations[:, None]
         backward[:, _KINDS_FROM:] = 0.0
-        for moment, there in ((forward, np.where(grid.gas > 1, gradients, 0.0)), (backward, gradients)):
+        for moment, there in ((forward, accumulated), (backward, gradients)):
             moment[:, 0] += there
             moment[:, _SHARES] *= moment[:, :1]
         higher = forward @ self._belief.mean >= backward @ self._belief.mean
