@@ -22,7 +22,7 @@ from dsopt.study.spec import StudySpec
 Array = NDArray[np.float64]
 
 # A run that ends out of memory is held to cost as much as this improvement is worth.
-_OOM_PRICE: Final = 0.02
+_OOM_PRICE: Final = 0.015
 # Two launches of one configuration differ by so much (standard deviation) beside the noise of their steps.
 _LAUNCH: Final = 0.008
 # Where a run does not say how sure its figure is: the default precision of a measurement, as a standard deviation.

@@ -40,7 +40,10 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     forecast = Forecast(spec, facts, history)
     is_running = any(o.state == "running" for o in history.observations)
     spent = _patience_spent(spec, history)
+    share = share_of_training(spec, history)
+    least = _NEGLIGIBLE if share is None else share
     outlooks: dict[int, Outlook] = {}
+    allowed: dict[int, NDArray[np.bool_]] = {}
     for stage in spec.stages:
         if stage in history.verdicts:
             continue
@@ -49,31 +52,35 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         verdict = verdict or _nothing_left(spec, forecast, history, stage, candidates)
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
+            allowed[stage] = _may_be_run(outlooks[stage], least, is_known=_has_run(history, stage))
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
-    worths = {stage: _worth(outlook) for stage, outlook in outlooks.items()}
+    worths = {stage: float(np.max(outlooks[stage].worth[allowed[stage]], initial=0.0)) for stage in outlooks}
     chosen = max(worths, key=lambda stage: worths[stage], default=None)
-    share = share_of_training(spec, history)
-    least = _NEGLIGIBLE if share is None else share
     if chosen is not None and not spent and worths[chosen] >= least:
-        outlook = outlooks[chosen]
-        allowed = [c for c, may in zip(outlook.grid.candidates, _may_be_run(outlook), strict=True) if may]
-        return Explore(stage=chosen, candidates=allowed, phase="joint", forecast=forecast)
+        candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
+        return Explore(stage=chosen, candidates=candidates, phase="joint", forecast=forecast)
     if is_running or chosen is None:
         return Wait()
     stage = min(outlooks)
-    return CloseStage(stage=stage, verdict=spent or _verdict(spec, forecast, outlooks[stage], history, stage))
+    verdict = spent or _verdict(spec, forecast, outlooks[stage], allowed[stage], history, stage)
+    return CloseStage(stage=stage, verdict=verdict)
 
 
-def _may_be_run(outlook: Outlook) -> NDArray[np.bool_]:
-    """Which candidates are worth their risk of running out of memory, shape `(n,)`."""
-    pays = (outlook.worth >= 0) & (outlook.fits >= _TOO_RISKY)
-    allowed: NDArray[np.bool_] = (outlook.fits >= _SURE_ENOUGH) | pays
-    return allowed
+def _may_be_run(outlook: Outlook, least: float, *, is_known: bool) -> NDArray[np.bool_]:
+    """Which candidates of a stage are worth their risk of running out of memory, shape `(n,)`.
+
+    While nothing of a stage was measured (`is_known`) that is what surely fits, as far as it is worth a run (`least`):
+    it teaches as much, and an OOM teaches nothing of the speed.
+    """
+    sure: NDArray[np.bool_] = outlook.fits >= _SURE_ENOUGH
+    if not is_known and (outlook.worth[sure] >= least).any():
+        return sure
+    return sure | ((outlook.worth >= 0) & (outlook.fits >= _TOO_RISKY))
 
 
-def _worth(outlook: Outlook) -> float:
-    return float(np.max(np.where(_may_be_run(outlook), outlook.worth, 0.0)))
+def _has_run(history: History, stage: int) -> bool:
+    return any(o.facts is not None and o.facts.zero_stage == stage for o in history.everything)
 
 
 def _untried(
@@ -149,14 +156,20 @@ def _nothing_left(
     return f"skipped: {known[-1]}" if known else "skipped: nothing to try"
 
 
-def _verdict(spec: StudySpec, forecast: Forecast, outlook: Outlook, history: History, stage: int) -> str:
+def _verdict(
+    spec: StudySpec,
+    forecast: Forecast,
+    outlook: Outlook,
+    allowed: NDArray[np.bool_],
+    history: History,
+    stage: int,
+) -> str:
     """Why nothing more is tried at a stage, in figures."""
-    sure = _may_be_run(outlook)
     unit = spec.autotuning.unit
     was_run = any(o.launched for o in history.stages[stage])
-    if not sure.any():
+    if not allowed.any():
         return f"{'explored' if was_run else 'skipped'}: nothing more of it is likely to fit"
-    most = int(np.argmax(np.where(sure, outlook.gain, -1.0)))
+    most = int(np.argmax(np.where(allowed, outlook.gain, -1.0)))
     best = forecast.metric(float(outlook.score[most] + 1.96 * outlook.deviation[most]))
     found = forecast.metric(forecast.best)
     bound = "at most" if spec.autotuning.maximize else "at least"

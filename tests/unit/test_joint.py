@@ -9,7 +9,7 @@ import pytest
 from dsopt.search import plan, steps
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
-from dsopt.search.history import Earlier, ModelFacts
+from dsopt.search.history import Earlier, ModelFacts, Observation
 from dsopt.search.joint import spaced_sizes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked
@@ -67,10 +67,25 @@ def test_what_surely_fits_is_run_before_what_may_gain_a_little_more_and_may_run_
             grid=grid, score=unknown, deviation=unknown, fits=np.array([0.5, 1]), gain=np.array([gain, 0.03])
         )
 
-    little, much = outlook(0.075), outlook(0.15)
+    little, much = outlook(0.07), outlook(0.15)
     assert (little.gain * little.fits).argmax() == 0
     assert little.worth.argmax() == 1
     assert much.worth.argmax() == 0
+
+
+def test_a_stage_is_first_run_at_a_size_that_surely_fits() -> None:
+    known = facts(micro_batch=4, peak_memory_bytes=memory(at(0, 4)), activation_bytes=GIB)
+    study = spec({"zero_optimization": {"stage": 1}})
+
+    def least_likely(*runs: Observation) -> float:
+        step = plan.next_step(study, history(*runs, baseline=known, value=throughput(at(0, 4))))
+        assert isinstance(step, steps.Explore)
+        assert step.forecast is not None
+        return float(step.forecast.of(step.candidates).fits.min())
+
+    seen = replace(known, zero_stage=1, micro_batch=16, peak_memory_bytes=memory(at(1, 16)), activation_bytes=4 * GIB)
+    assert least_likely() >= 0.97
+    assert least_likely(observation(at(1, 16), throughput(at(1, 16)), facts=seen)) < 0.9
 
 
 def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None:
