@@ -21,7 +21,8 @@ from dsopt.study.spec import StudySpec
 
 Array = NDArray[np.float64]
 
-# A run that ends out of memory is held to cost as much as this improvement is worth.
+# A run that ends out of memory is held to cost as much as this improvement is worth; nothing beside its time where runs
+# have to pay for themselves.
 _OOM_PRICE: Final = 0.015
 # Two launches of one configuration differ by so much (standard deviation) beside the noise of their steps.
 _LAUNCH: Final = 0.008
@@ -45,6 +46,7 @@ class Outlook:
         deviation: its standard deviation, which is relative to the metric.
         fits: probability that the candidate fits the device.
         gain: expected improvement over the best so far, relative, if it fits.
+        oom_price: the improvement that a run out of memory costs.
     """
 
     grid: Grid
@@ -52,11 +54,12 @@ class Outlook:
     deviation: Array
     fits: Array
     gain: Array
+    oom_price: float = _OOM_PRICE
 
     @property
     def worth(self) -> Array:
         """Expected improvement × probability of fitting, less the price of an OOM × its probability."""
-        return self.gain * self.fits - _OOM_PRICE * (1 - self.fits)
+        return self.gain * self.fits - self.oom_price * (1 - self.fits)
 
     def why(self, index: int, best: float) -> str:
         """Why a candidate is worth a run, for people: such as `expected +6.0 % over the best, 93 % likely to fit`."""
@@ -107,6 +110,7 @@ class Forecast:
             deviation=deviation,
             fits=self.memory.fit_probability(grid),
             gain=np.maximum(gain, 0.0),
+            oom_price=0.0 if self._spec.stop_when == "payback" else _OOM_PRICE,
         )
 
     def metric(self, score: float) -> float:

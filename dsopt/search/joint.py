@@ -1,7 +1,7 @@
 """What to do next over all stages at once: where the expected gain is, until none is left that pays."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ _NEGLIGIBLE: Final = 0.003
 # Candidates of one stage whose outlook is asked for; sizes are thinned out where knobs make them more.
 _MOST: Final = 4000
 _FEWEST_SIZES: Final = 4
+_Knowledge: TypeAlias = Literal["none", "to come", "measured"]
 # DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which goes for everybody who sets no limit
 _LARGEST_SIZE: Final = 1024
 
@@ -52,12 +53,12 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         verdict = verdict or _nothing_left(spec, forecast, history, stage, candidates)
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
-            allowed[stage] = _may_be_run(outlooks[stage], least, is_known=_has_run(history, stage))
+            allowed[stage] = _may_be_run(outlooks[stage], least, _knowledge(history, stage))
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
     worths = {stage: float(np.max(outlooks[stage].worth[allowed[stage]], initial=0.0)) for stage in outlooks}
     chosen = max(worths, key=lambda stage: worths[stage], default=None)
-    if chosen is not None and not spent and worths[chosen] >= least:
+    if chosen is not None and not spent and worths[chosen] >= least and allowed[chosen].any():
         candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
         return Explore(stage=chosen, candidates=candidates, phase="joint", forecast=forecast)
     if is_running or chosen is None:
@@ -67,20 +68,23 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     return CloseStage(stage=stage, verdict=verdict)
 
 
-def _may_be_run(outlook: Outlook, least: float, *, is_known: bool) -> NDArray[np.bool_]:
+def _may_be_run(outlook: Outlook, least: float, knowledge: _Knowledge) -> NDArray[np.bool_]:
     """Which candidates of a stage are worth their risk of running out of memory, shape `(n,)`.
 
-    While nothing of a stage was measured (`is_known`) that is what surely fits, as far as it is worth a run (`least`):
-    it teaches as much, and an OOM teaches nothing of the speed.
+    While nothing of a stage was measured that is what surely fits, as far as it is worth a run (`least`): it teaches as
+    much, and an OOM teaches nothing of the speed.
     """
     sure: NDArray[np.bool_] = outlook.fits >= _SURE_ENOUGH
-    if not is_known and (outlook.worth[sure] >= least).any():
+    if knowledge == "to come" or (knowledge == "none" and (outlook.worth[sure] >= least).any()):
         return sure
     return sure | ((outlook.worth >= 0) & (outlook.fits >= _TOO_RISKY))
 
 
-def _has_run(history: History, stage: int) -> bool:
-    return any(o.facts is not None and o.facts.zero_stage == stage for o in history.everything)
+def _knowledge(history: History, stage: int) -> _Knowledge:
+    """Whether anything of a stage was measured, or the first of it is running."""
+    if any(o.facts is not None and o.facts.zero_stage == stage for o in history.everything):
+        return "measured"
+    return "to come" if any(o.state == "running" for o in history.stages[stage]) else "none"
 
 
 def _untried(
@@ -168,7 +172,8 @@ def _verdict(
     unit = spec.autotuning.unit
     was_run = any(o.launched for o in history.stages[stage])
     if not allowed.any():
-        return f"{'explored' if was_run else 'skipped'}: nothing more of it is likely to fit"
+        likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
+        return f"{'explored' if was_run else 'skipped'}: nothing more of it is {likely}"
     most = int(np.argmax(np.where(allowed, outlook.gain, -1.0)))
     best = forecast.metric(float(outlook.score[most] + 1.96 * outlook.deviation[most]))
     found = forecast.metric(forecast.best)

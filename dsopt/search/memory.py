@@ -82,7 +82,7 @@ class MemoryModel:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
-        self._zero = ZeroSettings(spec)
+        self._zero = ZeroSettings(spec, facts.hidden_size)
         self._out_of_memory = [o.candidate for o in history.observations if o.reason == "oom" and o.candidate]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := _activation_knobs(setting))))
@@ -256,11 +256,16 @@ class MemoryModel:
         return self._activations.get(_activation_knobs(setting)) or self._activations[()]
 
     def _reduce_buffers(self, stage: int, setting: Setting) -> float:
-        """Buckets of gradients on their way, in bytes; on the CPU only pages count that something was written to."""
+        """Buckets of gradients on their way, in bytes.
+
+        What ZeRO 1 and 2 make in a backward pass and give back after it is not seen of a process on the CPU, unless it
+        runs into a limit.
+        """
         bucket, trainable = self._zero(stage, setting, f"{ZERO}reduce_bucket_size"), self.facts.trainable_params
+        is_seen = stage == 3 or self.facts.outside_bytes > 0 or self.spec.memory_per_device is not None
         elements = reduce_buffer_elements(
             stage,
-            bucket_size=_number(bucket) if self.facts.outside_bytes else min(_number(bucket), trainable),
+            bucket_size=_number(bucket) if is_seen else min(_number(bucket), trainable),
             trainable=trainable,
             is_contiguous=self._zero(stage, setting, f"{ZERO}contiguous_gradients") is not False,
             overlaps=self._zero(stage, setting, f"{ZERO}overlap_comm") is True,

@@ -80,7 +80,7 @@ class StepFeatures:
     def __init__(self, spec: StudySpec, facts: ModelFacts, own_seconds: float) -> None:
         self._spec = spec
         self._facts = facts
-        self._zero = ZeroSettings(spec)
+        self._zero = ZeroSettings(spec, facts.hidden_size)
         self._knobs = _free_values(spec, facts)
         self._known: dict[tuple[int, Setting], tuple[Array, Array, Array, float, Array]] = {}
         self.prior = self._prior(own_seconds)

@@ -135,7 +135,7 @@ def reduce_buffer_elements(
 
     Contiguous gradients have buckets that are allocated whole, however small the model: at ZeRO 1 and 2 one in every
     backward pass, two where communication overlaps, and at ZeRO 3 one for good. Others are put together as they are
-    sent, no more of them than there are. None at ZeRO 0.
+    sent, in tensors no larger than all of them. ZeRO 0 has no such setting.
 
     Sources: `setup_buckets` in `deepspeed/runtime/zero/stage_1_and_2.py` and `_setup_for_real_optimizer` in
     `stage3.py`, 0.19.8.

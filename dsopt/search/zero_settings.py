@@ -1,6 +1,6 @@
 """The settings of `zero_optimization` that a candidate ends up with: its own, else the user's, else DeepSpeed's."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dsopt.study.ds_config import baseline_config, get_path
@@ -19,22 +19,37 @@ _DEFAULTS: Final[Mapping[str, Knob]] = {
     "stage3_max_live_parameters": 1_000_000_000,
     "stage3_param_persistence_threshold": 100_000,
 }
+# what Hugging Face's Trainer fills in for "auto" (`transformers/integrations/deepspeed.py`), by the model's hidden size
+_AUTO: Final[Mapping[str, Callable[[int], int]]] = {
+    "reduce_bucket_size": lambda hidden: hidden**2,
+    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden**2),
+    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
+}
 
 
 class ZeroSettings:
-    """Answers for any candidate of a study what one of its settings is."""
+    """Answers for any candidate of a study what one of its settings is.
 
-    def __init__(self, spec: StudySpec) -> None:
+    Args:
+        spec: the study.
+        hidden_size: the model's, where it is known.
+    """
+
+    def __init__(self, spec: StudySpec, hidden_size: int | None) -> None:
         self._own: Mapping[str, Any] = baseline_config(spec.ds_config)
+        self._hidden_size = hidden_size
 
     def __call__(self, stage: int, setting: Setting, key: str) -> Any:  # noqa: ANN401 - any JSON value
         """The value of a path in DeepSpeed's configuration, such as `zero_optimization.overlap_comm`, or of a flag.
 
-        None where nobody gives one and DeepSpeed's default is not known here; "auto" counts as not given.
+        None where nobody gives one and DeepSpeed's default is not known here. "auto" is what the Trainer makes of it,
+        and counts as not given where that is not known.
         """
         chosen = dict(setting)
         value = chosen[key] if key in chosen else None if key.startswith("-") else get_path(self._own, key)
         if value not in (None, "auto"):
             return value
         name = key.removeprefix(ZERO)
+        if value == "auto" and name in _AUTO and self._hidden_size:
+            return _AUTO[name](self._hidden_size)
         return stage == 3 if name == "overlap_comm" else _DEFAULTS.get(name)

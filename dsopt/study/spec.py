@@ -221,7 +221,8 @@ class Confirmation(_Strict):
     Attributes:
         finalists: at most so many beside the baseline.
         rounds: at most so many; there are fewer where the best is sure to be the best.
-        certainty: probability of being the best that ends the confirmation.
+        certainty: probability of being the best that ends the confirmation. It also ends when less than 0.5 % is
+            expected to be lost, or with `stop_when: payback` less than another round costs.
     """
 
     finalists: int = Field(2, ge=1)

@@ -134,14 +134,14 @@ def test_rounds_end_where_little_can_be_lost_or_less_than_they_take_of_the_train
     content = spec().model_dump(exclude_unset=True)
     payback = {"stop_when": "payback", "training_hours": hours} if hours else {}
     machine = Machine(StudySpec.model_validate({**content, **payback}), saturating(best_stage=1))
+    observe = machine.observe
+    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
     for stage in machine.spec.stages:
         machine.verdicts[stage] = "explored"
     machine.reference.append(machine.observe("baseline", 0, None, "range"))
     for size in (16, 32):
         candidate = Candidate(stage=1, micro_batch=size, gas=1)
         machine.stages[1].append(machine.observe(candidate.name, 0, candidate, "range"))
-    observe = machine.observe
-    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
     machine.run()
     assert max(o.round for o in machine.reference) == rounds
 
