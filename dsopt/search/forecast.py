@@ -54,7 +54,7 @@ class Outlook:
     deviation: Array
     fits: Array
     gain: Array
-    oom_price: float = _OOM_PRICE
+    oom_price: float
 
     @property
     def worth(self) -> Array:

@@ -1,10 +1,10 @@
 """The settings of `zero_optimization` that a candidate ends up with: its own, else the user's, else DeepSpeed's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.study.ds_config import baseline_config, get_path
-from dsopt.study.space import ZERO, Knob, Setting
+from dsopt.study.space import ZERO, Knob, Setting, trainer_defaults
 from dsopt.study.spec import StudySpec
 
 # defaults of `deepspeed/runtime/zero/config.py`, 0.19; `overlap_comm` is on at ZeRO 3 alone
@@ -19,12 +19,6 @@ _DEFAULTS: Final[Mapping[str, Knob]] = {
     "stage3_max_live_parameters": 1_000_000_000,
     "stage3_param_persistence_threshold": 100_000,
 }
-# what Hugging Face's Trainer fills in for "auto" (`transformers/integrations/deepspeed.py`), by the model's hidden size
-_AUTO: Final[Mapping[str, Callable[[int], int]]] = {
-    "reduce_bucket_size": lambda hidden: hidden**2,
-    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden**2),
-    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
-}
 
 
 class ZeroSettings:
@@ -37,7 +31,7 @@ class ZeroSettings:
 
     def __init__(self, spec: StudySpec, hidden_size: int | None) -> None:
         self._own: Mapping[str, Any] = baseline_config(spec.ds_config)
-        self._hidden_size = hidden_size
+        self._auto = trainer_defaults(hidden_size) if hidden_size else {}
 
     def __call__(self, stage: int, setting: Setting, key: str) -> Any:  # noqa: ANN401 - any JSON value
         """The value of a path in DeepSpeed's configuration, such as `zero_optimization.overlap_comm`, or of a flag.
@@ -50,6 +44,6 @@ class ZeroSettings:
         if value not in (None, "auto"):
             return value
         name = key.removeprefix(ZERO)
-        if value == "auto" and name in _AUTO and self._hidden_size:
-            return _AUTO[name](self._hidden_size)
+        if value == "auto" and name in self._auto:
+            return self._auto[name]
         return stage == 3 if name == "overlap_comm" else _DEFAULTS.get(name)

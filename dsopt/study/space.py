@@ -177,8 +177,8 @@ def stage_space(
         fast: DeepSpeed's `fast`: no documented knobs.
         user_zero: the user's `zero_optimization`, offload sections included.
         further: dimensions outside of it: resources, script flags, other paths of the configuration.
-        hidden_size: the model's, where it is known: ZeRO 3 has defaults that depend on it (Hugging Face's DeepSpeed
-            integration: bucket h², prefetch 0.9 h², persistence 10 h), tried beside DeepSpeed's own.
+        hidden_size: the model's, where it is known: ZeRO 3 has defaults that depend on it (`trainer_defaults`), tried
+            beside DeepSpeed's own.
     """
     documented = {} if fast else _documented(stage, hidden_size)
     knobs = {
@@ -197,11 +197,27 @@ def stage_space(
 def _documented(stage: int, hidden_size: int | None) -> dict[str, tuple[Knob, ...]]:
     knobs = dict(DEFAULT_KNOBS[stage])
     if stage == 3 and hidden_size:
-        square = hidden_size * hidden_size
-        knobs["reduce_bucket_size"] = tuple(dict.fromkeys([square, *knobs["reduce_bucket_size"]]))
-        knobs["stage3_prefetch_bucket_size"] = (int(0.9 * square), 50_000_000)
-        knobs["stage3_param_persistence_threshold"] = (10 * hidden_size, 100_000)
+        usual = {
+            **knobs,
+            "stage3_prefetch_bucket_size": (50_000_000,),
+            "stage3_param_persistence_threshold": (100_000,),
+        }
+        for key, value in trainer_defaults(hidden_size).items():
+            knobs[key] = tuple(dict.fromkeys([value, *usual[key]]))
     return knobs
+
+
+def trainer_defaults(hidden_size: int) -> dict[str, int]:
+    """What Hugging Face's Trainer fills in for "auto" in `zero_optimization`, by the model's hidden size.
+
+    Source: `transformers/integrations/deepspeed.py`.
+    """
+    square = hidden_size * hidden_size
+    return {
+        "reduce_bucket_size": square,
+        "stage3_prefetch_bucket_size": int(0.9 * square),
+        "stage3_param_persistence_threshold": 10 * hidden_size,
+    }
 
 
 def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:

@@ -63,9 +63,8 @@ def test_the_best_is_found_in_a_few_runs_without_running_out_of_memory() -> None
 def test_what_surely_fits_is_run_before_what_may_gain_a_little_more_and_may_run_out_of_memory() -> None:
     def outlook(gain: float) -> Outlook:
         unknown, grid = np.zeros(2), Grid.of([at(3, 8), at(3, 4)])
-        return Outlook(
-            grid=grid, score=unknown, deviation=unknown, fits=np.array([0.5, 1]), gain=np.array([gain, 0.03])
-        )
+        fits, gains = np.array([0.5, 1]), np.array([gain, 0.03])
+        return Outlook(grid=grid, score=unknown, deviation=unknown, fits=fits, gain=gains, oom_price=0.015)
 
     little, much = outlook(0.07), outlook(0.15)
     assert (little.gain * little.fits).argmax() == 0
@@ -124,10 +123,7 @@ def test_patience_is_counted_over_all_stages() -> None:
 def test_payback_weighs_the_gain_of_the_training_against_the_cost_of_a_run(hours: float, runs: int) -> None:
     content = spec(max_train_micro_batch_size_per_gpu=16).model_dump(exclude_unset=True)
     study = StudySpec.model_validate({**content, "stop_when": "payback", "training_hours": hours})
-    machine = Machine(study, throughput, memory)
-    observe = machine.observe
-    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
-    machine.run()
+    machine = Machine(study, throughput, memory, seconds=60.0).run()
     assert len(explored(machine)) >= runs
     forecast = Forecast(study, facts(), history())
     assert forecast.of([at(1, 10_000)]).worth[0] >= 0  # an OOM costs its time alone

@@ -19,12 +19,18 @@ Truth = Callable[[Candidate | None], float | str]
 
 
 class Machine:
-    """Runs a plan: `truth` gives the metric of a configuration (None: the user's own) or the reason it fails."""
+    """Runs a plan: `truth` gives the metric of a configuration (None: the user's own) or the reason it fails.
 
-    def __init__(self, study: StudySpec, truth: Truth, memory: Callable[[Candidate], int] | None = None) -> None:
+    `told` is what every observation says beside that, such as `half_width`.
+    """
+
+    def __init__(
+        self, study: StudySpec, truth: Truth, memory: Callable[[Candidate], int] | None = None, **told: object
+    ) -> None:
         self.spec = study
         self.truth = truth
         self.memory = memory or (lambda candidate: 4 * GIB)
+        self.told = told
         self.reference: list[Observation] = []
         self.stages: dict[int, list[Observation]] = {stage: [] for stage in study.stages}
         self.verdicts: dict[int, str] = {}
@@ -91,7 +97,7 @@ class Machine:
             state="measured" if measured else "infeasible" if result in ("oom", "invalid_config") else "failed",
             reason=None if measured else result, message="" if measured else f"because of {result}",
             value=result if measured else None, facts=known,
-            ended_at=float(sum(map(len, self.stages.values()))),
+            ended_at=float(sum(map(len, self.stages.values()))), **self.told,
         )  # fmt: skip
 
     def activations(self, ran: Candidate) -> int:
@@ -113,10 +119,7 @@ def saturating(best_stage: int) -> Truth:
 
 
 def test_baseline_then_stages_in_order_then_interleaved_confirmation() -> None:
-    machine = Machine(spec(), saturating(best_stage=1))
-    observe = machine.observe
-    machine.observe = lambda *given: replace(observe(*given), half_width=0.06)  # type: ignore[method-assign]
-    machine.run()
+    machine = Machine(spec(), saturating(best_stage=1), half_width=0.06).run()
     assert machine.reference[0].name == "baseline"
     assert machine.names(0)[:5] == [f"z0_gas1_tmbspg{m}" for m in (1, 2, 4, 8, 16)]
     assert machine.names(1)[0] == "z1_gas1_tmbspg16"  # where the stage before was best
@@ -133,9 +136,7 @@ def test_rounds_end_where_little_can_be_lost_or_less_than_they_take_of_the_train
     """Two finalists as good as each other: after two rounds less than half a per cent may be lost."""
     content = spec().model_dump(exclude_unset=True)
     payback = {"stop_when": "payback", "training_hours": hours} if hours else {}
-    machine = Machine(StudySpec.model_validate({**content, **payback}), saturating(best_stage=1))
-    observe = machine.observe
-    machine.observe = lambda *given: replace(observe(*given), seconds=60.0)  # type: ignore[method-assign]
+    machine = Machine(StudySpec.model_validate({**content, **payback}), saturating(best_stage=1), seconds=60.0)
     for stage in machine.spec.stages:
         machine.verdicts[stage] = "explored"
     machine.reference.append(machine.observe("baseline", 0, None, "range"))
