@@ -2,6 +2,7 @@
 
 from dsopt.search.history import ModelFacts
 from dsopt.search.sharding import replicas
+from dsopt.study.own_sizes import own_size
 from dsopt.study.space import MICRO_BATCH, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
@@ -28,9 +29,7 @@ def smallest_micro_batch(spec: StudySpec, facts: ModelFacts) -> int:
     given = spec.ds_config.get(MICRO_BATCH)
     smallest = given if isinstance(given, int) else facts.micro_batch
     if given == "auto":
-        flag = spec.autotuning.arg_mappings.get(MICRO_BATCH)
-        typed = spec.launch.script_value(flag) if flag else None
-        smallest = int(typed) if typed is not None and typed.isdecimal() else 1
+        smallest = own_size(spec, MICRO_BATCH)
     return max(smallest, spec.autotuning.min_train_micro_batch_size_per_gpu)
 
 

@@ -10,7 +10,8 @@ from dsopt.search.payback import share_of_training
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.study.ds_config import candidate_config
-from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
+from dsopt.study.own_sizes import own_size
+from dsopt.study.space import ACCUMULATION, NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 
 
@@ -38,7 +39,7 @@ def state_of(step: Step) -> str:
 
 def profile_candidate(spec: StudySpec) -> Candidate:
     """The configuration with the least memory that DeepSpeed's tutorial describes: ZeRO 3, micro-batch 1."""
-    return Candidate(stage=3, micro_batch=1, gas=(spec.accumulation_list or (1,))[0])
+    return Candidate(stage=3, micro_batch=1, gas=own_size(spec, ACCUMULATION))
 
 
 def finalists(spec: StudySpec, history: History) -> list[Observation]:

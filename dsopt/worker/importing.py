@@ -14,6 +14,7 @@ from dsopt.store.engine import exclusive
 from dsopt.store.imported import ImportedTrial, keep_imported
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.candidate_of import NotInSpace, candidate_of, stage_of
+from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, LARGEST, StageSpace
 from dsopt.study.spec import StudySpec
 from dsopt.worker.knowledge import load_history
@@ -93,7 +94,7 @@ def _trial(spec: StudySpec, history: History, experiment: Experiment) -> Importe
     if isinstance(space, NotInSpace):
         return space
     facts = history.facts_for(spec)
-    gases = accumulations(spec, facts) if facts else spec.accumulation_list or (_typed_accumulation(spec),)
+    gases = accumulations(spec, facts) if facts else spec.accumulation_list or (own_size(spec, ACCUMULATION),)
     ranks = spec.resources.ranks or (facts.world_size // spec.resources.nodes if facts else None)
     candidate = candidate_of(spec, space, experiment.run, gases=gases, ranks=ranks)
     if isinstance(candidate, NotInSpace):
@@ -127,10 +128,3 @@ def _space(spec: StudySpec, history: History, stage: int) -> StageSpace | NotInS
             "baseline has run: import again then, or give autotuning.model_info"
         )
     return space
-
-
-def _typed_accumulation(spec: StudySpec) -> int:
-    """The accumulation of the user's own run, before it has told: the mapped argument's, else DeepSpeed's default."""
-    flag = spec.autotuning.arg_mappings.get(ACCUMULATION)
-    typed = spec.launch.script_value(flag) if flag else None
-    return int(typed) if typed is not None and typed.isdecimal() else 1
