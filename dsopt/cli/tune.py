@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from dsopt.cli.options import devices_option, open_store, scaling_option, storage_option
-from dsopt.cli.result import summary_of, write_results
+from dsopt.cli.result import reopen, summary_of, write_results
 from dsopt.cli.worker import run_worker
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import parse_devices
@@ -34,6 +34,13 @@ def _options(command: _F) -> _F:
             type=click.Choice(["shared", "warm", "direct", "launcher"]),
             help="Let ranks run several micro-batch sizes of one setting, fork them from a process that has imported "
             "what the script imports (warm, the default), start each directly, or start the launcher.",
+        ),
+        click.option(
+            "--isolate",
+            multiple=True,
+            metavar="FLAG",
+            help="A flag of the script that names what it writes, such as --isolate=--save-dir: each run gets its own. "
+            "Those of the Hugging Face Trainer and Accelerate are known.",
         ),
         click.option("--timeout-seconds", type=float, help="A run that has not been measured by then is ended."),
         click.option("--name", help="Name of the study. Default: the training script's."),
@@ -75,9 +82,9 @@ def run(
             f"study '{study.name}' is not finished; nothing was trained. Go on with: dsopt worker {study.name}"
         )
     history = load_history(store, study)
-    config = results_folder(study.spec) / "ds_config_optimal.json"
-    if not config.exists():
+    if summary_of(store, study).comparison is None:
         raise DsoptError(f"study '{study.name}' has no configuration that runs; nothing was trained.")
+    config = results_folder(study.spec) / "ds_config_optimal.json"
     best = optimum(study.spec, history, scale_lr=scale_lr).command.with_config(str(config))
     click.echo(f"\nTraining with the best configuration: {best}\n")
     context.exit(train(best, Path(study.spec.cwd)))
@@ -93,7 +100,7 @@ def tune_command(
         "name": parsed.study_name,
         "command": list(command),  # the shell has split it already
         "cwd": str(Path.cwd()),
-        **{key: value for key, value in settings.items() if value is not None},
+        **{key: list(v) if isinstance(v, tuple) else v for key, v in settings.items() if v not in (None, ())},
     }
     spec, warnings = build_spec(content, where)
     pool = parse_devices(devices)
@@ -103,7 +110,7 @@ def tune_command(
     store = open_store(storage, make=True)
     study, is_new = store.create(spec)
     click.echo(f"{'Created' if is_new else 'Going on with'} study '{study.name}'.")
-    if not is_new and store.resume(study):
+    if not is_new and reopen(store, study):
         study = store.get(study.name)
     run_worker(store, [study], pool)
     if store.state(study) == "finished":

@@ -107,6 +107,19 @@ class Error:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """This rank's script would have saved, loaded or reported something, and did not: an experiment does neither.
+
+    `what` names the function, `path` where to or from, if that was said.
+    """
+
+    kind: ClassVar[str] = "withheld"
+    rank: int
+    what: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """This rank's script has ended by itself, without an exception."""
 
@@ -127,9 +140,9 @@ class Parked:
     refusal: str | None = None
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | End | Parked
+Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | Withheld | End | Parked
 _KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, End, Parked)
+    k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, Withheld, End, Parked)
 }
 
 

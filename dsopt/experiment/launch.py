@@ -14,6 +14,7 @@ from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE,
 from dsopt.experiment.shared import SharedRanks, SharedSetting
 from dsopt.experiment.warm import WarmStarter
 from dsopt.study.command import LaunchCommand
+from dsopt.study.isolation import QUIET
 
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
 
@@ -66,9 +67,10 @@ class Launch:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
-        environment = {**base, **dict(self.command.environment), **protocol}
+        environment = {**base, **dict(self.command.environment), **QUIET, **protocol}
         if self.command.uses_hostfile:
-            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, protocol))
+            everywhere = {**QUIET, **protocol}
+            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
         elif self.devices.kind == "gpu" and self.command.launcher.kind == "deepspeed":
             environment.pop("CUDA_VISIBLE_DEVICES", None)  # `--include` names devices of the node
         elif self.devices.kind == "gpu":
@@ -83,13 +85,13 @@ class Launch:
         kept = command.without_options(*launcher.ranks, *launcher.nodes, *launcher.devices)
         return kept.with_options("--include", f"localhost:{indices}")
 
-    def _write_node_environment(self, environment: Mapping[str, str], protocol: Mapping[str, str]) -> Path:
+    def _write_node_environment(self, environment: Mapping[str, str], added: Mapping[str, str]) -> Path:
         """The file from which the deepspeed launcher takes the variables of ranks on other nodes."""
         path = self.run_dir.path / "node_environment"
         name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
         own = [folder / name for folder in (self.cwd, Path.home())]
         lines = [file.read_text("utf-8").rstrip("\n") for file in own if file.is_file()]
-        lines += [f"{key}={value}" for key, value in protocol.items()]
+        lines += [f"{key}={value}" for key, value in added.items()]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 

@@ -73,6 +73,17 @@ class RunDir:
     def imports(self) -> Path:
         return self.path / "imports.json"
 
+    def own_path(self, name: str, given: str) -> Path:
+        """Where a run writes what the user's own training writes to `given`: a folder, or a file of that name in one.
+
+        `name` says what for; the folder is made.
+        """
+        folder = self.path / "own" / name.lstrip("-")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = Path(given)
+        is_file = path.suffix[1:2].isalpha() and not given.endswith("/")
+        return folder / path.name if is_file else folder
+
     def events(self, rank: int) -> Path:
         return self.path / f"events-rank{rank}.jsonl"
 

@@ -1,4 +1,5 @@
-"""The program that stands in front of the user's script: sets the memory limit, hooks DeepSpeed, runs the script."""
+"""The program that stands in front of the user's script: sets the memory limit, hooks DeepSpeed, keeps the script from
+the user's checkpoints, runs it."""
 
 import os
 import resource
@@ -13,6 +14,7 @@ from dsopt.probe.engine import EngineObserver
 from dsopt.probe.failure import is_out_of_memory, origin_of
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
+from dsopt.probe.isolation import Isolation
 from dsopt.probe.orders import LeaveScript
 
 
@@ -42,6 +44,8 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
     if writer.rank == 0 and not is_warm:
         imports = ImportRecord()
         observer.on_engine = lambda: imports.write(run_dir)
+    isolation = Isolation(writer, run_dir)
+    isolation.begin()
     # Not imported here: a script may have to set variables before torch is loaded.
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
@@ -49,6 +53,7 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
         run_script(target, is_module, argv)
     except LeaveScript as leave:
         leave.left = observer.release()
+        isolation.end()
         raise
     except SystemExit as error:
         observer.flush()

@@ -8,36 +8,43 @@ from types import ModuleType
 
 
 def after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
-    """Calls `callback` with the module `name` right after its first import; at once when it is there already."""
+    """Calls `callback` with the module `name` right after its first import; at once when it is there already.
+
+    Callbacks of one module are called in the order in which they came.
+    """
     if name in sys.modules:
         callback(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, callback))
+        return
+    waiting = next((f for f in sys.meta_path if isinstance(f, _Finder) and f.name == name), None)
+    if waiting is None:
+        waiting = _Finder(name)
+        sys.meta_path.insert(0, waiting)
+    waiting.callbacks.append(callback)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders would, with a loader that calls back."""
 
-    def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._callback = callback
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.callbacks: list[Callable[[ModuleType], None]] = []
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._callback)
+            spec.loader = _Loader(spec.loader, self.callbacks)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, callback: Callable[[ModuleType], None]) -> None:
+    def __init__(self, loader: importlib.abc.Loader, callbacks: Sequence[Callable[[ModuleType], None]]) -> None:
         self._loader = loader
-        self._callback = callback
+        self._callbacks = callbacks
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)  # get_source and get_filename, for tracebacks and inspect
@@ -47,4 +54,5 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        self._callback(module)
+        for callback in self._callbacks:
+            callback(module)

@@ -28,6 +28,7 @@ def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str
     """
     _check_mappings(spec, where)
     _check_flags(spec, where)
+    _check_isolated(spec, where)
     warnings = _check_paths(spec, where)
     for key, value in spec.ds_config.items():
         section = value.items() if key in ("fp16", "bf16", "aio") and isinstance(value, Mapping) else ()
@@ -68,6 +69,17 @@ def _check_flags(spec: StudySpec, where: str) -> None:
             )
         if any(value not in (None, "") for value in spec.search.args[flag]):
             _check_single_value(spec, flag, place)
+
+
+def _check_isolated(spec: StudySpec, where: str) -> None:
+    for flag in spec.isolate:
+        _check_flag(flag, f"{where}: isolate")
+        _check_single_value(spec, flag, f"{where}: isolate")
+        if any(same_flag(flag, other) for other in (*spec.search.args, *spec.autotuning.arg_mappings.values())):
+            raise DsoptError(
+                f"{where}: isolate: {flag} is set by the search too (search.args or autotuning.arg_mappings). "
+                "Expected a flag that names what the script writes."
+            )
 
 
 def _check_flag(flag: str, place: str) -> None:

@@ -16,6 +16,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
 from dsopt.study.given_config import find_config
+from dsopt.study.isolation import isolation_notes
 from dsopt.study.simulation import SimulatedGpu, SimulatedModel, Simulation
 from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search, StudySpec
 from dsopt.study.trainer import trainer_mappings
@@ -100,6 +101,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     _check_resources(spec, cwd, where)
     _check_folders(spec, where)
     warnings += check_dimensions(spec, where, config_where)
+    warnings += [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
     return spec, warnings
 
 

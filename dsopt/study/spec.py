@@ -102,6 +102,13 @@ def _flags(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
     return result
 
 
+def _flag_names(value: object) -> object:
+    """Names of the script's flags, with or without their dashes."""
+    if not isinstance(value, list) or not all(isinstance(flag, str) and flag.strip() for flag in value):
+        raise ValueError("expected a list of the script's flags, such as [--save-dir]")
+    return [flag if flag.startswith("-") else f"--{flag}" for flag in map(str.strip, value)]
+
+
 def _paths(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
     for path in value:
         if path in (MICRO_BATCH, ACCUMULATION, "train_batch_size", f"{ZERO}stage"):
@@ -252,6 +259,7 @@ class StudySpec(_Strict):
         training_hours: how long the real training would run with the best configuration so far.
         timeout_seconds: a run that has not been measured by then is ended.
         search: dimensions beyond DeepSpeed's own.
+        isolate: flags of the script that name what it writes, beside the usual ones: each experiment has its own.
         memory_per_device: cap on what one rank may use of its device, in bytes.
         max_attempts: how often a candidate is launched when the run dies without an exception of its own.
     """
@@ -270,6 +278,7 @@ class StudySpec(_Strict):
     training_hours: float | None = Field(None, gt=0)
     warm_start: list[str] = Field(default_factory=list)
     timeout_seconds: float = Field(900.0, gt=0)
+    isolate: Annotated[list[str], BeforeValidator(_flag_names)] = Field(default_factory=list)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())

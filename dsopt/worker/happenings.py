@@ -1,5 +1,6 @@
 """What a worker tells those who watch it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -61,6 +62,14 @@ class SharingEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WroteOutside:
+    """While a run went on, what looks like checkpoints appeared in the working folder. `paths` are relative to it."""
+
+    task: Task
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageClosed:
     """A stage is done with."""
 
@@ -83,6 +92,7 @@ Happening: TypeAlias = (
     | TaskSkipped
     | WarmStartsEnded
     | SharingEnded
+    | WroteOutside
     | StageClosed
     | StudyFinished
 )

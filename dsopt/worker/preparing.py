@@ -19,6 +19,7 @@ from dsopt.store.attempts import Attempt, Task
 from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
+from dsopt.study.isolation import isolated_command, isolated_config
 from dsopt.study.simulation import Simulation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -70,8 +71,8 @@ def prepare(
     shared: SharedRanks,
 ) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
-    config = run_config(spec, candidate, aio)
-    command = candidate_command(spec, candidate)
+    config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
+    command = isolated_command(candidate_command(spec, candidate), spec.isolate, run_dir.own_path)
     if spec.simulation is None:
         give_own_swap(config, run_dir, attempt.id, Path(spec.cwd))
     else:

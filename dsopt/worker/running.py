@@ -15,6 +15,7 @@ from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.nvme import measure_nvme
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.results import results_folder
 from dsopt.experiment.run import Progress, describe
 from dsopt.experiment.rundir import RunDir
@@ -29,6 +30,7 @@ from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
+from dsopt.study.spec import StudySpec
 from dsopt.worker.asking import Assignment
 from dsopt.worker.happenings import (
     Happening,
@@ -38,6 +40,7 @@ from dsopt.worker.happenings import (
     TaskSkipped,
     TaskStarted,
     WarmStartsEnded,
+    WroteOutside,
 )
 from dsopt.worker.knowledge import pool_of, ranks_of
 from dsopt.worker.preparing import prepare, rules_of
@@ -146,7 +149,9 @@ class Runner:
         marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
         marks |= {"why": assignment.why} if assignment.why else {}
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
+        before = _traces(spec)
         outcome = run_with_fallback(launch, rules, self._should_stop, reporter)
+        self._look_outside(spec, assignment, before)
         if isinstance(outcome, Measured | Slow):
             run_dir.write_json(run_dir.metrics, describe(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):
@@ -154,6 +159,13 @@ class Runner:
                 raise DsoptError(f"study '{study.name}' was deleted while it was worked on; nothing of it is left")
             raise DsoptError("other workers gave this one up for dead; start it again to go on")
         return outcome
+
+    def _look_outside(self, spec: StudySpec, assignment: Assignment, before: Traces) -> None:
+        """Says what a run may have saved where the user's own checkpoints are."""
+        found = [str(path.relative_to(spec.cwd)) for path in new_traces(before, _traces(spec))]
+        if found:
+            trials.mark(assignment.trial, wrote_outside=", ".join(found))
+            self._tell(WroteOutside(task=assignment.task, paths=found))
 
     def _aio(self, study: StoredStudy, candidate: Candidate | None) -> Mapping[str, Any] | None:
         """The `aio` section for the disk that a run offloads to, measured once a study; None where none is needed."""
@@ -181,6 +193,14 @@ class Runner:
             time.sleep(_WAIT_SECONDS)
             bury_the_dead(self._store, self._record)
         return None
+
+
+def _traces(spec: StudySpec) -> Traces:
+    """What looks like a checkpoint in the working folder of a study, beside what dsopt keeps there."""
+    folder = Path(spec.cwd)
+    if spec.is_simulated:
+        return {}
+    return traces(folder, (folder / spec.results_dir, folder / spec.exps_dir))
 
 
 class _Reporter:

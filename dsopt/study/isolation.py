@@ -1,0 +1,78 @@
+"""What keeps an experiment from what is the user's: folders of its own, nothing resumed, saved or reported."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.study.command import LaunchCommand
+from dsopt.study.ds_config import get_path, set_path
+
+# Flags of the Hugging Face Trainer and of Accelerate's example scripts. What a script does otherwise than by flags, the
+# probe isolates in the training process (`probe/isolation.py`).
+FOLDERS: Final = ("--output_dir", "--logging_dir", "--project_dir")
+_RESUMING: Final = ("--resume_from_checkpoint",)
+_SAVING: Final = ("--checkpointing_steps",)
+_SWITCHES: Final = ("--push_to_hub", "--with_tracking", "--load_best_model_at_end")
+_VALUES: Final = {"--report_to": "none", "--save_strategy": "no"}
+_TRUTHS: Final = frozenset(["true", "false", "yes", "no", "1", "0"])
+
+# DeepSpeed's own reports, and where it saves by itself
+_REPORTS: Final = ("tensorboard", "wandb", "comet", "csv_monitor", "nebula")
+_PROFILE: Final = "flops_profiler.output_file"
+
+# Variables that keep reporting off however a script was written.
+QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
+
+
+def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
+    """The flags of a command whose folder each run has for itself: known ones that are given, and `isolate`."""
+    return [*(flag for flag in FOLDERS if command.has_script_flag(flag)), *isolate]
+
+
+def isolated_command(
+    command: LaunchCommand, isolate: Sequence[str], own_path: Callable[[str, str], Path]
+) -> LaunchCommand:
+    """The command of an experiment: nothing of the user's is resumed from, saved to or reported to.
+
+    Args:
+        command: what the configuration would be trained with.
+        isolate: further flags of the script that name what it writes.
+        own_path: gives the run's own path for a flag and the value that the user gave it, which may be empty.
+    """
+    for flag in folder_flags(command, isolate):
+        command = command.with_script_value(flag, str(own_path(flag, command.script_switch(flag) or "")))
+    for flag in (*_RESUMING, *_SAVING):
+        command = command.with_script_switch(flag, None)
+    for flag in _SWITCHES:
+        given = command.script_switch(flag)
+        if given is not None:
+            command = command.with_script_switch(flag, None, takes_value=given.lower() in _TRUTHS)
+    for flag, value in _VALUES.items():
+        if command.has_script_flag(flag):
+            command = command.with_script_value(flag, value)
+    return command
+
+
+def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Path]) -> dict[str, Any]:
+    """DeepSpeed's configuration of an experiment: its monitors are off, and its profile goes to the run's folder."""
+    result = copy.deepcopy(dict(config))
+    for section in _REPORTS:
+        if get_path(result, f"{section}.enabled"):
+            set_path(result, f"{section}.enabled", False)
+    profile = get_path(result, _PROFILE)
+    if profile:
+        set_path(result, _PROFILE, str(own_path("flops_profiler", str(profile))))
+    return result
+
+
+def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
+    """What differs between the user's command and that of an experiment, for people; nothing where nothing does."""
+    own = folder_flags(command, isolate)
+    dropped = [flag for flag in (*_RESUMING, *_SAVING, *_SWITCHES, *_VALUES) if command.has_script_flag(flag)]
+    notes = []
+    if own:
+        notes.append(f"each experiment has a folder of its own for {', '.join(own)}")
+    if dropped:
+        notes.append(f"experiments neither resume, save nor report: {', '.join(dropped)} does not apply to them")
+    return notes
