@@ -17,6 +17,7 @@ from dsopt.cli.options import run_label
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.outcome import Measured, Outcome
 from dsopt.experiment.run import Progress
+from dsopt.report.summary import outside_text
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.store.studies import StoredStudy
@@ -30,6 +31,7 @@ from dsopt.worker.happenings import (
     TaskSkipped,
     TaskStarted,
     WarmStartsEnded,
+    WroteOutside,
 )
 
 
@@ -76,6 +78,8 @@ def _line(happening: Happening) -> str | None:
             return f"From now on ranks are not forked but started directly, which takes longer: {why}."
         case SharingEnded(why=why):
             return f"From now on each run has ranks of its own, which takes longer: {why}."
+        case WroteOutside(task=task, paths=paths):
+            return f"{run_label(task.name, task.round):<34} {outside_text(paths)}"
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:

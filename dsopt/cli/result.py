@@ -1,5 +1,6 @@
 """A study's result, put together from store, search and report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.cli.options import run_label
@@ -45,12 +46,28 @@ def finished_summary(store: Store, study: StoredStudy) -> Summary:
         DsoptError: it has none yet.
     """
     summary = summary_of(store, study)
+    if summary.unconfirmed is not None:
+        raise not_confirmed([study.name])
     if summary.comparison is None:
         raise DsoptError(
             f"study '{study.name}' has no result yet: its state is '{study.state}'. "
             f"Go on with: dsopt worker {study.name} (after 'dsopt study resume {study.name}' when it was stopped)."
         )
     return summary
+
+
+def not_confirmed(names: Sequence[str]) -> DsoptError:
+    """The error that ends a command whose studies have ended without a confirmed result."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return DsoptError(
+        f"study {listed}: the result is not confirmed, and no configuration is called best. "
+        f"What failed, and what to do: dsopt study show {names[0]}"
+    )
+
+
+def reopen(store: Store, study: StoredStudy) -> bool:
+    """Lets a study go on that was stopped, or whose confirmation failed, which is tried again. False: it is neither."""
+    return store.resume(study, was_finished=summary_of(store, study).unconfirmed is not None)
 
 
 def write_results(store: Store, study: StoredStudy, *, scale_lr: bool = False) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from dsopt.cli.options import json_option, open_store, print_json, run_label, scaling_option, storage_option
-from dsopt.cli.result import finished_summary, summary_of, write_results
+from dsopt.cli.result import finished_summary, reopen, summary_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.experiment.results import results_folder
 from dsopt.report.files import optimum, write_config
@@ -173,10 +173,10 @@ def stop(name: str, storage: str) -> None:
 @click.argument("name")
 @storage_option
 def resume(name: str, storage: str) -> None:
-    """Let a stopped study go on."""
+    """Let a study go on that was stopped, or whose confirmation failed."""
     store = open_store(storage)
     found = store.get(name)
-    if store.resume(found):
+    if reopen(store, found):
         click.echo(f"Study '{name}' goes on. Work on it with: dsopt worker {name}")
     elif found.state == "finished":
         click.echo(f"Study '{name}' is finished. See: dsopt study best {name}")

@@ -9,7 +9,7 @@ import click
 
 from dsopt.cli.live import watch
 from dsopt.cli.options import devices_option, open_store, storage_option
-from dsopt.cli.result import summary_of, write_results
+from dsopt.cli.result import not_confirmed, summary_of, write_results
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.devices import DevicePool, parse_devices
 from dsopt.store.studies import NoStudiesError, Store, StoredStudy
@@ -54,17 +54,29 @@ def _readable(store: Store) -> list[StoredStudy]:
 
 
 def run_worker(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:
-    """Works on studies in this process and prints the summary of each that is finished."""
-    open_ones = []
+    """Works on studies in this process and prints the summary of each that is finished.
+
+    Raises:
+        DsoptError: a study ended without a confirmed result.
+    """
+    open_ones = [study for study in studies if study.state not in ("finished", "stopped")]
+    if open_ones:
+        _work(store, open_ones, pool)
+    unconfirmed = []
     for study in studies:
-        if study.state == "finished":
-            click.echo(f"Study '{study.name}' is finished.\n\n{summary_of(store, study).text()}")
-        elif study.state == "stopped":
-            click.echo(f"Study '{study.name}' is stopped. Let it go on with: dsopt study resume {study.name}")
-        else:
-            open_ones.append(study)
-    if not open_ones:
-        return
+        state = store.state(study)
+        if state == "finished":
+            summary = summary_of(store, study)
+            click.echo(f"\nStudy '{study.name}' is finished.\n\n{summary.text()}")
+            unconfirmed += [study.name] if summary.unconfirmed else []
+        elif state == "stopped":
+            click.echo(f"\nStudy '{study.name}' is stopped. Let it go on with: dsopt study resume {study.name}")
+    if unconfirmed:
+        raise not_confirmed(unconfirmed)
+
+
+def _work(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:
+    """Works on studies until they are finished or stopped, or a signal comes."""
     stop = threading.Event()
 
     def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
@@ -81,15 +93,9 @@ def run_worker(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -
                 write_results(store, happening.study)
 
         try:
-            Worker(store, pool, stop, on_happening).work(open_ones)
+            Worker(store, pool, stop, on_happening).work(studies)
         except Interrupted:
-            names = " ".join(study.name for study in open_ones)
+            names = " ".join(study.name for study in studies)
             raise Interrupted(
                 f"Stopped. The run in hand was ended and its claim given back; go on with: dsopt worker {names}"
             ) from None
-    for study in open_ones:
-        state = store.state(study)
-        if state == "finished":
-            click.echo(f"\nStudy '{study.name}' is finished.\n\n{summary_of(store, study).text()}")
-        elif state == "stopped":
-            click.echo(f"\nStudy '{study.name}' was stopped. Go on with: dsopt study resume {study.name}")

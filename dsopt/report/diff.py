@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
 from dsopt.report.summary import RunQuality, optimal_candidate, speedup_text
-from dsopt.search.confirm import BASELINE, Comparison, compare, confirmed_ratio, launch_half_width
-from dsopt.search.history import History, Observation
+from dsopt.search.confirm import Comparison, compare, confirmed_ratio, launch_half_width
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.sharding import replicas
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.ds_config import TRAIN_BATCH
@@ -99,7 +99,7 @@ class Diff:
             return "There is nothing to change: the best is your own configuration."
         result = self.comparison
         if result.speedup is None:
-            said = ["There is no factor for the whole: your own configuration does not run."]
+            said = ["No speed-up can be given, because your configuration does not run."]
         else:
             head = "All together" if len(self.changes) > 1 else "That is"
             said = [f"{head}: {speedup_text(result.speedup, result.interval)}"]

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dsopt.search.confirm import BASELINE
-from dsopt.search.history import History
+from dsopt.search.history import BASELINE, History
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, candidate_config, get_path, set_path
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Candidate, is_resource
 from dsopt.study.spec import StudySpec

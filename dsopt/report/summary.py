@@ -7,8 +7,10 @@ from typing import Any
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.model import model_line
-from dsopt.search.confirm import BASELINE, Comparison, compare
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.confirm import Comparison, compare
+from dsopt.search.history import BASELINE, History, ModelFacts, Observation
+from dsopt.search.plan import is_baseline
+from dsopt.search.unconfirmed import Unconfirmed, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -46,9 +48,12 @@ class Summary:
         stages: one row a ZeRO stage.
         imported: names of the candidates whose figures were imported.
         comparison: the confirmed result; None while there is none.
+        unconfirmed: what the search found, where its confirmation failed.
+        alternatives: whether any configuration but the user's own was measured.
         rows: confirmed metric of each configuration, best first.
         doubts: runs whose steps drifted or whose interval stayed wide.
         precision: the relative half-width asked for.
+        outside: what looks like checkpoints and appeared outside of the runs' folders while they ran.
         batch_advice: what to do with the learning rate, where the best trains with another global batch.
         duration_seconds: from creation to the end.
     """
@@ -66,8 +71,11 @@ class Summary:
     stages: Sequence[StageRow]
     imported: Sequence[str]
     comparison: Comparison | None
+    unconfirmed: Unconfirmed | None
+    alternatives: bool
     doubts: Sequence[RunQuality]
     precision: float
+    outside: Sequence[str]
     batch_advice: BatchAdvice | None
     duration_seconds: float | None
 
@@ -86,16 +94,34 @@ class Summary:
 
     def _result(self) -> str:
         result = self.comparison
+        if self.unconfirmed is not None:
+            return self._not_confirmed(self.unconfirmed)
         if result is None:
             return (
                 "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
             )
         if result.best == BASELINE:
+            if not self.alternatives:
+                return "No configuration but your own could be measured: keep it."
             return "Your own configuration is the fastest that was found: keep it."
         value = f"{result.best}: {_number(result.value)} {self.unit}"
         if result.speedup is None:
-            return f"{value}. There is no factor: your own configuration does not run."
+            return f"{value}. No speed-up can be given, because your configuration does not run."
         return f"{value}, {speedup_text(result.speedup, result.interval)}"
+
+    def _not_confirmed(self, found: Unconfirmed) -> str:
+        """What the search says, that it is no result, what failed, and what to do."""
+        baseline = "does not run" if found.baseline is None else f"had {_number(found.baseline)}"
+        runs = [f"{name} (round {round_}): {message}" for name, round_, message in found.failures]
+        return "\n".join(
+            [
+                f"Not confirmed. In the search {found.best} had {_number(found.value)} {self.unit}, and your own "
+                f"configuration {baseline}; when they were measured again, this failed:",
+                *(f"  {run}" for run in runs),
+                "So no configuration is called best, and none is written. See the logs, mend what made these runs "
+                f"fail, and measure them again: dsopt study resume {self.study}, then dsopt worker {self.study}",
+            ]
+        )
 
     def text(self, *, scaled: bool = False) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt.
@@ -130,6 +156,8 @@ class Summary:
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
         lines += self._doubts()
+        if self.outside:
+            lines.append(outside_text(self.outside))
         if self.note:
             lines.append(f"Stopped: {self.note}")
         return "\n".join(lines)
@@ -219,10 +247,24 @@ def summarize(
         stages=[_row(stage, history) for stage in spec.stages],
         imported=[o.name for o in history.observations if o.imported is not None],
         comparison=comparison,
+        unconfirmed=unconfirmed(history) if state == "finished" else None,
+        alternatives=any(
+            o.state in ("measured", "slow") and not is_baseline(spec, history, o.candidate)
+            for o in history.observations
+        ),
         doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],
         precision=spec.measurement.precision,
+        outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
         duration_seconds=duration_seconds,
+    )
+
+
+def outside_text(paths: Sequence[str]) -> str:
+    """What to do about checkpoints that appeared in the working folder."""
+    return (
+        f"While experiments ran, what looks like checkpoints appeared in the working folder: {', '.join(paths)}. "
+        "If the training script saved them, name its flag for that place in 'isolate' (on the command line: --isolate)."
     )
 
 

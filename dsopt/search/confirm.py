@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from dsopt.search.history import History, Observation
-
-BASELINE: Final = "baseline"
+from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.unconfirmed import failed_finalists, unconfirmed
 
 # Launches of one configuration on one machine usually differ by so much (standard deviation), beside noise of steps.
 _LAUNCH_DEVIATION: Final = 0.007
@@ -110,7 +109,9 @@ class Standing:
 
 
 def compare(history: History) -> Comparison | None:
-    """Compares the confirmed configurations, or gives None when nothing was measured at all."""
+    """Compares the confirmed configurations; None where nothing was measured at all, or the confirmation failed."""
+    if unconfirmed(history) is not None:
+        return None
     standing = standing_after(history)
     baseline = history.find(BASELINE)
     if standing is None or set(standing.names) == {BASELINE}:
@@ -183,9 +184,14 @@ def standing_after(history: History, rounds: int | None = None) -> Standing | No
     by least squares with each run weighted by what its steps say of its precision and by what launches usually differ.
     So drift between rounds cancels out, and residuals hold all that differs between two launches of one configuration:
     they say how much larger than usual the noise is. Finalists' runs of the search count for that, as a round of its
-    own, but not for the means: they were chosen by them.
+    own, but not for the means: they were chosen by them. A finalist that failed in any round does not count.
     """
-    runs = [o for o in history.reference if o.round >= 1 and o.value is not None and o.round <= (rounds or o.round)]
+    failed = failed_finalists(history)
+    runs = [
+        o
+        for o in history.reference
+        if o.round >= 1 and o.value is not None and o.round <= (rounds or o.round) and o.name not in failed
+    ]
     if not runs:
         return None
     names = list(dict.fromkeys(run.name for run in runs))

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
+BASELINE: Final = "baseline"  # the reference run of the user's own configuration
 Phase = Literal["range", "explore", "joint"]
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
@@ -74,6 +75,7 @@ class Observation:
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
         why: why it was chosen, in words; only where the models chose it.
+        wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
         ended_at: when it ended, in seconds since the epoch; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None where nothing was launched.
     """
@@ -92,6 +94,7 @@ class Observation:
     value_so_far: float | None = None
     half_width: float | None = None
     seconds: float | None = None
+    wrote_outside: str = ""
     ended_at: float = math.inf
     why: str | None = None
 
@@ -227,6 +230,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
         seconds=attrs.get("run_seconds"),
         why=attrs.get("why"),
+        wrote_outside=attrs.get("wrote_outside", ""),
         ended_at=trial.datetime_complete.timestamp() if trial.datetime_complete else math.inf,
     )
 

@@ -9,6 +9,7 @@ from dsopt.search.joint import joint_step
 from dsopt.search.payback import share_of_training
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
+from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
 from dsopt.study.ds_config import candidate_config
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, NUM_GPUS, NUM_NODES, Candidate
@@ -46,9 +47,10 @@ def finalists(spec: StudySpec, history: History) -> list[Observation]:
     """The measured candidates that may be the best, as far as noise goes: at most as many as the spec allows.
 
     Imported figures were measured otherwise, so they are compared among themselves. The best of those and of the others
-    take turns; neither is left out.
+    take turns; neither is left out. One that failed in the confirmation makes room for the next.
     """
-    ranked = sorted(history.measured, key=history.score, reverse=True)
+    failed = failed_finalists(history)
+    ranked = sorted((o for o in history.measured if o.name not in failed), key=history.score, reverse=True)
     kinds = []
     for is_imported in (False, True):
         alike = [o for o in ranked if (o.imported is not None) == is_imported]
@@ -105,6 +107,8 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
     Every other round goes backwards, so that slow drift cancels out.
     """
     chosen = finalists(spec, history)
+    if not may_replace(history):
+        chosen = [o for o in chosen if history.find(o.name, 1) is not None]
     if not chosen:
         return Finish()
     baseline = history.find("baseline")
@@ -120,6 +124,8 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
             waiting = waiting or found.state == "running"
         if waiting:
             return Wait()
+        if lacks_baseline(history):
+            continue  # it failed; the next round gives it another chance, beside all the others
         names, share = [name for name, _ in runs], share_of_training(spec, history)
         left = contenders(history, names, round_, spec.confirmation.certainty, share)
         runs = [(name, candidate) for name, candidate in runs if name in left]

@@ -212,10 +212,14 @@ class Store:
         with self.engine.begin() as connection:
             return queries.move_study(connection, study.id, allowed=_UNFINISHED, state="stopped", note=note)
 
-    def resume(self, study: StoredStudy) -> bool:
-        """Lets a stopped study go on. A baseline that did not run is tried again. False: it was not stopped."""
+    def resume(self, study: StoredStudy, *, was_finished: bool = False) -> bool:
+        """Lets a stopped study go on; with `was_finished`, also one that has finished without a result.
+
+        A baseline that did not run is tried again, and so are runs of the confirmation. False: it was in neither state.
+        """
+        allowed = ("stopped", "finished") if was_finished else ("stopped",)
         with exclusive(self.engine, f"study-{study.id}"), self.engine.begin() as connection:
-            if not queries.move_study(connection, study.id, allowed=("stopped",), state="created"):
+            if not queries.move_study(connection, study.id, allowed=allowed, state="created"):
                 return False
             finished = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
             for claim in queries.claims_of(connection, study.id):

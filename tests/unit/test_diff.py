@@ -227,7 +227,7 @@ def test_there_is_no_whole_when_the_users_own_does_not_run() -> None:
     best = candidate(1, 4)
     found = diff(study, history({best: ROUNDS[BEST]}))
     assert keys(found) == {MICRO_BATCH: (8, 4)}
-    assert found.sentence().startswith("There is no factor for the whole: your own configuration does not run.")
+    assert found.sentence().startswith("No speed-up can be given, because your configuration does not run.")
     assert [(f.key, f.old, f.new) for f in found.following] == [("train_batch_size", 16, 8)]
     assert found.to_json()["comparison"]["speedup"] is None
 

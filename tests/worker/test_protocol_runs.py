@@ -136,7 +136,7 @@ def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> 
     dsopt("study", "create", "study.yaml")
     output = dsopt("worker", "simulated", "--devices", "cpu:2")
     assert "Baseline (your configuration) does not run: rank 0: tried to allocate" in output
-    assert "There is no factor: your own configuration does not run." in output
+    assert "No speed-up can be given, because your configuration does not run." in output
     runs = dsopt.json("study", "show", "simulated")["runs"]
     assert [(run["candidate"], run["state"]) for run in runs[:2]] == [
         ("baseline", "infeasible"),
@@ -207,7 +207,7 @@ def test_a_stopped_study_leaves_its_workers_and_resumes(study: Dsopt) -> None:
     study("study", "stop", "simulated")
     output, _ = worker.communicate(timeout=30)
     assert worker.returncode == 0, output
-    assert "was stopped" in output
+    assert "is stopped" in output
     assert "is stopped" in study("worker", "simulated")
     study.environment["SIMULATED_SECONDS"] = "0.1"
     study("study", "resume", "simulated")
@@ -378,3 +378,39 @@ def test_a_run_that_cannot_win_is_stopped(dsopt_on: Dsopt) -> None:
     assert observed.half_width is not None
     assert observed.launched
     store.close()
+
+
+def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(dsopt_on: Dsopt) -> None:
+    """The attack's case: a launcher that fails for the first round of anything but the baseline."""
+    write_study(dsopt_on.cwd)
+    dsopt_on("study", "create", "study.yaml")
+    dsopt_on.environment["SIMULATED_FAILURES"] = "z*:1"
+    output = dsopt_on("worker", "simulated", "--devices", "cpu:2", code=1)
+    assert "Not confirmed. In the search z1_gas1_tmbspg16 had 13" in output
+    assert "(round 1): rank 0: RuntimeError: the disk is full." in output
+    assert "error: study 'simulated': the result is not confirmed" in output
+    assert "keep it" not in output
+    results = dsopt_on.cwd / "autotuning_results"
+    assert "Not confirmed." in (results / "summary.txt").read_text()
+    assert not (results / "ds_config_optimal.json").exists()
+    assert "is not confirmed" in dsopt_on("study", "best", "simulated", code=1)
+    assert "is not confirmed" in dsopt_on("worker", "simulated", code=1)
+
+    del dsopt_on.environment["SIMULATED_FAILURES"]
+    assert "goes on" in dsopt_on("study", "resume", "simulated")
+    again = dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    assert "z1_gas1_tmbspg16: 13" in again
+    assert "times the baseline" in again
+    assert json.loads((results / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"] == 16
+    assert "is finished" in dsopt_on("study", "resume", "simulated")
+
+
+def test_the_next_finalist_is_tried_when_one_fails(dsopt_on: Dsopt) -> None:
+    write_study(dsopt_on.cwd)
+    dsopt_on("study", "create", "study.yaml")
+    dsopt_on.environment["SIMULATED_FAILURES"] = "z1_gas1_tmbspg16:*[12]"
+    output = dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    best = dsopt_on.json("study", "best", "simulated")["comparison"]["best"]
+    assert best not in ("baseline", "z1_gas1_tmbspg16")
+    assert f"{best}: " in output
+    assert "times the baseline" in output

@@ -1,0 +1,70 @@
+"""A search whose confirmation failed: what it found is no result, and nobody is told that it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dsopt.search.history import BASELINE, History, Observation
+
+# After so many finalists that failed something else is wrong than one configuration, and no further one is tried.
+_MOST_FAILED: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unconfirmed:
+    """What a search found that its confirmation could not confirm.
+
+    Attributes:
+        best: name of the best configuration of the search.
+        value: its metric there.
+        baseline: the baseline's, measured before the search; None where it does not run.
+        failures: of the confirmation, each as the configuration's name, its round, and why.
+    """
+
+    best: str
+    value: float
+    baseline: float | None
+    failures: Sequence[tuple[str, int, str]]
+
+
+def failures(history: History) -> list[Observation]:
+    """The runs of the confirmation that came to nothing."""
+    return [o for o in history.reference if o.round >= 1 and o.state in ("failed", "infeasible")]
+
+
+def failed_finalists(history: History) -> list[str]:
+    """Names of the finalists that failed in any round: others take their place."""
+    return list(dict.fromkeys(o.name for o in failures(history) if o.name != BASELINE))
+
+
+def may_replace(history: History) -> bool:
+    """Whether another finalist may still take the place of one that failed."""
+    return len(failed_finalists(history)) < _MOST_FAILED
+
+
+def lacks_baseline(history: History) -> bool:
+    """Whether the baseline runs, but was not measured in the confirmation: without it there is no factor."""
+    first = history.find(BASELINE)
+    again = [o for o in history.reference if o.name == BASELINE and o.round >= 1 and o.value is not None]
+    return first is not None and first.value is not None and not again
+
+
+def unconfirmed(history: History) -> Unconfirmed | None:
+    """What the search found, where its confirmation failed; None where it did not, or there was nothing to confirm."""
+    failed = failures(history)
+    out = failed_finalists(history)
+    confirmed = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
+    finalists = [o for o in confirmed if o.name != BASELINE]
+    if not failed or (finalists and not lacks_baseline(history)):
+        return None
+    measured = [o for o in history.measured if o.imported is None] or history.measured
+    best = max(measured, key=history.score, default=None)
+    if best is None or best.value is None:
+        return None
+    baseline = history.find(BASELINE)
+    return Unconfirmed(
+        best=best.name,
+        value=best.value,
+        baseline=baseline.value if baseline else None,
+        failures=[(o.name, o.round, o.message) for o in failed],
+    )

@@ -1,0 +1,101 @@
+"""Experiments beside the user's own checkpoints, with real runs: those stay byte for byte as they were."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import SCRIPTS, Dsopt
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
+
+SHORT = {"measurement": {"max_steps": 10, "max_seconds": 4}, "confirmation": {"finalists": 1, "rounds": 1}}
+
+
+def contents(*folders: Path) -> dict[str, str]:
+    files = [path for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*"))]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+
+
+def train(folder: Path, *words: str) -> None:
+    """The user's own training, before there was a dsopt."""
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*launcher, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsopt) -> None:
+    shutil.copy(SCRIPTS / "run_example.py", dsopt.cwd)
+    ds_config = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+        "csv_monitor": {"enabled": True, "output_path": "csv"},
+        "autotuning": {"max_train_micro_batch_size_per_gpu": 4},
+    }
+    (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
+    words = "run_example.py --deepspeed ds.json --use_cpu --output_dir out --save_steps 4 --save_total_limit 1".split()
+    words += ["--per_device_train_batch_size", "2", "--max_steps"]
+    train(dsopt.cwd, *words, "8")
+    own = contents(dsopt.cwd / "out", dsopt.cwd / "csv")
+    assert any("checkpoint-8/global_step8" in path for path in own)
+
+    command = " ".join(["deepspeed --num_accelerators 2", *words, "24"])
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    created = dsopt("study", "create", "study.yaml")
+    assert "each experiment has a folder of its own for --output_dir" in created
+    output = dsopt("worker", "study", "--devices", "cpu:2")
+    assert contents(dsopt.cwd / "out", dsopt.cwd / "csv") == own
+    assert "times the baseline" in output
+    assert "checkpoints appeared" not in output
+    logs = list((dsopt.cwd / "autotuning_results").glob("*/stdout.log"))
+    assert len(logs) >= 4
+    for log in logs:  # each began anew, with a folder of its own
+        assert f"output_dir {log.parent / 'own' / 'output_dir'}, last checkpoint None" in log.read_text()
+    assert not list((dsopt.cwd / "autotuning_results").rglob("*.safetensors"))
+
+    best = (dsopt.cwd / "autotuning_results" / "cmd_optimal.txt").read_text()
+    assert "--output_dir out " in best
+    assert "--save_steps 4 " in best
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**dsopt.environment, "PATH": path}
+    final = subprocess.run(best, shell=True, capture_output=True, text=True, env=environment)
+    assert final.returncode == 0, final.stderr
+    assert "output_dir out, last checkpoint out/checkpoint-8" in final.stdout
+    assert "trained 24 steps" in final.stdout
+    assert (dsopt.cwd / "out" / "checkpoint-24" / "global_step24").is_dir()
+
+
+def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) -> None:
+    shutil.copy(SCRIPTS / "saves.py", dsopt.cwd / "train.py")
+    ds_config = {
+        "train_micro_batch_size_per_gpu": [2, 4],
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+    }
+    (dsopt.cwd / "ds.json").write_text(json.dumps({**ds_config, "train_micro_batch_size_per_gpu": 2}))
+    train(dsopt.cwd, "train.py", "--deepspeed_config", "ds.json", "--steps", "4")
+    places = [dsopt.cwd / "ckpt", dsopt.cwd / "model.pt"]
+    own = contents(*places)
+    assert len(own) >= 4
+
+    (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
+    command = "deepspeed --num_accelerators 2 train.py --deepspeed_config ds.json --steps 1000 --fresh"
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "study", "--devices", "cpu:2")
+    assert contents(*places) == own
+    assert "z1_gas1_tmbspg4 " in output
+    assert "what looks like checkpoints appeared in the working folder: fresh.pt." in output
+    log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
+    assert "left out in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
+    assert "left out in an experiment: torch.save over a file that is there (model.pt)" in log
+    assert "begins at step 0" in (dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log").read_text()
