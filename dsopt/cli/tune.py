@@ -17,6 +17,7 @@ from dsopt.report.files import optimum
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec
+from dsopt.study.typed import typed_words
 from dsopt.worker.knowledge import load_history, most_ranks_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -95,7 +96,7 @@ def tune_command(
 ) -> tuple[Store, StoredStudy]:
     """Creates the study of a command, or goes on with it, and works on it in this process."""
     where = "command line"
-    parsed = LaunchCommand.parse(command, where)
+    parsed = LaunchCommand.parse(typed_words(command, where), where)
     content: dict[str, Any] = {
         "name": parsed.study_name,
         "command": list(command),  # the shell has split it already

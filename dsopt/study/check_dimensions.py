@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import same_flag
 from dsopt.study.ds_config import check_keys, check_offload, get_path, set_path, user_zero
 from dsopt.study.ds_keys import SECTIONS
+from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
@@ -90,7 +90,7 @@ def _check_flag(flag: str, place: str) -> None:
 
 
 def _check_single_value(spec: StudySpec, flag: str, place: str) -> None:
-    count = spec.launch.values_of(flag)
+    count = count_of_values(spec.launch.script_args, flag)
     if count > 1:
         raise DsoptError(
             f"{place}: the command gives {flag} {count} values, and only one could be set. "

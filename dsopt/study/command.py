@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.study.launchers import Launcher, recognize
+from dsopt.study import script_flags
+from dsopt.study.launchers import Launcher, Option, recognize
+from dsopt.study.other_programs import advice_for
 from dsopt.study.typed import split_words
 
 _CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
@@ -40,24 +42,23 @@ class LaunchCommand:
         `where` names the place it stands in, for messages. Raises DsoptError when it is no command of a launcher.
         """
         words = split_words(command, where) if isinstance(command, str) else [str(word) for word in command]
-        environment: list[tuple[str, str]] = []
-        while words and _ASSIGNMENT.match(words[0]):
-            key, _, value = words.pop(0).partition("=")
-            environment.append((key, value))
+        environment = _take_environment(words, where)
         found = recognize(words)
         if found is None:
-            begins = f"starts with '{words[0]}'" if words else "is empty"
-            if len(words) == 1 and " " in words[0]:
-                begins += ", which is one word: leave its quotes out"
+            begins = f"starts with '{words[0]}'. {advice_for(words)}" if words else "is empty. "
             raise DsoptError(
-                f"{where}: {begins}. Expected the command you type today, beginning with 'deepspeed', 'torchrun', "
+                f"{where}: {begins}Expected the command you type today, beginning with 'deepspeed', 'torchrun', "
                 "'python -m torch.distributed.run' or 'accelerate launch', "
                 "such as 'deepspeed --num_gpus 2 train.py --deepspeed_config ds_config.json'."
             )
         launcher, length = found
-        launcher_args, rest = _split_launcher_args(launcher, words[length:], where)
+        options = launcher.options(words[length:], where)
+        launcher_args = [word for option in options for word in option.words]
+        rest = words[length + len(launcher_args) :]
         if not rest:
             raise DsoptError(f"{where}: names no training script. Expected '{words[0]} [options] train.py …'.")
+        if rest[0].startswith(("–", "—")):
+            raise DsoptError(f"{where}: '{rest[0]}' begins with a dash that is no option's. Type two hyphens, --.")
         return cls(
             environment=tuple(environment),
             launcher=launcher,
@@ -87,26 +88,24 @@ class LaunchCommand:
 
     def has_launcher_flag(self, flag: str) -> bool:
         """Whether the launcher is given an option without a value."""
-        return any(name == flag for name, _ in _options(self.launcher, self.launcher_args))
+        return flag in self.launcher_option_names
 
     def option(self, *names: str) -> str | None:
         """The value of a launcher option, by any of its names; the last one given counts."""
-        found = None
-        for name, words in _options(self.launcher, self.launcher_args):
-            if name in names:
-                found = words[1] if len(words) > 1 else words[0].partition("=")[2]
-        return found
+        return next((option.value for option in reversed(self._options) if option.name in names), None)
 
     @property
     def launcher_option_names(self) -> list[str]:
         """The names of the launcher's options, in order."""
-        return [name for name, _ in _options(self.launcher, self.launcher_args)]
+        return [option.name for option in self._options]
+
+    @property
+    def _options(self) -> list[Option]:
+        return self.launcher.options(self.launcher_args, str(self))
 
     def without_options(self, *names: str) -> "LaunchCommand":
         """The same command without these launcher options (and their values)."""
-        kept = [
-            word for name, words in _options(self.launcher, self.launcher_args) if name not in names for word in words
-        ]
+        kept = [word for option in self._options if option.name not in names for word in option.words]
         return replace(self, launcher_args=tuple(kept))
 
     def with_options(self, *words: str) -> "LaunchCommand":
@@ -176,73 +175,24 @@ class LaunchCommand:
 
     def script_value(self, flag: str) -> str | None:
         """The value the script is given for a flag, as `--flag value` or `--flag=value`."""
-        found = None
-        for index, word in enumerate(self.script_args):
-            name, has_value, value = word.partition("=")
-            if same_flag(name, flag):
-                if has_value:
-                    found = value
-                elif index + 1 < len(self.script_args):
-                    found = self.script_args[index + 1]
-        return found
-
-    def has_script_flag(self, flag: str) -> bool:
-        """Whether the script is given a flag, with a value or without."""
-        return any(same_flag(word.partition("=")[0], flag) for word in self.script_args)
+        return script_flags.value_of(self.script_args, flag)
 
     def script_switch(self, flag: str) -> str | None:
         """A flag of the script as a knob has it: None when absent, empty when alone, else its value."""
-        found = None
-        for index, word in enumerate(self.script_args):
-            name, has_value, value = word.partition("=")
-            if same_flag(name, flag):
-                following = self.script_args[index + 1] if index + 1 < len(self.script_args) else "-"
-                found = value if has_value else "" if _is_flag(following) else following
-        return found
+        return script_flags.switch_of(self.script_args, flag)
 
     def with_script_value(self, flag: str, value: str) -> "LaunchCommand":
         """The same command with the script's flag set to `value`, in the form it had; added when it was absent."""
-        args: list[str] = []
-        words = list(self.script_args)
-        found = False
-        while words:
-            word = words.pop(0)
-            name, has_value, _ = word.partition("=")
-            if not same_flag(name, flag):
-                args.append(word)
-                continue
-            found = True
-            args += [f"{name}={value}"] if has_value else [word, value]
-            if not has_value and words and not _is_flag(words[0]):
-                words.pop(0)  # the value it had
-        return replace(self, script_args=tuple(args if found else [*args, flag, value]))
-
-    def values_of(self, flag: str) -> int:
-        """How many words after the script's flag may be values of it, the last time it is given."""
-        count = 0
-        for index, word in enumerate(self.script_args):
-            if same_flag(word, flag):
-                rest = [_is_flag(other) for other in self.script_args[index + 1 :]]
-                count = rest.index(True) if True in rest else len(rest)
-        return count
+        return replace(self, script_args=script_flags.with_value(self.script_args, flag, value))
 
     def with_script_switch(self, flag: str, value: str | None, *, takes_value: bool = True) -> "LaunchCommand":
         """The same command with the script's flag absent (None), alone (empty text) or with a value.
 
         With `takes_value`, a word after the flag that is no flag itself is the value it had.
         """
-        args: list[str] = []
-        words = list(self.script_args)
-        while words:
-            word = words.pop(0)
-            name, has_value, _ = word.partition("=")
-            if not same_flag(name, flag):
-                args.append(word)
-            elif takes_value and not has_value and words and not _is_flag(words[0]):
-                words.pop(0)  # the value it had
-        if value is not None:
-            args += [flag, value] if value else [flag]
-        return replace(self, script_args=tuple(args))
+        return replace(
+            self, script_args=script_flags.with_switch(self.script_args, flag, value, takes_value=takes_value)
+        )
 
     @property
     def config(self) -> str | None:
@@ -270,39 +220,14 @@ class LaunchCommand:
         return None
 
 
-def _is_flag(word: str) -> bool:
-    """Whether a word is a flag, as argparse tells it: a negative number is a value."""
-    return word.startswith("-") and not re.fullmatch(r"-\d+|-\d*\.\d+", word)
-
-
-def same_flag(word: str, flag: str) -> bool:
-    """Whether a word is this flag; Hugging Face's parser takes `--learning-rate` for `--learning_rate`, too."""
-    return word == flag or (word.startswith("--") and word[2:].replace("-", "_") == flag[2:].replace("-", "_"))
-
-
-def _split_launcher_args(launcher: Launcher, words: list[str], where: str) -> tuple[list[str], list[str]]:
-    """Splits at the training script: the first word that is neither a launcher option nor the value of one."""
-    index = 0
-    while index < len(words) and words[index].startswith("-"):
-        name, has_value, _ = words[index].partition("=")
-        name = launcher.name_of(name)
-        if not launcher.knows(name):
-            raise DsoptError(
-                f"{where}: '{words[index]}' is not an option of the {launcher.kind} launcher. "
-                "Options of the training script come after the script's name."
-            )
-        index += 1 if has_value or not launcher.takes_value(name) else 2
-    return words[:index], words[index:]
-
-
-def _options(launcher: Launcher, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Launcher options in order, each with the words it consists of."""
-    found: list[tuple[str, tuple[str, ...]]] = []
-    index = 0
-    while index < len(words):
-        name, has_value, _ = words[index].partition("=")
-        name = launcher.name_of(name)
-        length = 1 if has_value or not launcher.takes_value(name) else 2
-        found.append((name, tuple(words[index : index + length])))
-        index += length
-    return found
+def _take_environment(words: list[str], where: str) -> list[tuple[str, str]]:
+    """Takes the assignments in front of a command from its words, with the `env` that may stand before them."""
+    environment: list[tuple[str, str]] = []
+    while words and (_ASSIGNMENT.match(words[0]) or Path(words[0]).name == "env"):
+        word = words.pop(0)
+        if _ASSIGNMENT.match(word):
+            key, _, value = word.partition("=")
+            environment.append((key, value))
+        elif words and words[0].startswith("-"):
+            raise DsoptError(f"{where}: '{word} {words[0]}': options of env are not taken. Expected env NAME=value ….")
+    return environment

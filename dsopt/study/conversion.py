@@ -10,6 +10,7 @@ from dsopt.study.documents import parse_json, read_text, yaml_text
 from dsopt.study.ds_keys import TOP_LEVEL, ZERO
 from dsopt.study.load import build_spec
 from dsopt.study.spec import Autotuning
+from dsopt.study.typed import typed_words
 
 _MOST_MISSING_BRACES = 2
 
@@ -31,7 +32,7 @@ def study_from_autotuning(
     where = str(path)
     config, warnings = _parse_document(read_text(path, "DeepSpeed configuration (JSON)"), where)
     warnings += _put_in_place(config, where)
-    parsed = LaunchCommand.parse(command, "command line")
+    parsed = LaunchCommand.parse(typed_words(command, "command line"), "command line")
     given = {
         "name": name or parsed.study_name,
         "command": list(command),

@@ -5,7 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from dsopt.errors import DsoptError
+from dsopt.study.documents import nearest
+
 Kind = Literal["deepspeed", "torchrun", "accelerate"]
+_ALMOST: Final = 0.9  # of an option that other versions may have, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A launcher's option as it stands in a command.
+
+    Attributes:
+        name: its name in full, however it was abbreviated.
+        value: None where it takes none.
+        words: what it consists of.
+    """
+
+    name: str
+    value: str | None
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +34,9 @@ class Launcher:
     Attributes:
         kind: which it is.
         flags: options without a value.
-        valued: options with a value; None where every option that is no flag takes one.
+        valued: options with a value.
+        is_open: whether its versions differ in further options with a value, which are taken as they are.
+        takes_prefixes: whether an option may be cut short where it cannot be another, as argparse has it.
         module: options that say that the script is a module.
         ranks: options that give the number of ranks, on each node for `deepspeed` and `torchrun`.
         nodes: options that give the number of nodes.
@@ -27,7 +48,9 @@ class Launcher:
 
     kind: Kind
     flags: frozenset[str]
-    valued: frozenset[str] | None
+    valued: frozenset[str]
+    is_open: bool
+    takes_prefixes: bool
     module: tuple[str, ...]
     ranks: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -36,19 +59,54 @@ class Launcher:
     devices: tuple[str, ...] = ()
     config: str | None = None
 
-    def name_of(self, word: str) -> str:
+    def options(self, words: Sequence[str], where: str) -> list[Option]:
+        """The options that a command's words begin with: all up to the training script.
+
+        Raises:
+            DsoptError: an option that the launcher does not know, or that could be several.
+        """
+        found: list[Option] = []
+        index = 0
+        while index < len(words) and words[index].startswith("-"):
+            option = self._option(words[index : index + 2], where)
+            found.append(option)
+            index += len(option.words)
+        return found
+
+    def _option(self, words: Sequence[str], where: str) -> Option:
+        """The option that the first of these words is; the second may be its value."""
+        word = words[0]
+        if not word.startswith("--") and word[:2] in self.valued and len(word) > 2:  # -Hhosts
+            return Option(name=word[:2], value=word[2:], words=(word,))
+        typed, has_value, value = word.partition("=")
+        name = self._full_name(typed, where)
+        if has_value:
+            return Option(name=name, value=value, words=(word,))
+        if name in self.flags:
+            return Option(name=name, value=None, words=(word,))
+        return Option(name=name, value=words[1] if len(words) > 1 else "", words=tuple(words))
+
+    def _full_name(self, typed: str, where: str) -> str:
         """An option's name as it is listed here: torchrun and accelerate take `--nproc-per-node`, too."""
-        if self.kind == "deepspeed" or not word.startswith("--"):
-            return word
-        return "--" + word[2:].replace("-", "_")
-
-    def takes_value(self, name: str) -> bool:
-        """Whether the word after this option is its value."""
-        return name not in self.flags and (self.valued is None or name in self.valued)
-
-    def knows(self, name: str) -> bool:
-        """Whether this is an option of the launcher at all, as far as that can be told."""
-        return name in self.flags or self.valued is None or name in self.valued
+        known = self.flags | self.valued
+        name = typed
+        if self.kind != "deepspeed" and typed.startswith("--"):
+            name = "--" + typed[2:].replace("-", "_")
+        if name in known:
+            return name
+        meant = sorted(full for full in known if len(name) > 2 and full.startswith(name)) if self.takes_prefixes else []
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise DsoptError(f"{where}: '{typed}' could be {' or '.join(meant)}. Write the one that is meant in full.")
+        near = nearest(name, known, cutoff=_ALMOST if self.is_open else 0.75)
+        if near is None and self.is_open and name != "--":
+            return name
+        hint = f"Did you mean '{near}'? " if near else ""
+        raise DsoptError(
+            f"{where}: '{typed}' is not an option of the {self.kind} launcher. {hint}"
+            "Options of the training script come after the script's name."
+        )
 
 
 # deepspeed/launcher/runner.py, 0.19
@@ -67,6 +125,8 @@ DEEPSPEED: Final = Launcher(
         --autotuning --bind_core_list --ssh_port --venv_script --log_level
         """.split()
     ),
+    is_open=False,
+    takes_prefixes=True,
     module=("--module",),
     ranks=("--num_gpus", "--num_accelerators"),
     nodes=("--num_nodes",),
@@ -78,7 +138,16 @@ DEEPSPEED: Final = Launcher(
 TORCHRUN: Final = Launcher(
     kind="torchrun",
     flags=frozenset("--standalone -m --module --no_python --run_path --virtual_local_rank --use_env".split()),
-    valued=None,
+    valued=frozenset(
+        """
+        --nnodes --nproc_per_node --rdzv_backend --rdzv_endpoint --rdzv_id --rdzv_conf --max_restarts
+        --monitor_interval --start_method --event_log_handler --role --log_dir -r --redirects -t --tee
+        --local_ranks_filter --duplicate_stdout_filters --duplicate_stderr_filters --node_rank --master_addr
+        --master_port --local_addr --logs_specs --numa_binding --signals_to_handle --shutdown_timeout
+        """.split()
+    ),
+    is_open=True,
+    takes_prefixes=True,
     module=("-m", "--module"),
     ranks=("--nproc_per_node",),
     nodes=("--nnodes",),
@@ -86,7 +155,7 @@ TORCHRUN: Final = Launcher(
     rendezvous=("--standalone", "--rdzv_backend", "--rdzv_endpoint", "--rdzv_id", "--rdzv_conf"),
 )
 
-# accelerate/commands/launch.py, 1.15
+# accelerate/commands/launch.py, 1.15; its many settings of FSDP, Megatron, FP8 and clouds all take a value
 ACCELERATE: Final = Launcher(
     kind="accelerate",
     flags=frozenset(
@@ -97,7 +166,19 @@ ACCELERATE: Final = Launcher(
         --fp8_use_autocast_during_eval
         """.split()
     ),
-    valued=None,
+    valued=frozenset(
+        """
+        --config_file --mixed_precision --num_processes --num_machines --num_cpu_threads_per_process --dynamo_backend
+        --dynamo_mode --gpu_ids --machine_rank --main_process_ip --main_process_port -t --tee --log_dir --role
+        --rdzv_backend --rdzv_conf --max_restarts --monitor_interval --main_training_function --deepspeed_config_file
+        --zero_stage --offload_optimizer_device --offload_param_device --offload_optimizer_nvme_path
+        --offload_param_nvme_path --gradient_accumulation_steps --gradient_clipping --zero3_init_flag
+        --zero3_save_16bit_model --deepspeed_hostfile --deepspeed_exclusion_filter --deepspeed_inclusion_filter
+        --deepspeed_multinode_launcher --deepspeed_moe_layer_cls_names
+        """.split()
+    ),
+    is_open=True,
+    takes_prefixes=False,
     module=("-m", "--module"),
     ranks=("--num_processes",),
     nodes=("--num_machines",),
@@ -107,7 +188,20 @@ ACCELERATE: Final = Launcher(
     config="--deepspeed_config_file",
 )
 
-_TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_MODULES: Final = {
+    ("torch.distributed.run",): TORCHRUN,
+    ("torch.distributed.launch",): TORCHRUN,
+    ("deepspeed.launcher.runner",): DEEPSPEED,
+    ("accelerate.commands.launch",): ACCELERATE,
+    ("accelerate.commands.accelerate_cli", "launch"): ACCELERATE,
+}
+_PROGRAMS: Final = {
+    ("deepspeed",): DEEPSPEED,
+    ("ds",): DEEPSPEED,
+    ("torchrun",): TORCHRUN,
+    ("accelerate", "launch"): ACCELERATE,
+    ("accelerate-launch",): ACCELERATE,
+}
 
 
 def recognize(words: Sequence[str]) -> tuple[Launcher, int] | None:
@@ -115,20 +209,13 @@ def recognize(words: Sequence[str]) -> tuple[Launcher, int] | None:
     if not words:
         return None
     program = Path(words[0]).name
-    if program in ("deepspeed", "ds"):
-        return DEEPSPEED, 1
-    if program == "torchrun":
-        return TORCHRUN, 1
-    if program == "accelerate" and list(words[1:2]) == ["launch"]:
-        return ACCELERATE, 2
-    if program.startswith("python") and "-m" in words[1:4]:
-        at = list(words).index("-m")
-        interpreter_flags = all(word.startswith("-") for word in words[1:at])
-        module = words[at + 1] if interpreter_flags and at + 1 < len(words) else ""
-        if module in _TORCH_MODULES:
-            return TORCHRUN, at + 2
-        if module == "deepspeed.launcher.runner":
-            return DEEPSPEED, at + 2
-        if module in ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"):
-            return ACCELERATE, at + 2
+    called, at, names = [program, *words[1:]], 0, _PROGRAMS
+    if program.startswith("python"):
+        flags = next((index for index, word in enumerate(words[1:]) if not word.startswith("-") or word == "-m"), 0)
+        if list(words[flags + 1 : flags + 2]) != ["-m"]:
+            return None
+        called, at, names = list(words[flags + 2 :]), flags + 2, _MODULES
+    for name, launcher in names.items():
+        if tuple(called[: len(name)]) == name:
+            return launcher, at + len(name)
     return None

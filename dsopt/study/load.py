@@ -61,7 +61,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     typed = content["command"]
     if isinstance(typed, list) and not all(isinstance(w, str | int | float) and not isinstance(w, bool) for w in typed):
         raise DsoptError(f"{where}: command: {typed!r}. Expected a list of words, texts or numbers.")
-    words = typed if isinstance(typed, list) else typed_words(str(typed), f"{where}: command")
+    words = typed_words(typed if isinstance(typed, list) else str(typed), f"{where}: command")
     command = LaunchCommand.parse(words, f"{where}: command")
     warnings = []
     if command.option("--autotuning") is not None:

@@ -27,7 +27,11 @@ def trainer_mappings(command: LaunchCommand, cwd: Path, given: Mapping[str, str]
         given: mappings the user gives, which are left alone.
     """
     parsed = _reads_trainer_arguments(command, cwd)
-    return {key: flag for key, flag in FLAGS.items() if key not in given and (parsed or command.has_script_flag(flag))}
+    return {
+        key: flag
+        for key, flag in FLAGS.items()
+        if key not in given and (parsed or command.script_switch(flag) is not None)
+    }
 
 
 def _reads_trainer_arguments(command: LaunchCommand, cwd: Path) -> bool:

@@ -3,20 +3,27 @@
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
+# a backslash at a line's end joins it with the next; documents show it also where the line's end was lost
+_JOINED_LINES = re.compile(r"(?<!\S)\\(?=\s|$)|\\\r?\n")
 
 
-def typed_words(command: str, where: str) -> list[str]:
-    """The words of a command as a person types it, with the values of variables in them.
+def typed_words(command: str | Sequence[object], where: str) -> list[str]:
+    """The words of a command as a person gives it: a text, with the values of variables in it, or a list of words.
 
-    Only for what was typed: a command that a shell has split already, or that was kept, is taken as it is.
+    A list was split by a shell already, and is taken as it is, unless it is one quoted text.
     """
-    return [_expanded(word, where) for word in split_words(command, where)]
+    if not isinstance(command, str):
+        words = [str(word) for word in command]
+        return typed_words(words[0], where) if _is_quoted_whole(words) else words
+    words = split_words(_JOINED_LINES.sub(" ", command), where)
+    return typed_words(words[0], where) if _is_quoted_whole(words) else [_expanded(word, where) for word in words]
 
 
 def split_words(command: str, where: str) -> list[str]:
@@ -29,6 +36,11 @@ def split_words(command: str, where: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         raise DsoptError(f"{where}: cannot be split into words: {error}. Check the quotes.") from None
+
+
+def _is_quoted_whole(words: Sequence[str]) -> bool:
+    """Whether a command's only word is itself a command, in quotes that its place does not need."""
+    return len(words) == 1 and len(words[0].split()) > 1
 
 
 def _expanded(word: str, where: str) -> str:

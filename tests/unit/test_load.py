@@ -395,7 +395,7 @@ def test_mistakes_in_offload(folder: Path, section: dict, message: str) -> None:
             "the command chooses its devices with -i",
         ),
         ({"command": ["deepspeed", None, "train.py"]}, "Expected a list of words"),
-        ({"command": ["deepspeed --num_gpus 1 train.py"]}, "leave its quotes out"),
+        ({"command": ["deepspeed --num_gpus 1 train.py"]}, "no DeepSpeed configuration"),
         ({"command": "deepspeed train.py --deepspeed_config="}, "is given as nothing"),
     ],
 )
