@@ -13,6 +13,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.study.trainer import DEFAULTS, LEARNING_RATE
 
 # where DeepSpeed's configuration holds learning rates that scale with the optimizer's
 _RATES: Final = (
@@ -21,8 +22,6 @@ _RATES: Final = (
     "scheduler.params.cycle_max_lr",
     "scheduler.params.cycle_min_lr",
 )
-_TRAINER_FLAG: Final = "--learning_rate"
-_TRAINER_DEFAULT: Final = 5e-5  # transformers.TrainingArguments.learning_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
     if own_batch == best_batch:
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
-    rates = _known_rates(run_config(spec, best), candidate_command(spec, best))
+    rates = _known_rates(spec, run_config(spec, best), candidate_command(spec, best))
     return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates)
 
 
@@ -85,28 +84,34 @@ def scale_rates(
     """A configuration and command with every known learning rate scaled."""
     scaled = copy.deepcopy(dict(config))
     for place, rate in advice.rates.items():
-        if place == _TRAINER_FLAG:
+        if place.startswith("-"):
             command = command.with_script_value(place, _rate(rate * advice.factor))
         else:
             set_path(scaled, place, float(_rate(rate * advice.factor)))
     return scaled, command
 
 
-def _known_rates(config: Mapping[str, Any], command: LaunchCommand) -> dict[str, float]:
+def _known_rates(spec: StudySpec, config: Mapping[str, Any], command: LaunchCommand) -> dict[str, float]:
     rates: dict[str, float] = {}
     for path in _RATES:
         value = get_path(config, path)
         if isinstance(value, int | float) and not isinstance(value, bool):
             rates[path] = float(value)
-    typed = command.script_value(_TRAINER_FLAG)
-    if typed is not None:
-        try:
-            rates[_TRAINER_FLAG] = float(typed)
-        except ValueError:
-            return rates
-    elif get_path(config, "optimizer.params.lr") == "auto":
-        rates[_TRAINER_FLAG] = _TRAINER_DEFAULT
+    mapped = [flag for path, flag in spec.autotuning.arg_mappings.items() if path in _RATES]
+    for flag in dict.fromkeys([LEARNING_RATE, *mapped]):
+        typed = _number(command.script_value(flag))
+        if typed is not None:
+            rates[flag] = typed
+    if command.script_switch(LEARNING_RATE) is None and get_path(config, "optimizer.params.lr") == "auto":
+        rates[LEARNING_RATE] = DEFAULTS[LEARNING_RATE]
     return rates
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
 
 
 def _rate(rate: float) -> str:

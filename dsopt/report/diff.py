@@ -219,7 +219,7 @@ def _mapped_flags(spec: StudySpec, best: Candidate) -> list[Following]:
     """The script's flags that repeat a key of the configuration, where they are others."""
     own, command = spec.resources, candidate_command(spec, best)
     flags = {flag: key for key, flag in spec.autotuning.arg_mappings.items() if flag not in best.script_flags}
-    both = {flag: (own.script_value(flag), command.script_value(flag)) for flag in flags}
+    both = {flag: (own.script_switch(flag), command.script_switch(flag)) for flag in flags}
     return [
         Following(key=flag, old=old, new=new, because=(flags[flag],)) for flag, (old, new) in both.items() if old != new
     ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import TRAIN_BATCH, candidate_config, get_path
+from dsopt.study.mapped_flags import agrees, is_explicit
 from dsopt.study.space import (
     ACCUMULATION,
     MICRO_BATCH,
@@ -168,9 +169,9 @@ def _other_command(spec: StudySpec, run: ForeignRun) -> Iterator[str]:
     if Path(own.script).name != Path(other.script).name:
         yield f"it ran {other.script}; the study's command runs {own.script}"
     for key, flag in spec.autotuning.arg_mappings.items():
-        given = other.script_value(flag)
-        if given is not None and given != str(run.ds_config[key]):
-            yield f"it was launched with {flag} {given}, though its configuration has {key} {run.ds_config[key]}"
+        given, value = other.script_switch(flag), get_path(run.ds_config, key)
+        if given is not None and is_explicit(value) and not agrees(given, value):
+            yield f"it was launched with {flag} {given}, though its configuration has {key} {_shown(value)}"
     for flag in (*_CONFIG_FLAGS, *spec.autotuning.arg_mappings.values(), *spec.search.args):
         own, other = own.with_script_switch(flag, None), other.with_script_switch(flag, None)
     # the words of its command were written down without quotes

@@ -5,21 +5,23 @@ from typing import Any
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import baseline_config, candidate_config, offload_devices
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate
+from dsopt.study.mapped_flags import with_candidates_flags, with_own_flags
+from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 
 
 def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCommand:
-    """The user's command with the candidate's resources and script arguments; as typed for the user's own."""
+    """The user's command with the candidate's resources and script arguments.
+
+    For the user's own it is as typed, but for mapped flags that contradict the configuration.
+    """
     command = spec.resources
     if candidate is None:
-        return command
+        return with_own_flags(spec, command)
     ranks, nodes = candidate.resource(NUM_GPUS), candidate.resource(NUM_NODES)
     command = command if nodes is None else command.with_nodes(nodes)
     command = command if ranks is None else command.with_ranks(ranks)
-    values = {MICRO_BATCH: candidate.micro_batch, ACCUMULATION: candidate.gas}
-    for key, flag in spec.autotuning.arg_mappings.items():
-        command = command.with_script_value(flag, str(values[key]))
+    command = with_candidates_flags(spec, command, candidate)
     for flag, value in candidate.script_flags.items():
         takes_value = any(choice not in (None, "") for choice in spec.search.args.get(flag, [""]))
         command = command.with_script_switch(flag, None if value is None else str(value), takes_value=takes_value)

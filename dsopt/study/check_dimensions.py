@@ -1,35 +1,32 @@
 """What of a study's dimensions cannot be meant: flags, paths and values that contradict each other or do nothing."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.check_mappings import check_flag, check_mappings, check_single_value
 from dsopt.study.ds_config import check_keys, check_offload, get_path, set_path, user_zero
 from dsopt.study.ds_keys import SECTIONS
-from dsopt.study.script_flags import count_of_values, same_flag
+from dsopt.study.script_flags import same_flag
 from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
 _MOST_KNOBS: Final = 20
-_FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
-# what dsopt or the launcher sets by itself
-_RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
 
 
 def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str]:
     """Checks `search`, `arg_mappings` and the lists in the configuration against each other.
 
     Returns:
-        Warnings about dimensions that no stage of the study has.
+        Warnings about flags that contradict the configuration, and dimensions that no stage of the study has.
 
     Raises:
         DsoptError: what cannot be meant, with key and value.
     """
-    _check_mappings(spec, where)
+    warnings = check_mappings(spec, where, config_where)
     _check_flags(spec, where)
     _check_isolated(spec, where)
-    warnings = _check_paths(spec, where)
+    warnings += _check_paths(spec, where)
     for key, value in spec.ds_config.items():
         section = value.items() if key in ("fp16", "bf16", "aio") and isinstance(value, Mapping) else ()
         listed = [f"{key}.{inner}" for inner, given in section if isinstance(given, list)]
@@ -43,23 +40,11 @@ def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str
     return warnings + _idle(spec, where)
 
 
-def _check_mappings(spec: StudySpec, where: str) -> None:
-    mappings = spec.autotuning.arg_mappings
-    for key, flag in mappings.items():
-        _check_flag(flag, f"{where}: autotuning.arg_mappings.{key}")
-        _check_single_value(spec, flag, f"{where}: autotuning.arg_mappings.{key}")
-    if len(set(mappings.values())) < len(mappings):
-        raise DsoptError(
-            f"{where}: autotuning.arg_mappings: both keys are mapped to {next(iter(mappings.values()))}. "
-            "Expected a flag of its own for each."
-        )
-
-
 def _check_flags(spec: StudySpec, where: str) -> None:
     flags = list(spec.search.args)
     for index, flag in enumerate(flags):
         place = f"{where}: search.args: {flag}"
-        _check_flag(flag, f"{where}: search.args")
+        check_flag(flag, f"{where}: search.args")
         twin = next((other for other in flags[:index] if same_flag(other, flag)), None)
         if twin is not None:
             raise DsoptError(f"{place} is {twin} again. Give its values in one list.")
@@ -68,34 +53,18 @@ def _check_flags(spec: StudySpec, where: str) -> None:
                 f"{place} follows the configuration already (autotuning.arg_mappings). Give its values there."
             )
         if any(value not in (None, "") for value in spec.search.args[flag]):
-            _check_single_value(spec, flag, place)
+            check_single_value(spec, flag, place)
 
 
 def _check_isolated(spec: StudySpec, where: str) -> None:
     for flag in spec.isolate:
-        _check_flag(flag, f"{where}: isolate")
-        _check_single_value(spec, flag, f"{where}: isolate")
+        check_flag(flag, f"{where}: isolate")
+        check_single_value(spec, flag, f"{where}: isolate")
         if any(same_flag(flag, other) for other in (*spec.search.args, *spec.autotuning.arg_mappings.values())):
             raise DsoptError(
                 f"{where}: isolate: {flag} is set by the search too (search.args or autotuning.arg_mappings). "
                 "Expected a flag that names what the script writes."
             )
-
-
-def _check_flag(flag: str, place: str) -> None:
-    if not _FLAG.fullmatch(flag):
-        raise DsoptError(f"{place}: {flag!r} is no flag. Expected one such as --batch_size, without its value.")
-    if any(same_flag(flag, reserved) for reserved in _RESERVED_FLAGS):
-        raise DsoptError(f"{place}: {flag} is set by dsopt for every run. Choose another flag.")
-
-
-def _check_single_value(spec: StudySpec, flag: str, place: str) -> None:
-    count = count_of_values(spec.launch.script_args, flag)
-    if count > 1:
-        raise DsoptError(
-            f"{place}: the command gives {flag} {count} values, and only one could be set. "
-            "Leave it out, or let the script take one value."
-        )
 
 
 def _check_paths(spec: StudySpec, where: str) -> list[str]:

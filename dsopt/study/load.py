@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 from dsopt.errors import DsoptError
 from dsopt.study.check_command import check_command
 from dsopt.study.check_dimensions import check_dimensions
+from dsopt.study.check_mappings import full_paths
+from dsopt.study.check_simulation import check_simulation
 from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
@@ -86,17 +88,19 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     if merged:
         document["autotuning"] = merged
     spec = _validated(document, where)
-    found = trainer_mappings(command, cwd, spec.autotuning.arg_mappings)
-    if found:
-        document["autotuning"] = {**(merged or {}), "arg_mappings": {**spec.autotuning.arg_mappings, **found}}
+    given = full_paths(spec.autotuning.arg_mappings, ds_config, where)
+    found = trainer_mappings(command, cwd, given)
+    if given | found != spec.autotuning.arg_mappings:
+        document["autotuning"] = {**(merged or {}), "arg_mappings": given | found}
         spec = _validated(document, where)
+    if found:
         listed = ", ".join(f"{flag} follows {key}" for key, flag in found.items())
         warnings.append(f"{where}: flags of the Hugging Face Trainer are set with the configuration: {listed}")
     ranks = spec.resources.ranks
     total = ranks * spec.resources.nodes if ranks else None
     check_values(spec.ds_config, config_where, total, spec.autotuning.mp_size)
     _check_window(spec.autotuning, where)
-    _check_simulation(spec, where)
+    check_simulation(spec, where)
     _check_sizes(spec, where)
     _check_resources(spec, cwd, where)
     _check_folders(spec, where)
@@ -237,31 +241,6 @@ def _check_resources(spec: StudySpec, cwd: Path, where: str) -> None:
     check_command(spec.resources, cwd, where, is_simulated=spec.is_simulated)
     for nodes in given if isinstance(given, list) else []:
         check_command(spec.resources.with_nodes(nodes), cwd, where, is_simulated=spec.is_simulated)
-
-
-def _check_simulation(spec: StudySpec, where: str) -> None:
-    """Refuses a dry run of nothing, and runs on more than there is."""
-    simulation = spec.simulation
-    if simulation is None:
-        if spec.is_simulated:
-            raise DsoptError(
-                f"{where}: launcher: 'simulated' needs to know what is simulated. Expected a section 'simulation' with "
-                "gpu and model, such as {gpu: H100-80GB, model: llama-3-8b}."
-            )
-        return
-    if not spec.is_simulated:
-        raise DsoptError(
-            f"{where}: simulation: is there without 'launcher: simulated'. Add that for a dry run, or leave it out."
-        )
-    gpus, nodes = spec.most_resources
-    if spec.resources.ranks is None or gpus is None:
-        raise DsoptError(
-            f"{where}: simulation.gpus: is missing, and the command does not say how many either. "
-            "Expected the number of GPUs of a node."
-        )
-    for key, there, asked in (("gpus", simulation.gpus, gpus), ("nodes", simulation.nodes, nodes)):
-        if there is not None and asked > there:
-            raise DsoptError(f"{where}: simulation.{key}: {there}, but a run asks for {asked}. Expected at least that.")
 
 
 def _check_folders(spec: StudySpec, where: str) -> None:

@@ -15,12 +15,14 @@ from dsopt.study.quantity import parse_bytes
 from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Knob, StageSpace, stage_space
 
-MAPPABLE = (MICRO_BATCH, ACCUMULATION)
 OPTUNA_SAMPLERS = ("tpe", "gp", "auto", "cmaes")
 
 
 def _mappings(value: object) -> object:
-    """Flags as people write them: stray spaces in keys, with and without the leading dashes."""
+    """Flags as people write them: stray spaces in keys, with and without the leading dashes.
+
+    The keys are checked with the configuration at hand (`check_mappings`).
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -28,8 +30,6 @@ def _mappings(value: object) -> object:
     result = {}
     for key, flag in value.items():
         name = str(key).strip()
-        if name not in MAPPABLE:
-            raise ValueError(f"cannot map '{name}'; expected one of {', '.join(MAPPABLE)}")
         if not isinstance(flag, str) or not flag.strip():
             raise ValueError(f"{name}: expected the script's flag, such as --per_device_train_batch_size")
         if name in result:

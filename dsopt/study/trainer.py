@@ -7,10 +7,19 @@ from typing import Final
 from dsopt.study.command import LaunchCommand
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 
+LEARNING_RATE: Final = "--learning_rate"
 # The Trainer refuses a configuration that contradicts these.
 FLAGS: Final[Mapping[str, str]] = {
     MICRO_BATCH: "--per_device_train_batch_size",
     ACCUMULATION: "--gradient_accumulation_steps",
+}
+# what `transformers.TrainingArguments` has for a flag that is absent
+DEFAULTS: Final[Mapping[str, float]] = {
+    FLAGS[MICRO_BATCH]: 8,
+    FLAGS[ACCUMULATION]: 1,
+    LEARNING_RATE: 5e-5,
+    "--max_grad_norm": 1.0,
+    "--weight_decay": 0.0,
 }
 _PARSER = "HfArgumentParser"
 

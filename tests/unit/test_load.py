@@ -93,7 +93,6 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"autotuning": {"tuner_early_stopping": 0}}, "autotuning.tuner_early_stopping: 0."),
         ({"autotuning": {"fast": "yes please"}}, "autotuning.fast: 'yes please'."),
         ({"autotuning": {"start_profile_step": 9, "end_profile_step": 4}}, "lies before start_profile_step 9"),
-        ({"autotuning": {"arg_mappings": {"lr": "--lr"}}}, "Cannot map 'lr'"),
         ({"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": 3}}}, "expected the script's flag"),
         ({"autotuning": [1]}, "autotuning: [1]."),
         ({"name": "a/b"}, "name: 'a/b'. Expected a name of letters"),
@@ -273,7 +272,7 @@ def test_the_trainers_flags_are_mapped_without_being_told(folder: Path, script, 
     (folder / "train.py").write_text(script)
     spec, warnings = load(folder, command=f"deepspeed --num_gpus 2 train.py --deepspeed_config ds.json {args}")
     assert spec.autotuning.arg_mappings == mappings
-    assert len(warnings) == bool(mappings)
+    assert not mappings or "flags of the Hugging Face Trainer are set with the configuration" in warnings[0]
     for key, flag in mappings.items():
         assert f"{flag} follows {key}" in warnings[0]
 

@@ -1,0 +1,131 @@
+"""`arg_mappings`: the keys of DeepSpeed's configuration that are meant, and what of the mapped flags cannot be."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from dsopt.errors import DsoptError
+from dsopt.study.documents import nearest
+from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, check_keys, get_path, set_path
+from dsopt.study.ds_keys import SECTIONS, TOP_LEVEL
+from dsopt.study.mapped_flags import contradictions
+from dsopt.study.script_flags import count_of_values, same_flag
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
+from dsopt.study.spec import StudySpec
+
+_FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
+# what dsopt or the launcher sets by itself
+_RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
+# what every candidate's configuration says
+_ALWAYS_SAID: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH, f"{ZERO}stage")
+
+
+def full_paths(mappings: Mapping[str, str], ds_config: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The mappings with each key as a path in the configuration: DeepSpeed takes `stage` and `lr` by their name alone.
+
+    Raises:
+        DsoptError: a key that DeepSpeed does not know, or that could be several.
+    """
+    paths = {key: _full_path(key, ds_config, f"{where}: autotuning.arg_mappings: '{key}'") for key in mappings}
+    twins = [key for key, path in paths.items() if list(paths.values()).count(path) > 1]
+    if twins:
+        raise DsoptError(f"{where}: autotuning.arg_mappings: {' and '.join(twins)} are the same key. Keep one of them.")
+    return {paths[key]: flag for key, flag in mappings.items()}
+
+
+def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
+    """Checks what flags are mapped to.
+
+    Returns:
+        Warnings: a flag that contradicts the configuration, and a key that the configuration does not say.
+
+    Raises:
+        DsoptError: a flag that is none, or that cannot follow its key.
+    """
+    mappings = spec.autotuning.arg_mappings
+    config = baseline_config(spec.ds_config)
+    warnings = []
+    for path, flag in mappings.items():
+        place = f"{where}: autotuning.arg_mappings.{path}"
+        check_flag(flag, place)
+        check_single_value(spec, flag, place)
+        both = [other for other in mappings if same_flag(mappings[other], flag)]
+        if len(both) > 1:
+            raise DsoptError(
+                f"{where}: autotuning.arg_mappings: both keys are mapped to {flag}: {' and '.join(both)}. "
+                "Expected a flag of its own for each."
+            )
+        value = get_path(config, path)
+        if isinstance(value, Mapping | list):
+            raise DsoptError(f"{place}: {value!r}. Only a key with a single value can be mapped to a flag.")
+        if path == TRAIN_BATCH and spec.resources.ranks is None:
+            launcher = spec.launch.launcher
+            raise DsoptError(
+                f"{place}: it is micro-batch × accumulation × ranks, and the command does not say how many ranks. "
+                f"Add {launcher.ranks[0]} to the command."
+            )
+        if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
+            warnings.append(
+                f"{where}: {path} is mapped to {flag}, but the configuration does not say it: {flag} stays as typed"
+            )
+    return warnings + [f"{where}: command: {found.text(config_where)}" for found in contradictions(spec)]
+
+
+def check_flag(flag: str, place: str) -> None:
+    """Refuses what is no flag, or one that dsopt sets."""
+    if not _FLAG.fullmatch(flag):
+        raise DsoptError(f"{place}: {flag!r} is no flag. Expected one such as --batch_size, without its value.")
+    if any(same_flag(flag, reserved) for reserved in _RESERVED_FLAGS):
+        raise DsoptError(f"{place}: {flag} is set by dsopt for every run. Choose another flag.")
+
+
+def check_single_value(spec: StudySpec, flag: str, place: str) -> None:
+    """Refuses a flag that the command gives several values."""
+    count = count_of_values(spec.launch.script_args, flag)
+    if count > 1:
+        raise DsoptError(
+            f"{place}: the command gives {flag} {count} values, and only one could be set. "
+            "Leave it out, or let the script take one value."
+        )
+
+
+def _full_path(key: str, ds_config: Mapping[str, Any], place: str) -> str:
+    first, *others = key.split(".")
+    if first in TOP_LEVEL and first != "autotuning" and all(others):
+        if tuple(key.split(".")) in SECTIONS:
+            raise DsoptError(f"{place} is a section. Expected the path of one of its keys, with a dot.")
+        whole: dict[str, Any] = {}
+        set_path(whole, key, True)
+        check_keys(whole, place)
+        return key
+    paths = dict.fromkeys(
+        [*_paths(ds_config), *(".".join([*section, name]) for section in SECTIONS for name in SECTIONS[section])]
+    )
+    meant = [path for path in paths if path.endswith(f".{key}")]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise DsoptError(f"{place} could be {_either(meant)}. Write the one that is meant in full.")
+    near = nearest(key, paths)
+    hint = f"Did you mean '{near}'? " if near else ""
+    raise DsoptError(
+        f"{place} is no key of DeepSpeed's configuration. {hint}Expected one such as {MICRO_BATCH} or "
+        "optimizer.params.lr."
+    )
+
+
+def _paths(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The paths of all single values and lists in a configuration."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _is_tuned(spec: StudySpec, path: str) -> bool:
+    return any(path in spec.space(stage, hidden_size=1024).knobs for stage in spec.stages)
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
