@@ -1,7 +1,8 @@
 """A training process that trains nothing: `python -m dsopt.simulated` in a run directory.
 
-It speaks the run protocol (`docs/run-protocol.md`). Beside `ds_config.json` it reads `simulation.json`, an object of
+It speaks the run protocol (`docs/run-protocol.md`). It reads `simulation.json`, an object of
 
+    ds_config     DeepSpeed's configuration as the script would give it to the engine, sizes and precision filled in
     scenario      a whole scenario as JSON, or
     section       a study's `simulation` section, with `gpus` and `nodes` of the whole cluster
     run_gpus, run_nodes   what this run uses of them: GPUs of a node, and nodes; absent: all
@@ -14,44 +15,54 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dsopt.experiment.events import Batch, End, Engine, Event, EventWriter, Flops, Memory, Oom, Step, now
+from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventWriter, Flops, Memory, Oom, Step, now
 from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, from_environment
 from dsopt.simulated.cluster import Run, Scenario, run, settings_of
 from dsopt.simulated.described import described
 from dsopt.simulated.document import from_document
+from dsopt.simulated.settings import Settings
 
 # a step is said every so often: the worker has to see that it has enough before many more are there
 _PACE_SECONDS: Final = 0.002
 
 
 def main() -> int:
-    """Says what a run of this configuration would say. The exit code is 1 when it runs out of memory."""
+    """Says what a run of this configuration would say. The exit code is 1 when it runs out of memory or cannot run."""
     run_dir = from_environment()
     if run_dir is None:
         sys.exit(f"{RUN_DIR_VARIABLE} is not set: this program is started by dsopt's worker.")
-    ds_config = json.loads(run_dir.ds_config.read_text("utf-8"))
     asked = json.loads(run_dir.simulation.read_text("utf-8"))
-    scenario = _scenario(asked)
+    writer = EventWriter(run_dir, rank=0)
+    try:
+        events = _events(asked)
+    except Exception as error:  # as the probe does with a script's: one line of it reaches the summary
+        traceback.print_exc()
+        name = type(error).__name__
+        writer.emit(Error(rank=0, type=name, message=str(error), origin=__package__ or "", time=now()))
+        return 1
+    for event in events:
+        writer.emit(event)
+        time.sleep(_PACE_SECONDS if isinstance(event, Step) else 0)
+    return 1 if isinstance(events[-1], Oom) else 0
+
+
+def _events(asked: Mapping[str, Any]) -> list[Event]:
+    """All that the run says."""
+    ds_config, scenario = asked["ds_config"], _scenario(asked)
     gpus, nodes = asked.get("run_gpus"), asked.get("run_nodes")
     ranks = gpus * nodes if gpus and nodes else None
+    settings = settings_of(scenario, ds_config, ranks, nodes)
     result = run(scenario, ds_config, launch=asked["launch"], steps=asked["steps"], ranks=ranks, nodes=nodes)
-    writer = EventWriter(run_dir, rank=0)
-    writer.emit(_engine(scenario, ds_config, ranks, nodes))
-    writer.emit(Batch(rank=0, rows=settings_of(scenario, ds_config, ranks, nodes).micro_batch))
+    began = [_engine(scenario, settings), Batch(rank=0, rows=settings.micro_batch)]
     if result.oom is not None:
-        writer.emit(Oom(rank=0, message=result.oom, time=now()))
-        return 1
-    writer.emit(_memory(result))
-    writer.emit(Flops(rank=0, flops_per_step=result.flops_per_step))
-    for event in _steps(result):
-        writer.emit(event)
-        time.sleep(_PACE_SECONDS)
-    writer.emit(End(rank=0))
-    return 0
+        return [*began, Oom(rank=0, message=result.oom, time=now())]
+    flops = Flops(rank=0, flops_per_step=result.flops_per_step)
+    return [*began, _memory(result), flops, *_steps(result), End(rank=0)]
 
 
 def _scenario(asked: Mapping[str, Any]) -> Scenario:
@@ -69,8 +80,8 @@ def _scenario(asked: Mapping[str, Any]) -> Scenario:
     return scenario
 
 
-def _engine(scenario: Scenario, ds_config: Mapping[str, Any], ranks: int | None, nodes: int | None) -> Event:
-    settings, model = settings_of(scenario, ds_config, ranks, nodes), scenario.model
+def _engine(scenario: Scenario, settings: Settings) -> Event:
+    model = scenario.model
     return Engine(
         rank=0,
         world_size=settings.ranks,

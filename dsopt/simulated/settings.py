@@ -145,7 +145,7 @@ def _section(zero: Mapping[str, Any], key: str, legacy: str) -> Mapping[str, Any
 def _dtype(ds_config: Mapping[str, Any], default: str) -> str:
     sections = {"fp16": ds_config.get("fp16"), "bf16": ds_config.get("bf16", ds_config.get("bfloat16"))}
     for name, section in sections.items():
-        if isinstance(section, Mapping) and section.get("enabled") is True:
+        if isinstance(section, Mapping) and str(section.get("enabled")).lower() == "true":
             return name
     return "fp32" if any(isinstance(section, Mapping) for section in sections.values()) else default
 
@@ -156,7 +156,10 @@ def _micro_batch(ds_config: Mapping[str, Any], gas: int, ranks: int) -> int:
         return micro_batch
     whole = _count(ds_config, "train_batch_size")
     if whole is None or whole % (gas * ranks):
-        raise ValueError("the configuration gives no train_micro_batch_size_per_gpu that can be simulated")
+        raise ValueError(
+            "neither the configuration nor a flag of the script gives a micro-batch size; "
+            "set train_micro_batch_size_per_gpu"
+        )
     return whole // (gas * ranks)
 
 

@@ -1,10 +1,13 @@
-"""The flags of Hugging Face's Trainer that say again what stands in DeepSpeed's configuration."""
+"""The flags of Hugging Face's Trainer that say again what stands in DeepSpeed's configuration, or fill it in."""
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.ds_config import TRAIN_BATCH
+from dsopt.study.script_flags import is_on
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 
 LEARNING_RATE: Final = "--learning_rate"
@@ -41,6 +44,32 @@ def trainer_mappings(command: LaunchCommand, cwd: Path, given: Mapping[str, str]
         for key, flag in FLAGS.items()
         if key not in given and (parsed or command.script_switch(flag) is not None)
     }
+
+
+def filled_in(config: Mapping[str, Any], command: LaunchCommand, mappings: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration that the engine is given by a script that fills it in from its flags.
+
+    That is what the Trainer does with "auto" for sizes and precision. Where the configuration does not say them at all,
+    a flag does, too: Accelerate adds the section that `--fp16` or `--bf16` asks for. "auto" in other places stays.
+
+    Args:
+        config: the configuration as the script reads it.
+        command: the command that the script is started with.
+        mappings: flags by path in the configuration, the Trainer's where they are not given.
+    """
+    filled = copy.deepcopy(dict(config))
+    if filled.get(TRAIN_BATCH) == "auto":
+        del filled[TRAIN_BATCH]
+    for key, usual in FLAGS.items():
+        typed = command.script_value(mappings.get(key, usual))
+        if filled.get(key) == "auto" or (key not in filled and typed and TRAIN_BATCH not in filled):
+            filled[key] = int(typed) if typed is not None and typed.isdecimal() else int(DEFAULTS[usual])
+    for name in ("fp16", "bf16"):
+        section = filled.setdefault(name, {"enabled": "auto"})
+        if isinstance(section, dict) and section.get("enabled") == "auto":
+            flag = mappings.get(f"{name}.enabled", f"--{name}")
+            section["enabled"] = is_on(command.script_switch(flag)) or command.option("--mixed_precision") == name
+    return filled
 
 
 def _reads_trainer_arguments(command: LaunchCommand, cwd: Path) -> bool:

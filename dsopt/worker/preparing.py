@@ -20,9 +20,11 @@ from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.isolation import isolated_command, isolated_config
+from dsopt.study.script_flags import is_on
 from dsopt.study.simulation import Simulation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.study.trainer import filled_in
 
 _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
@@ -76,7 +78,7 @@ def prepare(
     if spec.simulation is None:
         give_own_swap(config, run_dir, attempt.id, Path(spec.cwd))
     else:
-        run_dir.write_json(run_dir.simulation, _simulated(spec, spec.simulation, task, command))
+        run_dir.write_json(run_dir.simulation, _simulated(spec, spec.simulation, task, command, config))
     run_dir.write_json(run_dir.ds_config, config)
     description = {
         "name": task.name,
@@ -106,17 +108,19 @@ def prepare(
     )
 
 
-def _simulated(spec: StudySpec, simulation: Simulation, task: Task, command: LaunchCommand) -> dict[str, Any]:
+def _simulated(
+    spec: StudySpec, simulation: Simulation, task: Task, command: LaunchCommand, config: Mapping[str, Any]
+) -> dict[str, Any]:
     """What `dsopt.simulated` is asked for. A candidate's round is its launch, so that a study can be had again."""
     most_gpus, most_nodes = spec.most_resources
-    checkpointing = command.script_switch(_CHECKPOINTING_FLAG)
     return {
         "section": simulation.model_dump(mode="json", exclude_none=True),
         "gpus": simulation.gpus or most_gpus,
         "nodes": simulation.nodes or most_nodes,
         "run_gpus": command.ranks,
         "run_nodes": command.nodes,
-        "checkpointing": checkpointing is not None and checkpointing.lower() not in ("false", "0", "no"),
+        "ds_config": filled_in(config, command, spec.autotuning.arg_mappings),
+        "checkpointing": is_on(command.script_switch(_CHECKPOINTING_FLAG)),
         "launch": task.round,
         "steps": max(spec.measurement.max_steps, spec.autotuning.end_profile_step) + 10,
     }
