@@ -1,12 +1,14 @@
 """What keeps an experiment from what is the user's: folders of its own, nothing resumed, saved or reported."""
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
+from dsopt.study.script_flags import same_flag
 
 # Flags of the Hugging Face Trainer and of Accelerate's example scripts. What a script does otherwise than by flags, the
 # probe isolates in the training process (`probe/isolation.py`).
@@ -15,6 +17,10 @@ _RESUMING: Final = ("--resume_from_checkpoint",)
 _SAVING: Final = ("--checkpointing_steps",)
 _SWITCHES: Final = ("--push_to_hub", "--with_tracking", "--load_best_model_at_end")
 _VALUES: Final = {"--report_to": "none", "--save_strategy": "no"}
+# flags that by their names say where a script writes
+_WRITES: Final = re.compile(
+    r"--?(save|out|output|((save|ckpt|checkpoint|output|out|log|tensorboard|tb|results?)s?_)+(dir|path|folder|root))"
+)
 _TRUTHS: Final = frozenset(["true", "false", "yes", "no", "1", "0"])
 
 # DeepSpeed's own reports, and where it saves by itself
@@ -27,7 +33,7 @@ QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
 
 def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
     """The flags of a command whose folder each run has for itself: known ones that are given, and `isolate`."""
-    return [*(flag for flag in FOLDERS if command.has_script_flag(flag)), *isolate]
+    return [*(flag for flag in FOLDERS if command.script_switch(flag) is not None), *isolate]
 
 
 def isolated_command(
@@ -49,7 +55,7 @@ def isolated_command(
         if given is not None:
             command = command.with_script_switch(flag, None, takes_value=given.lower() in _TRUTHS)
     for flag, value in _VALUES.items():
-        if command.has_script_flag(flag):
+        if command.script_switch(flag) is not None:
             command = command.with_script_value(flag, value)
     return command
 
@@ -67,12 +73,19 @@ def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Pa
 
 
 def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
-    """What differs between the user's command and that of an experiment, for people; nothing where nothing does."""
+    """What differs between the user's command and that of an experiment, and what else may have to, for people."""
     own = folder_flags(command, isolate)
-    dropped = [flag for flag in (*_RESUMING, *_SAVING, *_SWITCHES, *_VALUES) if command.has_script_flag(flag)]
+    dropped = [flag for flag in (*_RESUMING, *_SAVING, *_SWITCHES, *_VALUES) if command.script_switch(flag) is not None]
     notes = []
     if own:
         notes.append(f"each experiment has a folder of its own for {', '.join(own)}")
     if dropped:
         notes.append(f"experiments neither resume, save nor report: {', '.join(dropped)} does not apply to them")
+    for flag in dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-")):
+        is_known = any(same_flag(flag, known) for known in (*own, *FOLDERS))
+        if _WRITES.fullmatch(flag.replace("-", "_").replace("__", "--", 1)) and not is_known:
+            notes.append(
+                f"{flag} seems to name what the script writes. If it does, give each experiment its own with "
+                f"isolate: [{flag}] (on the command line: --isolate={flag})"
+            )
     return notes

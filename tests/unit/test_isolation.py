@@ -87,6 +87,22 @@ def test_what_differs_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "suspected"),
+    [
+        ("--save-dir o", ["--save-dir"]),
+        ("--checkpoint_path=o --ckpt-dir p --log_dir q", ["--checkpoint_path", "--ckpt-dir", "--log_dir"]),
+        ("--save o --output o", ["--save", "--output"]),
+        ("--output_dir o --save_steps 5 --data_dir d --model_path m --log_level info", []),
+    ],
+)
+def test_flags_that_seem_to_name_what_is_written_are_pointed_out(typed: str, suspected: list[str]) -> None:
+    command = LaunchCommand.parse(f"deepspeed t.py {typed}", "test")
+    notes = [note for note in isolation_notes(command, []) if "seems to name" in note]
+    assert [note.split()[0] for note in notes] == suspected
+    assert isolation_notes(command, suspected) != notes or not suspected
+
+
+@pytest.mark.parametrize(
     ("isolate", "message"),
     [
         ("--save", r"isolate: '--save'. Expected a list of the script's flags, such as \[--save-dir\]"),
