@@ -23,7 +23,7 @@ from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.launch import Launch, find_launcher
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.outcome import Measured
-from dsopt.experiment.run import RunRules
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.warm import WarmStarter
 from dsopt.study.command import LaunchCommand

@@ -29,7 +29,8 @@ from dsopt.experiment.events import Engine, Event, EventReader, Flops, Memory, S
 from dsopt.experiment.guard import Guard
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
-from dsopt.experiment.run import Progress, RunRules, run_experiment
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.run import Progress, run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.ds_config import baseline_config

@@ -23,7 +23,7 @@ from dsopt.experiment.devices import DevicePool, free_ports
 from dsopt.experiment.fallback import run_with_fallback
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Measured
-from dsopt.experiment.run import RunRules
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.warm import WarmStarter

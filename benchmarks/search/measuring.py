@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from benchmarks.search.machine import Start, seconds_to_first_step
+from dsopt.experiment.judge import FEWEST_STEPS
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.race import Race
-from dsopt.experiment.run import FEWEST_STEPS
 from dsopt.simulated.cluster import Run
 from dsopt.study.spec import MeasurementBudget
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
-from dsopt.experiment.run import Progress, RunRules, run_experiment
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.run import Progress, run_experiment
 
 # in the run directory, for what ranks left that were not believed
 _SHARED_FOLDER = "shared"

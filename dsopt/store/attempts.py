@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.devices import DevicePool, free_ports
+from dsopt.experiment.figures import figures_to_json
 from dsopt.experiment.outcome import Measured, Outcome, Slow, figures_of
 from dsopt.experiment.processes import host_identity, kill_all, start_time
-from dsopt.experiment.run import describe
 from dsopt.store import queries
 from dsopt.store.studies import Store, StoredStudy
 
@@ -198,7 +198,7 @@ def _measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
         "half_width_seconds": figures.measurement.half_width_seconds,
         "samples_per_second": figures.measurement.samples_per_second,
         "peak_memory_bytes": float(figures.peak_memory_bytes),
-        "details": json.dumps(describe(outcome)),
+        "details": json.dumps(figures_to_json(outcome)),
     }
 
 

@@ -1,7 +1,6 @@
 """How outcomes stand in Optuna: states, values, constraints, and headline numbers as flat user attributes."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +9,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
 from dsopt.experiment.events import Engine
-from dsopt.experiment.measure import Measurement
+from dsopt.experiment.figures import figures_from_json
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome, Slow, figures_of
 from dsopt.store.queries import Row
 
@@ -98,34 +97,16 @@ def recorded_outcome(attempt: Row) -> Outcome | None:
     reason, message = attempt["reason"], attempt["message"]
     match attempt["state"]:
         case "measured":
-            return _measured(json.loads(attempt["details"]))
+            return figures_from_json(json.loads(attempt["details"]))
         case "slow":
             details = json.loads(attempt["details"])
-            return Slow(so_far=_measured(details), best=details["slower_than"], message=message)
+            return Slow(so_far=figures_from_json(details), best=details["slower_than"], message=message)
         case "infeasible":
             return Infeasible(reason=reason, message=message)
         case "failed" if reason != "lost":
             return Failed(reason=reason, message=message)
         case _:
             return None
-
-
-def _measured(details: Mapping[str, Any]) -> Measured:
-    """The figures that `metrics.json` (or the same text in the database) describes."""
-    engine = Engine(**details["engine"])
-    measurement = Measurement(**details["measurement"])
-    return Measured(
-        measurement=measurement,
-        step_seconds=tuple(details["step_seconds"]),
-        engine=engine,
-        peak_memory_bytes=details["peak_memory_bytes"],
-        activation_bytes=details["activation_bytes"],
-        flops_per_step=details["flops_per_step"],
-        pass_seconds={name: tuple(seconds) for name, seconds in details["pass_seconds"].items()},
-        rows=details["rows"],
-        peak_allocated_bytes=details.get("peak_allocated_bytes", 0),
-        outside_bytes=details.get("outside_bytes", 0),
-    )
 
 
 def mark_engine(trial: Trial, engine: Engine) -> None:

@@ -9,7 +9,7 @@ from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.results import exps_folder
-from dsopt.experiment.run import RunRules
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.swap import give_own_swap

@@ -10,6 +10,7 @@ import optuna
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.fallback import run_with_fallback
+from dsopt.experiment.figures import figures_to_json
 from dsopt.experiment.guard import Guard
 from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.measure import Measurement
@@ -17,7 +18,7 @@ from dsopt.experiment.nvme import measure_nvme
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.results import results_folder
-from dsopt.experiment.run import Progress, describe
+from dsopt.experiment.run import Progress
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.warm import WarmStarter
@@ -153,7 +154,7 @@ class Runner:
         outcome = run_with_fallback(launch, rules, self._should_stop, reporter)
         self._look_outside(spec, assignment, before)
         if isinstance(outcome, Measured | Slow):
-            run_dir.write_json(run_dir.metrics, describe(outcome))
+            run_dir.write_json(run_dir.metrics, figures_to_json(outcome))
         if not self._record.finish(attempt, outcome, tuning.metric):
             if self._store.state(study) is None:
                 raise DsoptError(f"study '{study.name}' was deleted while it was worked on; nothing of it is left")

@@ -12,7 +12,8 @@ from dsopt.experiment.launch import Launch
 from dsopt.experiment.leftovers import remove_shared_memory, remove_stale_build_locks
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.processes import processes_of
-from dsopt.experiment.run import RunRules, run_experiment
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.run import run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.space import Candidate

@@ -9,7 +9,8 @@ import pytest
 from dsopt.experiment.devices import DevicePool, free_ports, visible_gpus
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
-from dsopt.experiment.run import RunRules, run_experiment
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.run import run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import MeasurementBudget

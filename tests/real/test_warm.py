@@ -21,7 +21,7 @@ from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.leftovers import remove_shared_memory
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
 from dsopt.experiment.processes import processes_of
-from dsopt.experiment.run import RunRules
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.warm import WarmStarter
 from dsopt.study.command import LaunchCommand

@@ -1,0 +1,68 @@
+"""Why a run came to nothing: what its ranks raised, or how it ended without a word."""
+
+from dsopt.experiment.events import Error, Oom
+from dsopt.experiment.launch import Launch
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.experiment.seen import Seen
+
+_STEPS_HINT = 20  # what most runs need to be measured
+# a script that raises in these modules before an engine exists was given a configuration it cannot take
+_CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
+
+
+def problem(seen: Seen, launch: Launch) -> Outcome:
+    """What the first rank that failed raised. Others often fail only because that one is gone."""
+    first = min(seen.problems, key=lambda p: p.time)
+    oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
+    if oom is not None:
+        return Infeasible(
+            reason="oom", message=f"rank {oom.rank}: {_first_line(oom.message)} Log: {launch.run_dir.stderr}"
+        )
+    assert isinstance(first, Error)
+    message = f"rank {first.rank}: {first.type}: {_first_line(first.message)} Log: {launch.run_dir.stderr}"
+    if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
+        return Infeasible(reason="invalid_config", message=message)
+    return Failed(reason="crash", message=message)
+
+
+def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Failed:
+    """The launcher has ended before anything could be measured, and no rank said why."""
+    log = launch.run_dir.stderr
+    ended_well = exit_code == 0 or seen.ended  # torch may abort a process that has done all its work
+    if ended_well and seen.engine is None:
+        return Failed(
+            reason="no_metrics",
+            message=f"the script ended without calling deepspeed.initialize with an optimizer. "
+            f"dsopt tunes scripts that train with DeepSpeed. Log: {launch.run_dir.stdout}",
+        )
+    if ended_well:
+        return Failed(
+            reason="no_metrics",
+            message=f"the script ended after {len(seen.steps)} optimizer steps, before it could be measured. "
+            f"Let it train for at least {_STEPS_HINT} steps. Log: {launch.run_dir.stdout}",
+        )
+    if "No module named dsopt" in last_output or "No module named 'dsopt'" in last_output:
+        return Failed(
+            reason="crash",
+            message=f"the Python that '{launch.command.program[0]}' uses cannot import dsopt. "
+            f"Install dsopt in the training environment too. Log: {log}",
+        )
+    how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    hint = " Signal 9 is often the kernel's out-of-memory killer." if exit_code in (-9, 137) else ""
+    return Failed(
+        reason="crash",
+        message=f"the launcher {how}, {stage_reached(seen)}.{hint} Last output: {last_output} Log: {log}",
+        retryable=True,
+    )
+
+
+def stage_reached(seen: Seen) -> str:
+    """How far a run came, as the subject of a sentence's rest."""
+    if seen.steps:
+        return f"only {len(seen.steps)} optimizer steps had been done"
+    return "the first optimizer step had not ended" if seen.engine else "DeepSpeed's engine had not been built"
+
+
+def _first_line(message: str) -> str:
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "(no message)")
+    return line if line.endswith((".", "!", "?")) else f"{line}."

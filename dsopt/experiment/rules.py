@@ -1,0 +1,34 @@
+"""When a run has said enough, and what it must agree with."""
+
+from dataclasses import dataclass
+
+from dsopt.experiment.race import Race
+from dsopt.study.space import Candidate
+from dsopt.study.spec import MeasurementBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRules:
+    """When a run has said enough.
+
+    Attributes:
+        measurement: precision wanted, and the step and time budget.
+        window: first and last step to measure, where the user set them.
+        floor: where warm-up is detected, the earliest first and last step: DeepSpeed's own window.
+        timeout_seconds: a run that has not been measured by then is ended.
+        expected: the candidate whose settings the engine must report, or None for the user's own configuration.
+        needs_flops: whether the run must count floating-point operations.
+        needs_pass: the pass of a step that has to be seen: `forward`, `backward` or `step`.
+        own_rows: rows of the batches in the user's own run, and its micro-batch size.
+        race: what the run has to be able to reach; it is stopped as soon as it cannot. None: it is measured whatever.
+    """
+
+    measurement: MeasurementBudget
+    window: tuple[int, int] | None
+    floor: tuple[int, int]
+    timeout_seconds: float
+    expected: Candidate | None
+    needs_flops: bool
+    needs_pass: str | None = None
+    own_rows: tuple[int, int] | None = None
+    race: Race | None = None

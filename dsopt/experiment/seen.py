@@ -1,0 +1,71 @@
+"""What the events of a run have said so far, put together."""
+
+from dataclasses import dataclass, field
+
+from dsopt.experiment.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step
+from dsopt.experiment.measure import Measurement
+from dsopt.experiment.outcome import Measured
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the events have said so far.
+
+    Attributes:
+        engine: the settings in force, once there is an engine.
+        rows: size of the first dimension of the first batch, 0 where it could not be seen.
+        steps: the optimizer steps that ended.
+        memory: by rank, its last peaks.
+        flops: floating-point operations of one rank in one step, once they were counted.
+        problems: what ranks raised, in the order in which it was read.
+        ended: whether the script ended by itself.
+    """
+
+    engine: Engine | None = None
+    rows: int = 0
+    steps: list[Step] = field(default_factory=list)
+    memory: dict[int, Memory] = field(default_factory=dict)
+    flops: float | None = None
+    problems: list[Oom | Error] = field(default_factory=list)
+    ended: bool = False
+
+    def add(self, event: Event) -> None:
+        """Takes one event in. Rank 0's count, but for memory and problems, which count from any."""
+        if isinstance(event, Engine) and event.rank == 0:
+            self.engine = event
+        elif isinstance(event, Batch) and event.rank == 0:
+            self.rows = event.rows
+        elif isinstance(event, Step) and event.rank == 0:
+            self.steps.append(event)
+        elif isinstance(event, Memory):
+            self.memory[event.rank] = event
+        elif isinstance(event, Flops) and event.rank == 0:
+            self.flops = event.flops_per_step
+        elif isinstance(event, Oom | Error):
+            self.problems.append(event)
+        elif isinstance(event, End) and event.rank == 0:
+            self.ended = True
+
+    def passes(self) -> dict[str, tuple[float, ...]]:
+        """Of every step, what its forward passes, backward passes and optimizer calls took, in seconds."""
+        return {
+            "forward": tuple(step.forward_seconds for step in self.steps),
+            "backward": tuple(step.backward_seconds for step in self.steps),
+            "step": tuple(step.optimizer_seconds for step in self.steps),
+        }
+
+    def measured(self, measurement: Measurement) -> Measured:
+        """The figures of the run, with what its steps support. Only of a run that has an engine."""
+        assert self.engine is not None
+        return Measured(
+            measurement=measurement,
+            step_seconds=tuple(step.seconds for step in self.steps),
+            engine=self.engine,
+            peak_memory_bytes=max((m.peak_reserved_bytes for m in self.memory.values()), default=0),
+            activation_bytes=max((m.activation_bytes for m in self.memory.values()), default=0),
+            flops_per_step=self.flops,
+            pass_seconds=self.passes(),
+            rows=self.rows,
+            peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
+            outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
+        )
