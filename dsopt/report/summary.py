@@ -17,7 +17,7 @@ from dsopt.study.spec import StudySpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """One stage of the summary table."""
+    """One stage of the summary table; the user's own configuration is called `baseline` in it."""
 
     tuning_space: str
     num_experiments: int
@@ -81,7 +81,7 @@ class Summary:
 
     @property
     def experiments(self) -> int:
-        """Candidates of all stages that were tried."""
+        """Configurations of all stages that were tried."""
         return sum(row.num_experiments for row in self.stages)
 
     def to_json(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def summarize(
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
         model=history.facts_for(spec),
-        stages=[_row(stage, history) for stage in spec.stages],
+        stages=[_row(spec, stage, history) for stage in spec.stages],
         imported=[o.name for o in history.observations if o.imported is not None],
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,
@@ -297,12 +297,18 @@ def _simulated(spec: StudySpec) -> str | None:
     return f"{model} on {(spec.resources.ranks or 1) * spec.resources.nodes} simulated {gpu}"
 
 
-def _row(stage: int, history: History) -> StageRow:
-    observations: Sequence[Observation] = history.stages[stage]
-    best = history.best(stage)
+def _row(spec: StudySpec, stage: int, history: History) -> StageRow:
+    """The row of a stage, in which the user's own configuration stands unless it was tried there under another name."""
+    tried: list[Observation] = [*history.stages[stage]]
+    baseline = history.find(BASELINE)
+    is_among = any(is_baseline(spec, history, o.candidate) for o in tried)
+    if baseline is not None and stage == history.own_stage and not is_among:
+        tried.append(baseline)
+    measured = [o for o in tried if o.state == "measured"]
+    best = max(measured, key=history.score, default=None)
     return StageRow(
         tuning_space=f"z{stage}",
-        num_experiments=sum(o.launched for o in observations),
+        num_experiments=sum(o.launched for o in tried),
         best_metric_val=best.value if best else None,
         best_exp_name=best.name if best else None,
         verdict=history.verdicts.get(stage, ""),

@@ -144,6 +144,12 @@ class History:
         return [*self.reference, *self.observations]
 
     @property
+    def own_stage(self) -> int | None:
+        """The ZeRO stage of the user's own configuration; None where it was not measured."""
+        baseline = self.find("baseline")
+        return baseline.facts.zero_stage if baseline is not None and baseline.facts is not None else None
+
+    @property
     def begun_with(self) -> "tuple[Earlier, ModelFacts] | None":
         """The last earlier study that ran, with what it tells of model and devices."""
         for earlier in reversed(self.earlier):

@@ -48,9 +48,11 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     for stage in spec.stages:
         if stage in history.verdicts:
             continue
-        candidates = _untried(spec, history, facts, forecast, stage, is_own)
+        untried = _untried(spec, history, facts, forecast, stage)
+        candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
-        verdict = verdict or _nothing_left(spec, forecast, history, stage, candidates)
+        if verdict is None and not candidates:
+            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried))
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             allowed[stage] = _may_be_run(outlooks[stage], least, _knowledge(history, stage))
@@ -87,15 +89,8 @@ def _knowledge(history: History, stage: int) -> _Knowledge:
     return "to come" if any(o.state == "running" for o in history.stages[stage]) else "none"
 
 
-def _untried(
-    spec: StudySpec,
-    history: History,
-    facts: ModelFacts,
-    forecast: Forecast,
-    stage: int,
-    is_own: Callable[[Candidate], bool],
-) -> list[Candidate]:
-    """The candidates of a stage that may still be tried."""
+def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: Forecast, stage: int) -> list[Candidate]:
+    """The candidates of a stage that may still be tried, and the user's own configuration where it is one."""
     space = spec.space(stage, facts.hidden_size)
     tried = {o.name for o in history.stages[stage]}
     candidates: list[Candidate] = []
@@ -103,7 +98,7 @@ def _untried(
         sizes = _sizes(spec, facts, forecast, space, group)
         for size in sizes:
             candidates += space.candidates((size,), accumulations_with(spec, facts, group, size), group)
-    return [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c) and not is_own(c)]
+    return [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
@@ -145,14 +140,12 @@ def _patience_spent(spec: StudySpec, history: History) -> str | None:
     return f"explored; stopped after {patience} runs without a better one"
 
 
-def _nothing_left(
-    spec: StudySpec, forecast: Forecast, history: History, stage: int, candidates: Sequence[Candidate]
-) -> str | None:
-    """Why nothing of a stage may be tried, if so."""
-    if candidates:
-        return None
+def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: int, *, has_own: bool) -> str:
+    """Why nothing of a stage may be tried; `has_own`: the user's own configuration is one of its candidates."""
     if history.best(stage) is not None:
         return "explored"
+    if has_own:
+        return "explored" if history.stages[stage] else "your own configuration is its only candidate"
     if history.stages[stage]:
         return nothing_ran(history.stages[stage])
     space = spec.space(stage, forecast.memory.facts.hidden_size)
@@ -170,7 +163,7 @@ def _verdict(
 ) -> str:
     """Why nothing more is tried at a stage, in figures."""
     unit = spec.autotuning.unit
-    was_run = any(o.launched for o in history.stages[stage])
+    was_run = stage == history.own_stage or any(o.launched for o in history.stages[stage])
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"{'explored' if was_run else 'skipped'}: nothing more of it is {likely}"

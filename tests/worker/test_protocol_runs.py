@@ -321,8 +321,9 @@ def test_every_tuner_finishes_a_study(dsopt: Dsopt, tuner: str) -> None:
     dsopt("study", "create", "study.yaml")
     dsopt("worker", "simulated", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt)
-    stages = dsopt.json("study", "show", "simulated")["stages"]
-    assert all(3 <= stage["num_experiments"] <= 5 for stage in stages)
+    own, other = (stage["num_experiments"] for stage in dsopt.json("study", "show", "simulated")["stages"])
+    assert 3 <= own - 1 <= 5  # the baseline is one of ZeRO 1
+    assert 3 <= other <= 5
 
 
 def test_metrics_of_a_part_of_the_step_are_minimised(dsopt: Dsopt) -> None:
