@@ -157,7 +157,7 @@ class _LiveView:
             rounds = self.study.spec.confirmation.rounds
             return f"{self.runs} runs done; confirmation takes {rounds} rounds"
         stage = int(min(parts).removeprefix("z"))
-        used = sum(o.launched for o in self.history.stages[stage])
+        used = sum(o.is_spent for o in self.history.stages[stage])
         return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"
 
 

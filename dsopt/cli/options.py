@@ -51,6 +51,16 @@ def scaling_option(command: _F) -> _F:
     )(command)
 
 
+def take_over_option(command: _F) -> _F:
+    """`--take-over`: an earlier study whose runs are not made again."""
+    return click.option(
+        "--take-over",
+        "earlier",
+        metavar="STUDY",
+        help="Do not measure again what STUDY has run with the same configuration and command.",
+    )(command)
+
+
 def quiet_libraries() -> None:
     """Log lines of Optuna and Alembic are not for the user of a command."""
     import optuna

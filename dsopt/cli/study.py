@@ -5,7 +5,16 @@ from pathlib import Path
 
 import click
 
-from dsopt.cli.options import json_option, open_store, print_json, run_label, scaling_option, storage_option
+from dsopt.cli.creating import create_study
+from dsopt.cli.options import (
+    json_option,
+    open_store,
+    print_json,
+    run_label,
+    scaling_option,
+    storage_option,
+    take_over_option,
+)
 from dsopt.cli.result import finished_summary, reopen, summary_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.experiment.results import results_folder
@@ -31,17 +40,28 @@ def study() -> None:
     help="Write the study file of a DeepSpeed autotuning setup: its configuration, and after -- the launch command.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The study file to write. Default: NAME.yaml.")
+@take_over_option
 @storage_option
 def create(
-    words: tuple[str, ...], name: str | None, from_autotuning: Path | None, output: Path | None, storage: str
+    words: tuple[str, ...],
+    name: str | None,
+    from_autotuning: Path | None,
+    output: Path | None,
+    earlier: str | None,
+    storage: str,
 ) -> None:
     """Create a study from a YAML FILE. Creating the same study again changes nothing.
+
+    A study whose settings have changed takes another name, and keeps what it would run the same:
+      dsopt study create FILE --name NEW --take-over OLD
 
     \b
     From DeepSpeed's autotuner:
       dsopt study create --from-autotuning ds_config.json -- deepspeed train.py --deepspeed ds_config.json
     """
     if from_autotuning is not None:
+        if earlier is not None:
+            raise click.UsageError("--take-over goes with a study file; --from-autotuning only writes one.")
         _write_study_file(from_autotuning, words, name, output)
         return
     if len(words) > 1 or output is not None:
@@ -49,7 +69,7 @@ def create(
     spec, warnings = load_spec(Path(words[0]), name)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    made, is_new = open_store(storage, make=True).create(spec)
+    made, is_new = create_study(open_store(storage, make=True), spec, earlier)
     if is_new:
         click.echo(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
     else:
@@ -103,12 +123,21 @@ def show(name: str, storage: str, as_json: bool) -> None:
     found = store.get(name)
     summary = summary_of(store, found)
     runs = store.runs(found)
-    observations = load_history(store, found).observations
+    history = load_history(store, found)
+    observations = history.observations
     imported = [o for o in observations if o.imported is not None]
     whys = {o.name: o.why for o in observations}
+    sources = {(o.name, o.round): o.taken_over for o in history.everything}
     if as_json:
         others = [{"candidate": o.name, "state": o.state, "metric": o.value, "folder": o.imported} for o in imported]
-        listed = [{**run, "why": whys.get(run["candidate"]) if run["round"] == 0 else None} for run in runs]
+        listed = [
+            {
+                **run,
+                "why": whys.get(run["candidate"]) if run["round"] == 0 else None,
+                "taken_over": sources.get((run["candidate"], run["round"])),
+            }
+            for run in runs
+        ]
         print_json({**summary.to_json(), "runs": listed, "imported_trials": others})
         return
     click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
@@ -116,6 +145,9 @@ def show(name: str, storage: str, as_json: bool) -> None:
         result = f"{run['metric']:.6g} {summary.unit}" if run["metric"] is not None else run["reason"] or ""
         label = run_label(run["candidate"], run["round"])
         click.echo(f"  {label:<36} {run['state']:<10} {result}")
+        source = sources.get((run["candidate"], run["round"]))
+        if source is not None:
+            click.echo(f"      taken over from study '{source}'")
         if run["round"] == 0 and whys.get(run["candidate"]):
             click.echo(f"      chosen: {whys[run['candidate']]}")
         if run["message"]:

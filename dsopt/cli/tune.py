@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from dsopt.cli.options import devices_option, open_store, scaling_option, storage_option
+from dsopt.cli.creating import create_study
+from dsopt.cli.options import devices_option, open_store, scaling_option, storage_option, take_over_option
 from dsopt.cli.result import reopen, summary_of, write_results
 from dsopt.cli.worker import run_worker
 from dsopt.errors import DsoptError
@@ -29,6 +30,7 @@ def _options(command: _F) -> _F:
         storage_option,
         devices_option,
         scaling_option,
+        take_over_option,
         click.option("--memory-per-device", metavar="SIZE", help="Cap on what a rank may use of its device: 24GiB."),
         click.option(
             "--start",
@@ -53,12 +55,19 @@ def _options(command: _F) -> _F:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @_options
-def tune(command: tuple[str, ...], scale_lr: bool, devices: str | None, storage: str, **settings: Any) -> None:  # noqa: ANN401 - click's options
+def tune(
+    command: tuple[str, ...],
+    scale_lr: bool,
+    devices: str | None,
+    earlier: str | None,
+    storage: str,
+    **settings: Any,  # noqa: ANN401 - click's options
+) -> None:
     """Tune a COMMAND on this machine: create the study, work on it, print the summary.
 
     Settings of the search come from the "autotuning" section of the DeepSpeed configuration.
     """
-    tune_command(command, settings, scale_lr=scale_lr, devices=devices, storage=storage)
+    tune_command(command, settings, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -70,6 +79,7 @@ def run(
     command: tuple[str, ...],
     scale_lr: bool,
     devices: str | None,
+    earlier: str | None,
     storage: str,
     **settings: Any,  # noqa: ANN401 - click's options
 ) -> None:
@@ -77,7 +87,7 @@ def run(
 
     The training runs as your own command would, to its own end; its exit code is this command's.
     """
-    store, study = tune_command(command, settings, scale_lr=scale_lr, devices=devices, storage=storage)
+    store, study = tune_command(command, settings, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage)
     if store.state(study) != "finished":
         raise DsoptError(
             f"study '{study.name}' is not finished; nothing was trained. Go on with: dsopt worker {study.name}"
@@ -92,7 +102,13 @@ def run(
 
 
 def tune_command(
-    command: tuple[str, ...], settings: dict[str, Any], *, scale_lr: bool, devices: str | None, storage: str
+    command: tuple[str, ...],
+    settings: dict[str, Any],
+    *,
+    scale_lr: bool,
+    devices: str | None,
+    earlier: str | None,
+    storage: str,
 ) -> tuple[Store, StoredStudy]:
     """Creates the study of a command, or goes on with it, and works on it in this process."""
     where = "command line"
@@ -109,7 +125,7 @@ def tune_command(
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     store = open_store(storage, make=True)
-    study, is_new = store.create(spec)
+    study, is_new = create_study(store, spec, earlier)
     click.echo(f"{'Created' if is_new else 'Going on with'} study '{study.name}'.")
     if not is_new and reopen(store, study):
         study = store.get(study.name)

@@ -1,7 +1,7 @@
 """The result of a study in words and numbers, for people and as data."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class Summary:
         model: what the runs told of it.
         stages: one row a ZeRO stage.
         imported: names of the candidates whose figures were imported.
+        taken_over: for each study that runs were taken over from, their names.
         comparison: the confirmed result; None while there is none.
         unconfirmed: what the search found, where its confirmation failed.
         alternatives: whether any configuration but the user's own was measured.
@@ -70,6 +71,7 @@ class Summary:
     model: ModelFacts | None
     stages: Sequence[StageRow]
     imported: Sequence[str]
+    taken_over: Mapping[str, Sequence[str]]
     comparison: Comparison | None
     unconfirmed: Unconfirmed | None
     alternatives: bool
@@ -146,6 +148,8 @@ class Summary:
                 f"Imported from DeepSpeed's autotuner and not measured here: {', '.join(self.imported)}. "
                 "Its figures, of a few steps without data loading, steered the search and count for nothing else."
             )
+        for source, names in self.taken_over.items():
+            lines.append(f"Taken over from study '{source}', where it ran the same: {', '.join(names)}.")
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
             lines.append(
@@ -246,6 +250,7 @@ def summarize(
         model=history.facts_for(spec),
         stages=[_row(spec, stage, history) for stage in spec.stages],
         imported=[o.name for o in history.observations if o.imported is not None],
+        taken_over=_taken_over(history),
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,
         alternatives=any(
@@ -313,6 +318,14 @@ def _row(spec: StudySpec, stage: int, history: History) -> StageRow:
         best_exp_name=best.name if best else None,
         verdict=history.verdicts.get(stage, ""),
     )
+
+
+def _taken_over(history: History) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for observation in history.everything:
+        if observation.taken_over is not None:
+            found.setdefault(observation.taken_over, []).append(observation.name)
+    return found
 
 
 def _percent(probability: float) -> str:

@@ -72,6 +72,7 @@ class Observation:
         value: the metric; only ever set when it was measured.
         facts: what the run told of the model; only when it was measured here, or slow, and not imported.
         imported: the folder of another tuner's results that it was taken from; None for what was run here.
+        taken_over: the study whose run it was, where it would have run the same here; None for this study's own.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
         why: why it was chosen, in words; only where the models chose it.
@@ -91,6 +92,7 @@ class Observation:
     value: float | None
     facts: ModelFacts | None
     imported: str | None = None
+    taken_over: str | None = None
     value_so_far: float | None = None
     half_width: float | None = None
     seconds: float | None = None
@@ -102,6 +104,11 @@ class Observation:
     def launched(self) -> bool:
         """Whether it cost a run: not what was pruned before its launch, nor what was imported."""
         return self.reason not in ("predicted_oom", "early_stopping") and self.imported is None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it spends `tuner_num_trials` and patience: a run, and one of this study."""
+        return self.launched and self.taken_over is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +239,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         value=trial.value if measured else None,
         facts=_facts(attrs) if state in ("measured", "slow") and "num_params" in attrs else None,
         imported=attrs.get("imported"),
+        taken_over=attrs.get("taken_over"),
         value_so_far=attrs.get("value_so_far"),
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
         seconds=attrs.get("run_seconds"),

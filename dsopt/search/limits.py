@@ -51,3 +51,15 @@ def is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bo
     most = spec.autotuning.max_train_batch_size
     smallest_possible = candidate.micro_batch == 1 and candidate.gas == 1
     return (most is None or batch <= most or smallest_possible) and batch >= spec.autotuning.min_train_batch_size
+
+
+def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
+    """Whether a candidate is of the batch sizes that a study tries."""
+    size, sizes = candidate.micro_batch, spec.micro_batch_list
+    if sizes is None:
+        most = largest_in_budget(spec, facts, candidate.knobs)
+        is_size = size >= smallest_micro_batch(spec, facts) and (most is None or size <= most)
+    else:
+        is_size = size in sizes
+    gases = accumulations_with(spec, facts, candidate.knobs, size)
+    return is_size and candidate.gas in gases and is_in_budget(spec, facts, candidate)

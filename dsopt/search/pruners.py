@@ -37,11 +37,11 @@ class EarlyStoppingPruner(BasePruner):
 
 
 def runs_since_best(history: History, observations: Sequence[Observation]) -> int:
-    """How many runs have ended since the best one of a stage; what was imported may be the best, but is no run."""
+    """How many runs have ended since the best one; what was imported or taken over may be the best, but is no run."""
     since, best = 0, None
     for observation in observations:
         if observation.value is not None and (best is None or history.score(observation) > best):
             since, best = 0, history.score(observation)
-        elif observation.state != "running" and observation.launched:
+        elif observation.state != "running" and observation.is_spent:
             since += 1
     return since

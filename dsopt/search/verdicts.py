@@ -10,9 +10,9 @@ from dsopt.study.spec import StudySpec
 
 def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
     """That a stage has had `tuner_num_trials` runs, if so."""
-    launched = sum(o.launched for o in observations)
-    if launched >= spec.autotuning.tuner_num_trials:
-        return f"explored; tuner_num_trials ({launched}) is spent"
+    spent = sum(o.is_spent for o in observations)
+    if spent >= spec.autotuning.tuner_num_trials:
+        return f"explored; tuner_num_trials ({spent}) is spent"
     return None
 
 

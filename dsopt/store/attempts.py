@@ -128,7 +128,7 @@ class WorkerRecord:
             if not queries.finish_attempt(connection, attempt.id, state=outcome.state, reason=reason, message=message):
                 return False
             if isinstance(outcome, Measured | Slow):
-                queries.insert_measurement(connection, attempt.id, _measurement_row(outcome, metric))
+                queries.insert_measurement(connection, attempt.id, measurement_row(outcome, metric))
         return True
 
 
@@ -182,15 +182,8 @@ def bury_the_dead(store: Store, me: WorkerRecord) -> int:
     return buried
 
 
-def _take(pool: DevicePool, count: int, lease: Callable[[str], bool]) -> tuple[int, ...]:
-    taken: list[int] = []
-    for index, name in zip(pool.indices, pool.names(), strict=True):
-        if len(taken) < count and lease(name):
-            taken.append(index)
-    return tuple(taken)
-
-
-def _measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
+def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
+    """What the database keeps of a measurement; the metric is the study's."""
     figures = figures_of(outcome)
     return {
         "metric": figures.metric(metric),
@@ -200,6 +193,14 @@ def _measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
         "peak_memory_bytes": float(figures.peak_memory_bytes),
         "details": json.dumps(figures_to_json(outcome)),
     }
+
+
+def _take(pool: DevicePool, count: int, lease: Callable[[str], bool]) -> tuple[int, ...]:
+    taken: list[int] = []
+    for index, name in zip(pool.indices, pool.names(), strict=True):
+        if len(taken) < count and lease(name):
+            taken.append(index)
+    return tuple(taken)
 
 
 def claimed_trials(store: Store, study: StoredStudy) -> set[tuple[str, int]]:

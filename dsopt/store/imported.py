@@ -1,15 +1,15 @@
 """Trials that another tuner has run, kept as if dsopt had: an Optuna trial with its outcome, and a claim."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.store import queries
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.trials import add_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def keep_imported(store: Store, study: StoredStudy, trials: Sequence[ImportedTri
             continue
         claimed.add((trial.part, trial.candidate))
         numbers = {row["trial"] for row in claims if row["stage"] == trial.part}
-        number = _number_of(store.optuna_study(study, trial.part), trial, numbers)
+        number = add_once(store.optuna_study(study, trial.part), _frozen(trial), numbers)
         with store.engine.begin() as connection:
             is_new = queries.insert_claim(
                 connection,
@@ -66,26 +66,6 @@ def keep_imported(store: Store, study: StoredStudy, trials: Sequence[ImportedTri
         assert is_new, "nobody else claims while the study is locked"
         kept.append(trial)
     return kept
-
-
-def _number_of(study: optuna.Study, trial: ImportedTrial, claimed: Collection[int]) -> int:
-    """The number of the trial in Optuna, where it is added unless an interrupted import has done so."""
-    number = _find(study, trial, claimed)
-    if number is None:
-        study.add_trial(_frozen(trial))
-        number = _find(study, trial, claimed)
-    assert number is not None
-    return number
-
-
-def _find(study: optuna.Study, trial: ImportedTrial, claimed: Collection[int]) -> int | None:
-    wanted = (trial.candidate, trial.source)
-    for known in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
-        attrs = known.user_attrs
-        same = (attrs.get("candidate"), attrs.get("imported")) == wanted and known.value == trial.value
-        if same and known.number not in claimed:
-            return known.number
-    return None
 
 
 def _frozen(trial: ImportedTrial) -> FrozenTrial:

@@ -214,6 +214,20 @@ def running_attempts_of_worker(connection: sa.Connection, worker_id: int) -> Seq
     return connection.execute(query).mappings().all()
 
 
+def copy_attempt(
+    connection: sa.Connection, attempt_id: int, *, study_id: int, stage: str, trial: int, candidate: str
+) -> int:
+    """Keeps a finished attempt as one of another study's trial, without its measurement.
+
+    Returns:
+        The copy's id.
+    """
+    kept = ("round", "state", "reason", "message", "run_dir", "started_at", "finished_at")
+    values = connection.execute(sa.select(*(attempts.c[key] for key in kept)).where(attempts.c.id == attempt_id))
+    copied = {**values.mappings().one(), "study_id": study_id, "stage": stage, "trial": trial, "candidate": candidate}
+    return int(connection.execute(sa.insert(attempts).values(copied).returning(attempts.c.id)).scalar_one())
+
+
 def insert_measurement(connection: sa.Connection, attempt_id: int, values: dict[str, Any]) -> None:
     connection.execute(sa.insert(measurements).values(attempt_id=attempt_id, **values))
 

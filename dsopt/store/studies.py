@@ -1,7 +1,5 @@
 """Studies as they are kept: created, found, stopped, resumed, deleted, in dsopt's tables and Optuna's."""
 
-import difflib
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pydantic import ValidationError
 
 from dsopt.errors import DsoptError
 from dsopt.store import queries
+from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
 from dsopt.study.documents import nearest
@@ -148,11 +147,7 @@ class Store:
                 existing = None
             if existing is not None:
                 if existing.spec.digest != spec.digest:
-                    raise DsoptError(
-                        f"study '{spec.name}' exists with a different spec:\n{_difference(existing.spec, spec)}\n"
-                        "Give the new one another name, or delete the old one first: "
-                        f"dsopt study delete {spec.name}"
-                    )
+                    raise changed_study_error(existing.spec, spec, [header.name for header in self.headers()])
                 self._make_parts(existing)
                 return existing, False
             kept = spec.to_json()
@@ -306,14 +301,3 @@ def _stored(row: queries.Row) -> StoredStudy:
         created_at=row["created_at"],
         finished_at=row["finished_at"],
     )
-
-
-def _difference(old: StudySpec, new: StudySpec) -> str:
-    """What differs between two specs, line by line."""
-
-    def lines(spec: StudySpec) -> Sequence[str]:
-        content: dict[str, Any] = json.loads(spec.to_json())
-        return json.dumps(content, indent=2, sort_keys=True).splitlines()
-
-    changed = difflib.unified_diff(lines(old), lines(new), "existing", "new", lineterm="", n=1)
-    return "\n".join(changed)

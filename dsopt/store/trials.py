@@ -1,12 +1,14 @@
 """How outcomes stand in Optuna: states, values, constraints, and headline numbers as flat user attributes."""
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from dsopt.experiment.events import Engine
 from dsopt.experiment.figures import figures_from_json
@@ -45,13 +47,7 @@ def tell(trial: Trial, outcome: Outcome, metric: str, run_seconds: float | None)
             figures = figures_of(outcome)
             if "world_size" not in trial.user_attrs:
                 mark_engine(trial, figures.engine)  # the worker that saw it has died
-            mark(trial, **_headline(figures))
-        if isinstance(outcome, Slow):
-            mark(trial, value_so_far=outcome.so_far.metric(metric))
-        if not isinstance(outcome, Measured):
-            mark(trial, reason=outcome.reason, message=outcome.message[:_MESSAGE_LENGTH])
-        if run_seconds is not None:
-            mark(trial, run_seconds=run_seconds)
+        mark(trial, **_told(outcome, metric, run_seconds))
         if isinstance(outcome, Measured):
             trial.study.tell(trial, outcome.metric(metric), skip_if_finished=True)
         elif isinstance(outcome, Slow):
@@ -63,6 +59,52 @@ def tell(trial: Trial, outcome: Outcome, metric: str, run_seconds: float | None)
             trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
     except UpdateFinishedTrialError:
         return
+
+
+def finished_trial(
+    outcome: Measured | Slow | Infeasible,
+    metric: str,
+    run_seconds: float | None,
+    *,
+    attrs: Mapping[str, str | int],
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+) -> FrozenTrial:
+    """The trial that `tell` would make of an outcome, to be added as a whole; `attrs` are further user attributes."""
+    seen = {} if isinstance(outcome, Infeasible) else _engine(figures_of(outcome).engine)
+    return create_trial(
+        state=TrialState.COMPLETE if isinstance(outcome, Measured) else TrialState.PRUNED,
+        value=outcome.metric(metric) if isinstance(outcome, Measured) else None,
+        params=dict(params),
+        distributions=dict(distributions),
+        user_attrs={**attrs, **seen, **_told(outcome, metric, run_seconds)},
+        constraints={"fits": 1.0} if isinstance(outcome, Infeasible) else None,
+    )
+
+
+def add_once(study: optuna.Study, trial: FrozenTrial, claimed: Collection[int]) -> int:
+    """Adds a finished trial, unless an interruption left the same one behind without a claim.
+
+    Args:
+        claimed: numbers of the study's trials that are claimed.
+
+    Returns:
+        The trial's number.
+    """
+    number = _find_unclaimed(study, trial, claimed)
+    if number is None:
+        study.add_trial(trial)
+        number = _find_unclaimed(study, trial, claimed)
+    assert number is not None
+    return number
+
+
+def _find_unclaimed(study: optuna.Study, trial: FrozenTrial, claimed: Collection[int]) -> int | None:
+    for known in study.get_trials(deepcopy=False, states=(trial.state,)):
+        same = known.user_attrs == trial.user_attrs and known.value == trial.value
+        if same and known.number not in claimed:
+            return known.number
+    return None
 
 
 def tell_pruned(trial: Trial, reason: str, message: str) -> None:
@@ -80,10 +122,10 @@ def tell_nobodys(study: optuna.Study, number: int) -> None:
     trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
-def tell_like(trial: Trial, other: optuna.trial.FrozenTrial, name: str) -> None:
+def tell_like(trial: Trial, other: FrozenTrial, name: str) -> None:
     """Tells a trial the outcome of another that ran the very same configuration."""
     for key, value in other.user_attrs.items():
-        if key not in ("candidate", "round", "phase", "run_seconds"):
+        if key not in ("candidate", "round", "phase", "run_seconds", "taken_over"):
             trial.set_user_attr(key, value)
     trial.set_user_attr("measured_as", name)
     if other.state == TrialState.PRUNED:
@@ -111,7 +153,21 @@ def recorded_outcome(attempt: Row) -> Outcome | None:
 
 def mark_engine(trial: Trial, engine: Engine) -> None:
     """Writes what the engine said of itself, while the run still goes on: it takes some milliseconds."""
-    mark(trial, **{key: value for key, value in asdict(engine).items() if key != "rank" and value is not None})
+    mark(trial, **_engine(engine))
+
+
+def _engine(engine: Engine) -> dict[str, Any]:
+    return {key: value for key, value in asdict(engine).items() if key != "rank" and value is not None}
+
+
+def _told(outcome: Outcome, metric: str, run_seconds: float | None) -> dict[str, Any]:
+    """The user attributes that tell an outcome."""
+    told = _headline(figures_of(outcome)) if isinstance(outcome, Measured | Slow) else {}
+    if isinstance(outcome, Slow):
+        told["value_so_far"] = outcome.so_far.metric(metric)
+    if not isinstance(outcome, Measured):
+        told |= {"reason": outcome.reason, "message": outcome.message[:_MESSAGE_LENGTH]}
+    return told if run_seconds is None else {**told, "run_seconds": run_seconds}
 
 
 def _headline(outcome: Measured) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""What is said when a study is created again with other settings."""
+
+import difflib
+import itertools
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from dsopt.errors import DsoptError
+from dsopt.study.spec import StudySpec
+
+
+def changed_study_error(existing: StudySpec, new: StudySpec, names: Collection[str]) -> DsoptError:
+    """Says what differs between two specs of one name, and how the new one keeps what it would run the same.
+
+    Args:
+        names: of all studies there are.
+    """
+    name = existing.name
+    free = next(other for number in itertools.count(2) if (other := f"{name}-{number}") not in names)
+    return DsoptError(
+        f"study '{name}' exists with a different spec:\n{_difference(existing, new)}\n"
+        f"Create the new one under another name; with --take-over, what runs the same is not measured again:\n"
+        f"  --name {free} --take-over {name}\n"
+        f"Or delete the old one first: dsopt study delete {name}"
+    )
+
+
+def _difference(old: StudySpec, new: StudySpec) -> str:
+    """What differs between two specs, line by line."""
+
+    def lines(spec: StudySpec) -> Sequence[str]:
+        content: dict[str, Any] = json.loads(spec.to_json())
+        return json.dumps(content, indent=2, sort_keys=True).splitlines()
+
+    changed = difflib.unified_diff(lines(old), lines(new), "existing", "new", lineterm="", n=1)
+    return "\n".join(changed)

@@ -1,0 +1,144 @@
+"""Runs of another study that count in this one: their records, and how they are kept here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial
+
+from dsopt.experiment.outcome import Infeasible, Measured, Slow
+from dsopt.store import queries
+from dsopt.store.attempts import measurement_row
+from dsopt.store.studies import REFERENCE, Store, StoredStudy
+from dsopt.store.trials import add_once, finished_trial, recorded_outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRun:
+    """A run that says something of its configuration, as another study recorded it.
+
+    Attributes:
+        part, name: `z0` … `z3` or `reference`, and the candidate's name there.
+        attempt: the id of the attempt that counts.
+        trial: as Optuna has it.
+        outcome: what came of it.
+        run_dir, started_at, seconds: its run directory, its start since the epoch, and its wall clock.
+    """
+
+    part: str
+    name: str
+    attempt: int
+    trial: FrozenTrial
+    outcome: Measured | Slow | Infeasible
+    run_dir: str
+    started_at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToKeep:
+    """What an earlier run is in the study that takes it over.
+
+    Attributes:
+        run: the earlier run.
+        part, name: the part of this study, and the candidate's name in it.
+        params, distributions: as Optuna keeps the part's trials.
+    """
+
+    run: EarlierRun
+    part: str
+    name: str
+    params: Mapping[str, Any]
+    distributions: Mapping[str, BaseDistribution]
+
+
+def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
+    """The runs of a study's baseline, profile and search that were measured, slow, or out of memory, oldest first."""
+    with store.engine.connect() as connection:
+        claims = [claim for claim in queries.claims_of(connection, study.id) if claim["round"] == 0]
+        attempts = [queries.attempts_for(connection, study.id, claim["stage"], claim["trial"]) for claim in claims]
+    newest = sorted((of_trial[-1] for of_trial in attempts if of_trial), key=lambda row: row["id"])
+    trials = {part: store.optuna_study(study, part).get_trials(deepcopy=False) for part in study.parts}
+    found = []
+    for row in newest:
+        outcome, trial = recorded_outcome(row), trials[row["stage"]][row["trial"]]
+        if isinstance(outcome, Infeasible) and outcome.reason != "oom":
+            continue
+        if trial.state.is_finished() and isinstance(outcome, Measured | Slow | Infeasible):
+            found.append(
+                EarlierRun(
+                    part=row["stage"],
+                    name=row["candidate"],
+                    attempt=row["id"],
+                    trial=trial,
+                    outcome=outcome,
+                    run_dir=row["run_dir"],
+                    started_at=row["started_at"],
+                    seconds=row["finished_at"] - row["started_at"],
+                )
+            )
+    return found
+
+
+def keep_taken_over(
+    store: Store, study: StoredStudy, source: StoredStudy, runs: Sequence[RunToKeep]
+) -> list[RunToKeep]:
+    """Keeps runs whose candidates nobody has claimed yet; needs the study's lock.
+
+    The trial is added first, then its claim with a copy of the attempt: it counts once it is whole, and an interruption
+    is made up for the next time. The claim has no worker and its trial is over, so that no worker adopts it.
+
+    Returns:
+        Those that were kept.
+    """
+    with store.engine.connect() as connection:
+        claims = queries.claims_of(connection, study.id)
+    claimed = {(row["stage"], row["candidate"]) for row in claims if row["round"] == 0}
+    kept = []
+    for known in runs:
+        if (known.part, known.name) in claimed:
+            continue
+        claimed.add((known.part, known.name))
+        numbers = {row["trial"] for row in claims if row["stage"] == known.part}
+        number = add_once(store.optuna_study(study, known.part), _trial(study, source, known), numbers)
+        _claim(store, study, known, number)
+        kept.append(known)
+    return kept
+
+
+def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenTrial:
+    """The trial as this study's own run would have left it, at the time when it was run."""
+    run = known.run
+    attrs: dict[str, str | int] = {"candidate": known.name, "run_dir": run.run_dir, "taken_over": source.name}
+    attrs |= {"round": 0} if known.part == REFERENCE else {"phase": "range"}
+    trial = finished_trial(
+        run.outcome,
+        study.spec.autotuning.metric,
+        run.seconds,
+        attrs=attrs,
+        params=known.params,
+        distributions=known.distributions,
+    )
+    trial.datetime_start, trial.datetime_complete = run.trial.datetime_start, run.trial.datetime_complete
+    return trial
+
+
+def _claim(store: Store, study: StoredStudy, known: RunToKeep, number: int) -> None:
+    outcome, metric = known.run.outcome, study.spec.autotuning.metric
+    with store.engine.begin() as connection:
+        is_new = queries.insert_claim(
+            connection,
+            study_id=study.id,
+            stage=known.part,
+            candidate=known.name,
+            round_=0,
+            trial=number,
+            worker_id=None,
+        )
+        assert is_new, "nobody else claims while the study is locked"
+        copy = queries.copy_attempt(
+            connection, known.run.attempt, study_id=study.id, stage=known.part, trial=number, candidate=known.name
+        )
+        if isinstance(outcome, Measured | Slow):
+            queries.insert_measurement(connection, copy, measurement_row(outcome, metric))

@@ -1,0 +1,201 @@
+"""Takes over from another study what would run the same in this one, so that it is not measured again."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import PASSES, Measured, Slow, figures_of
+from dsopt.search import plan
+from dsopt.search.history import History, ModelFacts
+from dsopt.search.limits import is_tried
+from dsopt.search.sampler import distributions
+from dsopt.store.engine import exclusive
+from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
+from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs, keep_taken_over
+from dsopt.study.candidate_run import run_config
+from dsopt.study.ds_config import offload_devices
+from dsopt.study.same_run import other_conditions, same_run_key
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from dsopt.worker.knowledge import load_history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """What came of taking over a study's runs.
+
+    Attributes:
+        taken: names of the runs that count in this study now.
+        known: names of those that it had already.
+        left: names of the others, each with the reason.
+    """
+
+    taken: Sequence[str]
+    known: Sequence[str]
+    left: Sequence[tuple[str, str]]
+
+
+def check_source(spec: StudySpec, source: StudySpec) -> None:
+    """Refuses a study of which no run would be the same.
+
+    Raises:
+        DsoptError: it is the study itself, or differs in what bears on every figure.
+    """
+    if spec.name == source.name:
+        raise DsoptError(
+            f"--take-over: '{source.name}' is the name of the study itself. Give the new one another: --name NAME"
+        )
+    differing = other_conditions(spec, source)
+    if differing:
+        raise DsoptError(
+            f"--take-over: study '{source.name}' has other values of {', '.join(differing)}: no run of it would be "
+            "the same now. Give the same values, or leave --take-over out."
+        )
+
+
+def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOver:
+    """Takes over every run of the source's search whose configuration and command are the same in the study.
+
+    Measured runs count as the study's own, and so does out of memory. Failures are tried anew, and the confirmation is
+    run anew, since its runs are compared with each other. Whether devices, packages and data are still the same, a
+    study does not know; runs from before the last change of the script are left.
+
+    Raises:
+        DsoptError: the study is finished or was deleted, or `check_source`.
+    """
+    check_source(study.spec, source.spec)
+    with exclusive(store.engine, f"study-{study.id}"):
+        state = store.state(study)
+        if state in ("finished", None):
+            raise DsoptError(
+                f"study '{study.name}' is {state or 'deleted'}: what is taken over now would change nothing."
+            )
+        history, facts = load_history(store, study), load_history(store, source).facts_for(study.spec)
+        places = _Places(study.spec, source.spec, history, facts)
+        runs, left = [], []
+        for run in earlier_runs(store, source):
+            place = places.find(run)
+            if isinstance(place, str):
+                left.append((run.name, place))
+            else:
+                runs.append(place)
+        runs, slower = _without_open_races(study.spec, source.spec, runs)
+        kept = keep_taken_over(store, study, source, runs)
+        _keep_aio(store, study, source, kept)
+    return TakenOver(
+        taken=[run.name for run in kept],
+        known=[run.name for run in runs if run not in kept],
+        left=[*left, *slower],
+    )
+
+
+class _Places:
+    """Where runs of the source belong in the study."""
+
+    def __init__(self, spec: StudySpec, source: StudySpec, history: History, facts: ModelFacts | None) -> None:
+        self._spec = spec
+        self._source = source
+        self._history = history
+        self._facts = facts
+        self._script = Path(spec.cwd) / spec.launch.script
+        self._changed_at = self._script.stat().st_mtime if self._script.is_file() and not spec.is_simulated else 0.0
+        self._candidates = cache(self._candidates_of)
+
+    def find(self, run: EarlierRun) -> RunToKeep | str:
+        """What a run is in the study, or why it is nothing there."""
+        if run.started_at < self._changed_at:
+            return f"{self._script.name} was changed after it had been started"
+        metric = self._spec.autotuning.metric
+        if isinstance(run.outcome, Measured | Slow) and not _tells(figures_of(run.outcome), metric):
+            return f"it did not measure the metric, {metric}"
+        if run.part == REFERENCE:
+            return self._reference(run)
+        return self._candidate(run)
+
+    def _reference(self, run: EarlierRun) -> RunToKeep | str:
+        own, other = (
+            same_run_key(spec, plan.profile_candidate(spec) if run.name == "profile" else None)
+            for spec in (self._spec, self._source)
+        )
+        if own != other:
+            return "it would run with another configuration or command now"
+        return RunToKeep(run=run, part=REFERENCE, name=run.name, params={}, distributions={})
+
+    def _candidate(self, run: EarlierRun) -> RunToKeep | str:
+        earlier = Candidate.from_params(int(run.part.removeprefix("z")), run.trial.params)
+        if earlier.stage not in self._spec.stages:
+            return f"the study does not try ZeRO {earlier.stage}"
+        if earlier.stage in self._history.verdicts:
+            return f"the study has closed ZeRO {earlier.stage} already"
+        assert self._facts is not None, "a candidate is run when the model is known"
+        candidates = self._candidates(earlier.stage, earlier.micro_batch, earlier.gas)
+        candidate = candidates.get(same_run_key(self._source, earlier))
+        if candidate is None:
+            return "nothing of the study has its configuration and command"
+        if not is_tried(self._spec, self._facts, candidate):
+            return "the study does not try its batch sizes"
+        space = self._spec.space(candidate.stage, self._facts.hidden_size)
+        return RunToKeep(
+            run=run,
+            part=run.part,
+            name=candidate.name,
+            params=candidate.params,
+            distributions=distributions(space),
+        )
+
+    def _candidates_of(self, stage: int, micro_batch: int, gas: int) -> dict[str, Candidate]:
+        """The study's candidates of these sizes, each by the key of its run."""
+        assert self._facts is not None
+        candidates = self._spec.space(stage, self._facts.hidden_size).candidates((micro_batch,), (gas,))
+        return {same_run_key(self._spec, candidate): candidate for candidate in candidates}
+
+
+def _tells(figures: Measured, metric: str) -> bool:
+    """Whether a run's figures give a metric."""
+    if metric == "FLOPS":
+        return figures.flops_per_step is not None
+    return metric not in PASSES or bool(figures.pass_seconds.get(metric))
+
+
+def _without_open_races(
+    spec: StudySpec, source: StudySpec, runs: Sequence[RunToKeep]
+) -> tuple[list[RunToKeep], list[tuple[str, str]]]:
+    """Leaves out runs that were stopped as slower than a best that the study does not have: one may be its best.
+
+    Going through the stages in order takes none of them: ranges of sizes are found by runs that went to their end.
+    """
+    metric, sign = spec.autotuning.metric, 1.0 if spec.autotuning.maximize else -1.0
+    values = [
+        sign * known.run.outcome.metric(metric)
+        for known in runs
+        if known.part != REFERENCE and isinstance(known.run.outcome, Measured)
+    ]
+    is_same_race = spec.is_joint and metric == source.autotuning.metric
+    best = max(values, default=-math.inf) if is_same_race else -math.inf
+    kept, left = [], []
+    for known in runs:
+        outcome = known.run.outcome
+        if isinstance(outcome, Slow) and best < sign * outcome.best:
+            left.append((known.name, "it was stopped as slower than a run that is not taken over"))
+        else:
+            kept.append(known)
+    return kept, left
+
+
+def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Sequence[RunToKeep]) -> None:
+    """Runs that offload to a disk had the `aio` section that was measured for it; the study's own will have it too."""
+    ours, theirs = (store.optuna_study(one, REFERENCE) for one in (study, source))
+    aio = theirs.user_attrs.get(AIO)
+    if aio is not None and AIO not in ours.user_attrs and any(_offloads(study.spec, known) for known in kept):
+        ours.set_user_attr(AIO, aio)
+
+
+def _offloads(spec: StudySpec, known: RunToKeep) -> bool:
+    """Whether a run offloads to a disk; the profile does not count."""
+    candidate = None
+    if known.part != REFERENCE:
+        candidate = Candidate.from_params(int(known.part.removeprefix("z")), known.params)
+    return "nvme" in offload_devices(run_config(spec, candidate))

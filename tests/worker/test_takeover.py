@@ -1,0 +1,224 @@
+"""A changed study begins with what an earlier one ran with the same configuration and command."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from dsopt.experiment.outcome import Outcome, Slow
+from dsopt.store import trials
+from dsopt.store.attempts import WorkerRecord
+from dsopt.store.studies import Store
+from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
+from dsopt.study.spec import StudySpec
+from dsopt.worker.knowledge import load_history
+from dsopt.worker.takeover import _without_open_races, take_over
+from tests.conftest import Dsopt
+from tests.store.test_studies import POOL, measured, spec, task
+from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled, write_study
+
+SMALL = {
+    "ds_config": {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": 1}},
+    "confirmation": {"finalists": 1, "rounds": 1},
+    "stage_order": "sequential",  # which leaves nothing out
+}
+
+
+ANOTHER = ["--name", "new", "--take-over", "simulated"]
+
+
+def change(dsopt: Dsopt, **keys: object) -> None:
+    """Changes settings of the study file; script and configuration stay as they are."""
+    known = yaml.safe_load((dsopt.cwd / "study.yaml").read_text())
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**known, **keys}))
+
+
+def run_small(dsopt: Dsopt, **keys: object) -> dict:
+    """A finished study of three sizes at ZeRO 1, the smallest of them the user's own; as `show` gives it."""
+    write_study(dsopt.cwd, **{**SMALL, **keys})
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    return dsopt.json("study", "show", "simulated")
+
+
+def test_another_limit_measures_nothing_again(dsopt_on: Dsopt) -> None:
+    first = run_small(dsopt_on)
+    change(dsopt_on, autotuning={"max_train_batch_size": 16})
+    refused = dsopt_on("study", "create", "study.yaml", code=1)
+    assert '+    "max_train_batch_size": 16' in refused
+    assert "--name simulated-2 --take-over simulated" in refused
+    again = ["study", "create", "study.yaml", "--name", "simulated-2", "--take-over", "simulated"]
+    created = dsopt_on(*again)
+    assert "Taken over from study 'simulated', and not measured again: baseline, z1_gas1_tmbspg8." in created
+    assert "Left, 1, since the study does not try its batch sizes: z1_gas1_tmbspg16." in created
+    repeated = dsopt_on(*again)
+    assert "not measured again: nothing new." in repeated
+    assert "Known already: baseline, z1_gas1_tmbspg8." in repeated
+
+    dsopt_on("worker", "simulated-2", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt_on, "simulated-2")
+    second = dsopt_on.json("study", "show", "simulated-2")
+    known = {run["candidate"]: run for run in first["runs"] if run["round"] == 0}
+    for run in second["runs"]:
+        if run["round"] == 0 and run["taken_over"]:
+            assert (run["taken_over"], run["metric"]) == ("simulated", known[run["candidate"]]["metric"])
+            assert run["run_dir"] == known[run["candidate"]]["run_dir"]
+        else:
+            assert "/simulated-2/" in run["run_dir"]
+    made = [(run["candidate"], run["round"]) for run in second["runs"] if "/simulated-2/" in run["run_dir"]]
+    searched = {name for name, round_ in made if round_ == 0}
+    assert not searched & {"baseline", "z1_gas1_tmbspg8"}
+    assert {name for name, round_ in made if round_ == 1} >= {"baseline"}, "the confirmation is run anew"
+    assert "z1_gas1_tmbspg16" not in {run["candidate"] for run in second["runs"]}
+    shown = dsopt_on("study", "show", "simulated-2")
+    assert "taken over from study 'simulated'" in shown
+    assert "Taken over from study 'simulated', where it ran the same: baseline, z1_gas1_tmbspg8." in shown
+    dsopt_on("study", "delete", "simulated", "--yes")
+    assert dsopt_on("study", "show", "simulated-2") == shown, "it does not need the other any more"
+
+
+def test_another_dimension_and_metric_keep_what_runs_the_same(dsopt: Dsopt) -> None:
+    """What was run is now the value "not given" of a new dimension, under another name and in another unit."""
+    first = run_small(dsopt)
+    change(dsopt, search={"args": {"--fused": [None, ""]}}, stage_order="joint")
+    change(dsopt, autotuning={"metric": "latency", "max_train_batch_size": 32})
+    output = dsopt("study", "create", "study.yaml", "--name", "new", "--take-over", "simulated")
+    assert "not measured again: baseline, z1_fF_gas1_tmbspg" in output
+    change(dsopt, stage_order="sequential")
+    chained = dsopt("study", "create", "study.yaml", "--name", "newer", "--take-over", "new")
+    assert "not measured again: baseline, z1_fF_gas1_tmbspg" in chained
+    steps = {run["candidate"]: run["metric"] for run in dsopt.json("study", "show", "newer")["runs"]}
+    rates = {run["candidate"]: run["metric"] for run in first["runs"] if run["round"] == 0}
+    assert steps["baseline"] == pytest.approx(8 / rates["baseline"] * 1000)
+    assert steps["z1_fF_gas1_tmbspg16"] == pytest.approx(32 / rates["z1_gas1_tmbspg16"] * 1000)
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    history = load_history(store, store.get("newer"))
+    store.close()
+    assert history.facts is not None
+    assert history.facts.num_params == 10_000_000
+    known = history.measured[0]
+    assert (known.taken_over, known.launched, known.is_spent, known.phase) == ("new", True, False, "range")
+    assert known.half_width is not None and known.seconds is not None and known.facts is not None
+
+
+def test_a_changed_study_goes_on_with_what_is_new(dsopt: Dsopt) -> None:
+    """Larger sizes are allowed now: only those are run, going through the stages in order too, and nothing twice."""
+    run_small(dsopt, autotuning={"max_train_batch_size": 16})
+    change(dsopt, autotuning={"max_train_batch_size": 32})
+    dsopt("study", "create", "study.yaml", "--name", "larger", "--take-over", "simulated")
+    dsopt("worker", "larger", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt, "larger")
+    runs = dsopt.json("study", "show", "larger")["runs"]
+    assert {run["candidate"] for run in runs if run["round"] == 0 and not run["taken_over"]} == {"z1_gas1_tmbspg16"}
+    assert dsopt.json("study", "best", "larger")["comparison"]["best"] == "z1_gas1_tmbspg16"
+
+
+@pytest.mark.parametrize(
+    ("keys", "args", "message"),
+    [
+        ({}, ["--take-over", "simulated"], "'simulated' is the name of the study itself"),
+        ({}, ["--name", "new", "--take-over", "simulatde"], "Did you mean 'simulated'"),
+        ({"measurement": {"max_steps": 31}}, ANOTHER, "other values of measurement:"),
+        ({"start": "direct"}, ANOTHER, "other values of start:"),
+        ({"memory_per_device": "1GiB"}, ANOTHER, "memory_per_device:"),
+        (
+            {"autotuning": {"start_profile_step": 3}}, ANOTHER,
+            "other values of start_profile_step and end_profile_step:",
+        ),
+    ],
+)  # fmt: skip
+def test_a_study_of_which_nothing_can_be_the_same_is_refused_before_anything_is_created(
+    dsopt: Dsopt, keys: dict, args: list[str], message: str
+) -> None:
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    change(dsopt, **keys)
+    output = dsopt("study", "create", "study.yaml", *args, code=1)
+    assert message in output
+    assert "Traceback" not in output
+    assert [study["name"] for study in dsopt.json("study", "list")] == ["simulated"]
+
+
+@pytest.fixture
+def store(storage_url: str):
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
+
+
+def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0") -> None:
+    """Records a run of a study as a worker does."""
+    study, _ = store.create(source)
+    record = WorkerRecord(store)
+    trial = store.optuna_study(study, part).ask()
+    if part != "reference":
+        size = int(name.rpartition("tmbspg")[2])
+        for key, value in (("train_micro_batch_size_per_gpu", size), ("gradient_accumulation_steps", 1)):
+            trial.suggest_int(key, value, value)
+    trial.set_user_attr("candidate", name)
+    known = replace(task(trial.number, name), part=part)
+    record.claim(study, known)
+    attempt = record.begin(study, known, f"/tmp/{name}", POOL, 1)
+    assert attempt is not None
+    record.finish(attempt, outcome, "throughput")
+    trials.tell(trial, outcome, "throughput", 1.0)
+
+
+def test_an_interruption_is_made_up_for(store: Store) -> None:
+    """A trial that was added and not claimed does not count, and is taken up the next time."""
+    run_of(store, spec("old"), "baseline", measured(), part="reference")
+    run_of(store, spec("old"), "z0_gas1_tmbspg2", measured())
+    study, _ = store.create(spec("new"))
+    assert take_over(store, study, store.get("old")).taken == ["baseline", "z0_gas1_tmbspg2"]
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"DELETE FROM dsopt_claims WHERE study_id = {study.id}"))
+        connection.execute(sa.text(f"DELETE FROM dsopt_attempts WHERE study_id = {study.id}"))
+    assert take_over(store, study, store.get("old")).taken == ["baseline", "z0_gas1_tmbspg2"]
+    z0: optuna.Study = store.optuna_study(study, "z0")
+    assert [(t.number, t.user_attrs["taken_over"]) for t in z0.trials] == [(0, "old")]
+    [_, kept] = earlier_runs(store, study)
+    assert kept.outcome == measured()
+    assert WorkerRecord(store).adopt(study, set()) is None
+
+
+def test_runs_from_before_the_last_change_of_the_script_are_left(store: Store, tmp_path: Path) -> None:
+    script = tmp_path / "t.py"
+    script.write_text("")
+    run_of(store, spec("old", cwd=str(tmp_path)), "baseline", measured(), part="reference")
+    os.utime(script, (2**33, 2**33))
+    study, _ = store.create(spec("new", cwd=str(tmp_path)))
+    assert take_over(store, study, store.get("old")).left == [
+        ("baseline", "t.py was changed after it had been started")
+    ]
+    os.utime(script, (0, 0))
+    assert take_over(store, study, store.get("old")).taken == ["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("bar", "keys", "left"),
+    [
+        (10.0, {}, 0), (20.0, {}, 1), (10.0, {"stage_order": "sequential"}, 1),
+        (10.0, {"autotuning": {"metric": "latency"}}, 1),
+    ],
+    ids=["slower than what is there", "slower than what is not there", "in order", "another metric"],
+)  # fmt: skip
+def test_a_run_that_was_stopped_counts_only_beside_what_it_was_slower_than(bar: float, keys: dict, left: int) -> None:
+    best = measured()
+    assert 10 < best.metric("throughput") < 20
+    outcomes = [best, Slow(so_far=best, best=bar, message="")]
+    runs = [
+        RunToKeep(
+            run=EarlierRun(
+                part="z0", name=str(number), attempt=number, trial=optuna.trial.create_trial(value=1.0),
+                outcome=outcome, run_dir="", started_at=0.0, seconds=1.0,
+            ),
+            part="z0", name=str(number), params={}, distributions={},
+        )
+        for number, outcome in enumerate(outcomes)
+    ]  # fmt: skip
+    kept, others = _without_open_races(spec("new", **keys), spec("old"), runs)
+    assert (len(kept), len(others)) == (2 - left, left)
