@@ -22,6 +22,7 @@ _COMMANDS = {
     "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
     "import": ("dsopt.cli.import_", "import_", "Take the results of DeepSpeed's own autotuner into a study."),
     "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
+    "report-issue": ("dsopt.cli.report_issue", "report_issue", "Collect what an issue needs, without secrets."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
 }
 
@@ -90,5 +91,9 @@ def main() -> None:
             click.echo(f"error: the database: {reason}", err=True)
             sys.exit(1)
         traceback.print_exc()
-        click.echo("error: this is a defect of dsopt; please report it with the lines above.", err=True)
+        click.echo(
+            "error: this is a defect of dsopt; please report it with the lines above and what this prints: "
+            "dsopt report-issue",
+            err=True,
+        )
         sys.exit(3)

@@ -1,0 +1,95 @@
+"""A report for an issue: versions, what was asked for, how it went, and the last failure; no secrets."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsopt.experiment.machine import gpus, versions
+from dsopt.experiment.rundir import RunDir
+from dsopt.report.secrets import secrets_of, shown_command, shown_settings, without_secrets
+from dsopt.study.spec import StudySpec
+
+_MOST_RUNS = 100
+_TAIL_LINES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyReport:
+    """What a report says of a study.
+
+    Attributes:
+        spec, state, note: of the study.
+        runs: its attempts, oldest first: `candidate`, `round`, `state`, `reason`, `message`, `run_dir`.
+    """
+
+    spec: StudySpec
+    state: str
+    note: str | None
+    runs: Sequence[Mapping[str, Any]]
+
+
+def issue_report(storage: str, study: StudyReport | None) -> str:
+    """The report as Markdown.
+
+    Args:
+        storage: the kind of database, or why it cannot be read.
+        study: the study it is about, if there is one.
+    """
+    sections = [_versions(storage)]
+    if study is not None:
+        sections += [_settings(study), _runs(study), *_last_failure(study.runs)]
+    return without_secrets("\n\n".join(sections) + "\n", secrets_of(study.spec.launch) if study else ())
+
+
+def _versions(storage: str) -> str:
+    lines = [f"- {name}: {version}" for name, version in versions().items()]
+    lines += [f"- GPU {index}: {gpu}" for index, gpu in enumerate(gpus())]
+    return "\n".join(["## Versions", *lines, f"- storage: {storage}"])
+
+
+def _settings(study: StudyReport) -> str:
+    content = json.loads(study.spec.to_json())
+    # as parts of it are secrets, and a configuration in base64 would hide them from every search
+    content["command"] = shown_command(study.spec.launch.with_config("ds_config.json"))
+    return f"## Study\n{_fenced(json.dumps(shown_settings(content), indent=2), 'json')}"
+
+
+def _runs(study: StudyReport) -> str:
+    lines = [f"{_label(run)}  {run['state']}  {run['reason'] or ''}".rstrip() for run in study.runs]
+    left_out = len(lines) - _MOST_RUNS
+    shown = lines if left_out <= 0 else [f"({left_out} more)", *lines[-_MOST_RUNS:]]
+    note = f": {study.note}" if study.note else ""
+    return f"## Runs\nThe study is {study.state}{note}.\n{_fenced(shown or ['none'])}"
+
+
+def _last_failure(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The last run that came to nothing, with what it wrote last; nothing where there is none."""
+    failed = [run for run in runs if run["state"] == "failed" or run["reason"] == "invalid_config"]
+    if not failed:
+        return []
+    run, folder = failed[-1], RunDir(failed[-1]["run_dir"])
+    files = (folder.command, folder.ds_config, folder.stdout, folder.stderr)
+    return [
+        f"## Last failure\n{_label(run)}: {run['reason']}\n{_fenced([run['message'] or ''])}",
+        *(f"### {path.name}\n{_fenced(_tail(path))}" for path in files),
+    ]
+
+
+def _label(run: Mapping[str, Any]) -> str:
+    return f"{run['candidate']} (round {run['round']})" if run["round"] else str(run["candidate"])
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError as error:
+        return [f"cannot be read: {error.strerror}"]
+    return lines[-_TAIL_LINES:] or ["(empty)"]
+
+
+def _fenced(content: str | Iterable[str], kind: str = "text") -> str:
+    """A block of code that no line of its content can end."""
+    text = content if isinstance(content, str) else "\n".join(content)
+    return f"~~~~~{kind}\n{text}\n~~~~~"

@@ -1,0 +1,103 @@
+"""Takes secrets, and what names a person, out of text that is meant for others."""
+
+import getpass
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.study.command import LaunchCommand
+
+HIDDEN: Final = "***"
+
+# in any case; neither a tokenizer nor an author, and no KeyError
+_NAME: Final = (
+    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|passphrase|auth(?!or)|credential)"
+)
+_SENSITIVE: Final = re.compile(_NAME, re.IGNORECASE)
+_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
+_SHORTEST: Final = 6  # a shorter value cannot be looked for everywhere
+
+_PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+    # a password may hold an @ or a / that was not written as %40 or %2F
+    (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"(--?[\w-]*{_NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    # Hugging Face, OpenAI and like it, GitHub, GitLab, AWS, Slack, Google, JSON web tokens, Weights & Biases
+    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), HIDDEN),
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), HIDDEN),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{8,}"), HIDDEN),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), HIDDEN),
+    (re.compile(r"\bxox[a-z]-[A-Za-z0-9-]{8,}"), HIDDEN),
+    (re.compile(r"\bAIza[A-Za-z0-9_-]{20,}"), HIDDEN),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), HIDDEN),
+    (re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{40}(?![0-9A-Fa-f])"), HIDDEN),
+)
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a flag, key or variable of this name holds a secret."""
+    return _SENSITIVE.search(name) is not None
+
+
+def without_secrets(text: str, known: Iterable[str] = ()) -> str:
+    """The text with secrets as `***`, home folders as `~` and the user's name as `user`.
+
+    Hidden is what `known` lists, what variables of this process with a telling name hold, what follows such a name
+    (`--hub_token …`, `"api_key": …`), the user's part of a URL, and what has the form of a known kind of token.
+    """
+    ours = (value for name, value in os.environ.items() if is_sensitive(name))
+    for value in sorted({*known, *ours}, key=len, reverse=True):
+        if len(value) >= _SHORTEST:
+            text = text.replace(value, HIDDEN)
+    for pattern, shown in _PATTERNS:
+        text = pattern.sub(shown, text)
+    return _without_person(text)
+
+
+def shown_command(command: LaunchCommand) -> str:
+    """A command for others: without the values of its assignments, and of flags with a telling name."""
+    assignments = [f"{name}={HIDDEN}" for name, _ in command.environment]
+    return " ".join([*assignments, *(shown for shown, _ in _words(command))])
+
+
+def secrets_of(command: LaunchCommand) -> list[str]:
+    """What `shown_command` hides, so that it is hidden wherever else it is written."""
+    given = [value for _, value in command.environment]
+    return [*given, *(secret for _, secret in _words(command) if secret is not None)]
+
+
+def shown_settings(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Settings as JSON for others: the values of keys with a telling name are hidden."""
+    if isinstance(value, Mapping):
+        return {key: HIDDEN if is_sensitive(str(key)) else shown_settings(inner) for key, inner in value.items()}
+    return [shown_settings(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:
+    """The words of a command as they may be shown, each with the secret that is hidden in it, if one is."""
+    follows_name = False
+    for word in command.argv():
+        if word.startswith("-"):
+            name, has_value, value = word.partition("=")
+            follows_name = is_sensitive(name)
+            yield (f"{name}={HIDDEN}", value) if has_value and follows_name else (shlex.quote(word), None)
+        else:
+            yield (HIDDEN, word) if follows_name else (shlex.quote(word), None)
+
+
+def _without_person(text: str) -> str:
+    home = str(Path.home())
+    if home != "/":
+        text = re.sub(rf"{re.escape(home)}(?![\w-])", "~", text)
+    text = re.sub(r"/(?:home|Users)/[^/\s:'\",]+", "~", text)
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # nobody of that number is known here
+        return text
+    # a common word, or the administrator, tells nobody's name
+    return text if len(name) < 3 or name == "root" else re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "user", text)

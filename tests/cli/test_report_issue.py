@@ -1,0 +1,74 @@
+"""`dsopt report-issue`: what it holds, and that no secret survives in it."""
+
+import shutil
+
+from tests.conftest import Dsopt
+from tests.worker.test_protocol_runs import write_study
+
+HUB = "hf_" + "AbCd1234" * 4
+SECRETS = {
+    "assigned": "assigned-51f2", "flag": "flag-51f2", "key": "key-51f2", "logged": HUB, "url": "url-51f2",
+    "environment": "environment-51f2",
+}  # fmt: skip
+LAUNCHER = f"""#!/bin/sh
+echo "env: WANDB_API_KEY=$WANDB_API_KEY; cloning https://ann:{SECRETS["url"]}@host/repo"
+echo "logged in as $HUB_USER with {HUB} and {SECRETS["environment"]}" >&2
+echo "RuntimeError: no access with {SECRETS["flag"]}" >&2
+exit 7
+"""
+
+
+def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
+    launcher = dsopt.cwd / "bin" / "deepspeed"
+    launcher.parent.mkdir()
+    launcher.write_text(LAUNCHER)
+    launcher.chmod(0o755)
+    write_study(
+        dsopt.cwd,
+        command=f"WANDB_API_KEY={SECRETS['assigned']} {launcher} --num_gpus 2 train.py --hub_token {SECRETS['flag']} "
+        "--lr 0.25 --deepspeed_config ds.json",
+        ds_config={"train_micro_batch_size_per_gpu": 4, "comet": {"enabled": False, "api_key": SECRETS["key"]}},
+        max_attempts=1,
+    )
+    dsopt.environment["MY_TOKEN"] = SECRETS["environment"]
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+
+    report = dsopt("report-issue", "simulated")
+    for secret in SECRETS.values():
+        assert secret not in report
+    for part in (
+        "- dsopt: ", "- deepspeed: ", "- torch: ", "- storage: sqlite\n", "--lr 0.25", "--hub_token ***",
+        "WANDB_API_KEY=***", '"train_micro_batch_size_per_gpu": 4', "baseline  failed  crash", "profile  failed  crash",
+        "ended with exit code 7", "RuntimeError: no access with ***", "https://***@host/repo", "### stderr.log",
+    ):  # fmt: skip
+        assert part in report, part
+    assert dsopt("report-issue") == report
+    assert "Wrote report.md" in dsopt("report-issue", "-o", "report.md")
+    assert (dsopt.cwd / "report.md").read_text() == report
+    assert "exists already" in dsopt("report-issue", "-o", "report.md", code=1)
+    assert "no study 'other'" in dsopt("report-issue", "other", code=1)
+
+
+def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt: Dsopt) -> None:
+    report = dsopt("report-issue")
+    assert "- optuna: " in report
+    assert "no such file; there is no study yet" in report
+    assert "## Study" not in report
+    refused = dsopt("report-issue", "--storage", "postgresql://u:secret-51f2@127.0.0.1:1/d")
+    assert "cannot be reached" in refused
+    assert "51f2" not in refused
+
+
+def test_logs_that_are_gone_are_said_to_be(dsopt: Dsopt) -> None:
+    """Run directories may be removed, or lie on another machine; a study that has not run has none."""
+    launcher = dsopt.cwd / "deepspeed"
+    launcher.write_text("#!/bin/sh\nexit 7\n")
+    launcher.chmod(0o755)
+    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
+    write_study(dsopt.cwd, command=command, max_attempts=1)
+    dsopt("study", "create", "study.yaml")
+    assert "The study is created." in dsopt("report-issue")
+    dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+    shutil.rmtree(dsopt.cwd / "autotuning_results")
+    assert "cannot be read: No such file or directory" in dsopt("report-issue")
