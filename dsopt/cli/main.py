@@ -10,8 +10,8 @@ import traceback
 
 import click
 
-from dsopt import __version__
 from dsopt.errors import DsoptError, Interrupted
+from dsopt.version import __version__
 
 _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),

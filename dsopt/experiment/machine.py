@@ -5,10 +5,8 @@ import platform
 import shutil
 import subprocess
 
-from dsopt import __version__
-
 _PACKAGES = (
-    "torch", "deepspeed", "transformers", "accelerate", "optuna", "optuna-dashboard", "xgboost", "sqlalchemy",
+    "dsopt", "torch", "deepspeed", "transformers", "accelerate", "optuna", "optuna-dashboard", "xgboost", "sqlalchemy",
     "psycopg", "alembic", "numpy", "pydantic",
 )  # fmt: skip
 _TIMEOUT_SECONDS = 20.0
@@ -16,7 +14,7 @@ _TIMEOUT_SECONDS = 20.0
 
 def versions() -> dict[str, str]:
     """The versions of dsopt, Python, the system and the packages that matter; those that are missing say so."""
-    found = {"dsopt": __version__, "python": platform.python_version(), "system": platform.platform()}
+    found = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)

@@ -105,6 +105,9 @@ class Estimate:
             parts.insert(2, "DeepSpeed's estimators count 16-bit training of every parameter, whatever is asked for.")
         return "\n\n".join(parts)
 
+    def __str__(self) -> str:
+        return self.text()
+
     def _table(self, title: str, stages: Sequence[int]) -> str:
         rows = [row for row in self.rows if row.stage in stages]
         return "\n".join([title, *self._header(largest_layer=3 in stages), _COLUMNS, *map(_line, rows)])

@@ -9,10 +9,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-import dsopt
 from alembic import command
 from dsopt.errors import DsoptError
 from dsopt.store.engine import engine_options, exclusive, prepare, shown
+from dsopt.version import __version__
 
 VERSION_TABLE = "dsopt_alembic_version"
 
@@ -129,7 +129,7 @@ def _refuse_newer(engine: sa.Engine) -> None:
     if found.revision is not None and found.revision not in known:
         raise DsoptError(
             f"--storage: {shown(engine.url)} is of a newer dsopt: it has revision {found.revision}, "
-            f"and dsopt {dsopt.__version__} knows none after {found.head}. Install the newer dsopt here too."
+            f"and dsopt {__version__} knows none after {found.head}. Install the newer dsopt here too."
         )
 
 
@@ -139,7 +139,7 @@ def _scripts() -> ScriptDirectory:
 
 def _alembic_config() -> Config:
     """The migrations: inside an installed package, or at the top of a checkout."""
-    package = Path(dsopt.__file__).parent
+    package = Path(__file__).parent.parent
     location = next(p for p in (package / "alembic", package.parent / "alembic") if (p / "env.py").is_file())
     config = Config()
     config.set_main_option("script_location", str(location))
