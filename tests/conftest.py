@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
-TINY_GPT = Path(__file__).parent.parent / "studies" / "tiny-gpt" / "train.py"
+STUDIES = Path(__file__).parent.parent / "studies"
+TINY_GPT = STUDIES / "tiny-gpt" / "train.py"
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
 """Dry runs: whole studies on the simulated cluster, without the user's script and without GPUs."""
 
 import json
+import shutil
 
 import yaml
 
-from tests.conftest import Dsopt
+from tests.conftest import STUDIES, Dsopt
 
 STUDY = {
     "name": "dry",
@@ -69,3 +70,12 @@ def test_a_dry_run_can_be_had_again(dsopt: Dsopt) -> None:
         metrics = json.loads((dsopt.cwd / name / "z1_gas1_tmbspg4" / "metrics.json").read_text())
         steps.append(metrics["step_seconds"][:8])
     assert steps[0] == steps[1]
+
+
+def test_the_dry_run_among_the_studies_finds_what_is_faster(dsopt: Dsopt) -> None:
+    shutil.copy(STUDIES / "llama-3-8b.yaml", dsopt.cwd)
+    dsopt("study", "create", "llama-3-8b.yaml")
+    output = dsopt("worker", "llama-3-8b", "--devices", "cpu:1")
+    assert "llama-3-8b on 8 simulated H100-80GB" in output
+    best = dsopt.json("study", "best", "llama-3-8b")
+    assert best["comparison"]["interval"][0] > 1
