@@ -11,7 +11,7 @@ from dsopt.errors import DsoptError
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
 # a backslash at a line's end joins it with the next; documents show it also where the line's end was lost
-_JOINED_LINES = re.compile(r"(?<!\S)\\(?=\s|$)|\\\r?\n")
+_LINE_END = re.compile(r"\\\r?\n|(?<!\S)\\(?=\s|$)")
 
 
 def typed_words(command: str | Sequence[object], where: str) -> list[str]:
@@ -22,7 +22,7 @@ def typed_words(command: str | Sequence[object], where: str) -> list[str]:
     if not isinstance(command, str):
         words = [str(word) for word in command]
         return typed_words(words[0], where) if _is_quoted_whole(words) else words
-    words = split_words(_JOINED_LINES.sub(" ", command), where)
+    words = split_words(_LINE_END.sub("", command), where)
     return typed_words(words[0], where) if _is_quoted_whole(words) else [_expanded(word, where) for word in words]
 
 

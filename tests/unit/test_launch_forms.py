@@ -36,7 +36,8 @@ def parse(typed: str | list[str]) -> LaunchCommand:
         ("/opt/conda/bin/deepspeed --num_gpus 2 t.py", "t.py", 2, 1),
         ("'deepspeed --num_gpus 2 t.py'", "t.py", 2, 1),
         ("deepspeed --num_gpus 2 \\\n  t.py \\\n", "t.py", 2, 1),
-        ("deepspeed --num_gpus 2 \\\r\n  t.py", "t.py", 2, 1),
+        ("deepspeed --num_gpus 2\\\r\n  t.py", "t.py", 2, 1),
+        ("deepspeed --num_gpus 2 my\\\nscript.py", "myscript.py", 2, 1),
     ],
 )
 def test_what_people_write_is_taken(typed: str, script: str, ranks: int | None, nodes: int) -> None:
