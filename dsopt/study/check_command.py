@@ -8,12 +8,15 @@ from dsopt.study.command import LaunchCommand
 
 _FILTER = re.compile(r"[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?(@[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?)*", re.ASCII)
 
+_USUAL_HOSTFILE = "/job/hostfile"  # deepspeed/launcher/runner.py
+
 
 def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated: bool = False) -> None:
     """Refuses a command that dsopt cannot run. In a dry run (`is_simulated`) the script need not be there.
 
     Raises:
-        DsoptError: numbers that are none, a script that is not there or no Python program, a start on each node.
+        DsoptError: numbers that are none, a script that is not there or no Python program, a start on each node,
+            nodes without a host file.
     """
     launcher = command.launcher
     for names in (launcher.ranks, launcher.nodes):
@@ -33,6 +36,7 @@ def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated
         raise DsoptError(f"{where}: command: the DeepSpeed configuration is given as nothing. Expected a file's path.")
     if is_simulated:
         return
+    _check_hostfile(command, cwd, where)
     if command.has_launcher_flag("--no_python"):
         _check_python_program(command, cwd, where)
     if not command.is_module and not (cwd / command.script).is_file():
@@ -40,6 +44,24 @@ def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated
             f"{where}: command: no training script '{command.script}' in {cwd}. "
             "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
         )
+
+
+def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
+    """Refuses nodes that nothing names; the deepspeed launcher trains on this one alone where the file is not there."""
+    if not command.uses_hostfile:
+        return
+    path = cwd / (command.hostfile or _USUAL_HOSTFILE)
+    if path.is_file():
+        return
+    if command.hostfile is not None:
+        raise DsoptError(
+            f"{where}: command: no host file '{command.hostfile}' in {cwd}. Expected a file with a line such as "
+            "'worker-1 slots=8' for each node; check the path, or leave it out."
+        )
+    raise DsoptError(
+        f"{where}: command: {command.nodes} nodes, and no host file. Expected --hostfile FILE, with a line such as "
+        f"'worker-1 slots=8' for each node (without it the launcher reads {_USUAL_HOSTFILE}, which is not there)."
+    )
 
 
 def _check_filters(command: LaunchCommand, where: str) -> None:

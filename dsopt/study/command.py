@@ -13,6 +13,7 @@ from dsopt.study.other_programs import advice_for
 from dsopt.study.typed import split_words
 
 _CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
+_HOSTFILE = ("--hostfile", "-H")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -115,7 +116,20 @@ class LaunchCommand:
     @property
     def uses_hostfile(self) -> bool:
         """Whether the deepspeed launcher starts ranks on the nodes of a host file."""
-        return self.launcher.kind == "deepspeed" and (self.option("--hostfile", "-H") is not None or self.nodes > 1)
+        return self.launcher.kind == "deepspeed" and (self.hostfile is not None or self.nodes > 1)
+
+    @property
+    def hostfile(self) -> str | None:
+        """The host file that the deepspeed launcher is given."""
+        return self.option(*_HOSTFILE) if self.launcher.kind == "deepspeed" else None
+
+    def without_idle_hostfile(self) -> "LaunchCommand":
+        """The same command without a host file of which one node is used.
+
+        Its ranks start on the node that the launcher is called on, and would meet on the file's first.
+        """
+        is_idle = self.option(*self.launcher.nodes) == "1" and not self.has_launcher_flag("--force_multi")
+        return self.without_options(*_HOSTFILE) if self.hostfile is not None and is_idle else self
 
     @property
     def chosen_gpus(self) -> tuple[frozenset[int] | None, frozenset[int]]:

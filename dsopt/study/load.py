@@ -102,7 +102,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     _check_window(spec.autotuning, where)
     check_simulation(spec, where)
     _check_sizes(spec, where)
-    _check_resources(spec, cwd, where)
+    warnings += _check_resources(spec, cwd, where)
     _check_folders(spec, where)
     warnings += check_dimensions(spec, where, config_where)
     warnings += [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
@@ -229,8 +229,8 @@ def _check_sizes(spec: StudySpec, where: str) -> None:
         )
 
 
-def _check_resources(spec: StudySpec, cwd: Path, where: str) -> None:
-    """Checks the command with every number of nodes that it is to run on."""
+def _check_resources(spec: StudySpec, cwd: Path, where: str) -> list[str]:
+    """Checks the command with every number of nodes that it is to run on; a warning tells of a host file left out."""
     filtered = next((name for name in spec.launch.launcher.devices if spec.launch.option(name) is not None), None)
     if filtered is not None and spec.autotuning.num_gpus is not None:
         raise DsoptError(
@@ -241,6 +241,12 @@ def _check_resources(spec: StudySpec, cwd: Path, where: str) -> None:
     check_command(spec.resources, cwd, where, is_simulated=spec.is_simulated)
     for nodes in given if isinstance(given, list) else []:
         check_command(spec.resources.with_nodes(nodes), cwd, where, is_simulated=spec.is_simulated)
+    if spec.resources.hostfile == spec.launch.hostfile:
+        return []
+    return [
+        f"{where}: command: --hostfile {spec.launch.hostfile} is left out: a run on one node starts on its worker's "
+        "own; start a worker on each node"
+    ]
 
 
 def _check_folders(spec: StudySpec, where: str) -> None:

@@ -317,6 +317,8 @@ class StudySpec(_Strict):
                 command = change(command, given)
             elif given and not typed:
                 command = change(command, given[0])
+        if not isinstance(self.autotuning.num_nodes, list):
+            command = command.without_idle_hostfile()
         return command if self.simulation is None else self._as_simulated(command, self.simulation)
 
     @staticmethod

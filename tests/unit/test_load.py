@@ -300,11 +300,21 @@ def test_deepspeeds_own_autotuning_option_is_left_out(folder: Path) -> None:
         ({"num_gpus": [2, 4]}, "deepspeed train.py", "deepspeed --num_gpus 2 train.py"),
         ({"num_gpus": [2, 4]}, "deepspeed --num_gpus 8 train.py", "deepspeed --num_gpus 8 train.py"),
         ({"num_nodes": 2}, "deepspeed --hostfile h train.py", "deepspeed --hostfile h --num_nodes 2 train.py"),
+        ({"num_nodes": [1, 2]}, "deepspeed -H h train.py", "deepspeed -H h --num_nodes 1 train.py"),
+        ({"num_nodes": 1}, "deepspeed -H h train.py", "deepspeed --num_nodes 1 train.py"),
+        ({}, "deepspeed --hostfile=h --num_nodes 1 train.py", "deepspeed --num_nodes 1 train.py"),
+        (
+            {},
+            "deepspeed -H h --num_nodes=1 --force_multi train.py",
+            "deepspeed -H h --num_nodes=1 --force_multi train.py",
+        ),
     ],
 )
 def test_resources_as_values_and_lists(folder: Path, autotuning, command, resources) -> None:
-    spec, _ = load(folder, command=f"{command} --deepspeed_config ds.json", autotuning=autotuning)
+    (folder / "h").write_text("one slots=4\ntwo slots=4\n")
+    spec, warnings = load(folder, command=f"{command} --deepspeed_config ds.json", autotuning=autotuning)
     assert str(spec.resources) == f"{resources} --deepspeed_config ds.json"
+    assert any("h is left out" in warning for warning in warnings) == (spec.launch.hostfile != spec.resources.hostfile)
 
 
 @pytest.mark.parametrize(
@@ -386,6 +396,8 @@ def test_mistakes_in_offload(folder: Path, section: dict, message: str) -> None:
         ({"autotuning": {"model_info": {"num_params": 1, "trainable_num_params": 2}}}, "is more than num_params"),
         ({"command": "torchrun train.py --deepspeed ds.json", "autotuning": {"num_nodes": 2}}, "started on each node"),
         ({"command": "torchrun train.py --deepspeed ds.json", "autotuning": {"num_nodes": [1, 2]}}, "on each node by"),
+        ({"command": "deepspeed --hostfile h train.py --deepspeed ds.json"}, "no host file 'h' in"),
+        ({"command": "deepspeed --num_nodes 2 train.py --deepspeed ds.json"}, "2 nodes, and no host file. Expected"),
         ({"command": "deepspeed --include banana! train.py --deepspeed ds.json"}, "--include banana!"),
         ({"command": "deepspeed -i localhost:0 -e localhost:1 train.py --deepspeed ds.json"}, "are both given"),
         ({"command": "deepspeed -i localhost:0 --num_gpus 1 train.py --deepspeed ds.json"}, "goes with neither"),
