@@ -171,7 +171,8 @@ def _other_command(spec: StudySpec, run: ForeignRun) -> Iterator[str]:
     for key, flag in spec.autotuning.arg_mappings.items():
         given, value = other.script_switch(flag), get_path(run.ds_config, key)
         if given is not None and is_explicit(value) and not agrees(given, value):
-            yield f"it was launched with {flag} {given}, though its configuration has {key} {_shown(value)}"
+            typed = f"{flag} {given}".strip()
+            yield f"it was launched with {typed}, though its configuration has {key} {_shown(value)}"
     for flag in (*_CONFIG_FLAGS, *spec.autotuning.arg_mappings.values(), *spec.search.args):
         own, other = own.with_script_switch(flag, None), other.with_script_switch(flag, None)
     # the words of its command were written down without quotes

@@ -105,6 +105,11 @@ def test_what_is_in_the_space(study: StudySpec, stage: int, foreign: ForeignRun,
             spec(arg_mappings={"train_micro_batch_size_per_gpu": "--batch"}), 0, run(args="--batch 8"),
             "it was launched with --batch 8, though its configuration has train_micro_batch_size_per_gpu 4",
         ),
+        (
+            spec({"fp16": {"enabled": False}}, arg_mappings={"fp16.enabled": "--half"}), 0,
+            run(args="--half", fp16={"enabled": False}),
+            "it was launched with --half, though its configuration has fp16.enabled false",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_not_in_the_space_says_what_differs(
