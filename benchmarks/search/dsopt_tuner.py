@@ -38,8 +38,10 @@ def spec_of(machine: Machine, *, fast: bool, **changes: Any) -> StudySpec:  # no
             **machine.baseline["zero_optimization"],
             "stage": [stage, *(s for s in range(4) if s != stage)],
         }
+    own = content["ds_config"].get(ACCUMULATION, 1)
+    if own == 1:  # who does not accumulate does not say so, and leaves it free
+        content["ds_config"].pop(ACCUMULATION, None)
     if machine.accumulations:
-        own = content["ds_config"].get(ACCUMULATION, 1)
         content["ds_config"][ACCUMULATION] = [own, *(gas for gas in machine.accumulations if gas != own)]
     return StudySpec.model_validate({**content, "autotuning": tuning, **changes})
 

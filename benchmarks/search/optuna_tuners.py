@@ -131,15 +131,16 @@ class _Axes:
         lengths = {key: len(values) for key, values in self.knobs.items()}
         most = max(len(self.space.gases(size)) for size in range(1, self.space.limit + 1))
         lengths |= {"stage": len(self.space.stages), "accumulation": most}
-        sizes = IntDistribution(1, self.space.limit)
+        sizes = IntDistribution(min(self.space.smallest.values()), self.space.limit)
         return {"micro_batch": sizes, **{key: IntDistribution(0, n - 1) for key, n in lengths.items() if n > 1}}
 
     def candidate(self, params: dict[str, int]) -> Candidate:
         stage = self.space.stages[params["stage"]]
-        gases = self.space.gases(params["micro_batch"])
+        size = max(params["micro_batch"], self.space.smallest[stage.stage])
+        gases = self.space.gases(size)
         return Candidate(
             stage=stage.stage,
-            micro_batch=params["micro_batch"],
+            micro_batch=size,
             gas=gases[min(params.get("accumulation", 0), len(gases) - 1)],
             knobs=tuple((key, self._value(key, params.get(key, 0), values)) for key, values in stage.knobs.items()),
         )
@@ -149,7 +150,8 @@ class _Axes:
         indices = {key: values.index(chosen[key]) if key in chosen else 0 for key, values in self.knobs.items()}
         gases = self.space.gases(candidate.micro_batch)
         gas = gases.index(candidate.gas) if candidate.gas in gases else 0
-        all_indices = {"stage": candidate.stage, "micro_batch": candidate.micro_batch, "accumulation": gas, **indices}
+        stage = [space.stage for space in self.space.stages].index(candidate.stage)
+        all_indices = {"stage": stage, "micro_batch": candidate.micro_batch, "accumulation": gas, **indices}
         return {key: value for key, value in all_indices.items() if key in self.distributions}
 
     def _value(self, key: str, index: int, applying: tuple[Knob, ...]) -> Knob:

@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.search.forecast import Forecast, Outlook
+from dsopt.search.grid import Grid
 from dsopt.search.history import History, ModelFacts
-from dsopt.search.limits import accumulations_with, is_in_budget, largest_in_budget
+from dsopt.search.limits import accumulations, accumulations_with, is_in_budget, largest_in_budget
 from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
-from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against
+from dsopt.search.verdicts import budget_spent, nothing_ran, patience_spent, reasons_against, unavailable
+from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
@@ -38,16 +40,18 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     Args:
         is_own: whether a candidate is the user's own configuration, which is not run again.
     """
+    left = [stage for stage in spec.stages if stage not in history.verdicts]
+    for stage in left:
+        if (reason := unavailable(spec, stage)) is not None:
+            return CloseStage(stage=stage, verdict=reason)
     forecast = Forecast(spec, facts, history)
     is_running = any(o.state == "running" for o in history.observations)
-    spent = _patience_spent(spec, history)
+    spent = _is_patience_spent(spec, history)
     share = share_of_training(spec, history)
     least = _NEGLIGIBLE if share is None else share
     outlooks: dict[int, Outlook] = {}
     allowed: dict[int, NDArray[np.bool_]] = {}
-    for stage in spec.stages:
-        if stage in history.verdicts:
-            continue
+    for stage in left:
         untried = _untried(spec, history, facts, forecast, stage)
         candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
@@ -66,7 +70,9 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if is_running or chosen is None:
         return Wait()
     stage = min(outlooks)
-    verdict = spent or _verdict(spec, forecast, outlooks[stage], allowed[stage], history, stage)
+    if spent:
+        return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
+    verdict = _verdict(spec, forecast, outlooks[stage], allowed[stage], history, stage)
     return CloseStage(stage=stage, verdict=verdict)
 
 
@@ -106,20 +112,29 @@ def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageS
     if spec.micro_batch_list is not None:
         return spec.micro_batch_list
     first = next(space.settings(group))
-    least = spec.autotuning.min_train_micro_batch_size_per_gpu
-    limit = largest_in_budget(spec, facts, first) or max(_LARGEST_SIZE, facts.micro_batch)
+    floor = _floor(spec, facts, forecast, space.stage, first)
+    gas = accumulations(spec, facts)[0] if keeps_accumulation(spec) else 1
+    limit = largest_in_budget(spec, facts, first, gas) or max(_LARGEST_SIZE, floor, facts.micro_batch)
     edges = [
         min(limit, forecast.memory.largest_micro_batch(space.stage, first, probability, gas=facts.gas))
         for probability in (_CONCEIVABLE, 0.5, _SURE_ENOUGH)
     ]
-    sizes = sorted({*spaced_sizes(edges[0]), *edges, *(edge - edge % 8 for edge in edges), facts.micro_batch})
-    sizes = [size for size in sizes if least <= size <= edges[0]]
+    sizes = sorted({*spaced_sizes(edges[0]), *edges, *(edge - edge % 8 for edge in edges), floor, facts.micro_batch})
+    sizes = [size for size in sizes if floor <= size <= edges[0]]
     settings = sum(1 for _ in space.settings(group))
     if len(sizes) * settings > _MOST and len(sizes) > _FEWEST_SIZES:
         outlook = forecast.of([Candidate(stage=space.stage, micro_batch=s, gas=facts.gas, knobs=first) for s in sizes])
         order = np.argsort(-(outlook.score + np.log(np.maximum(outlook.fits, 1e-9))), kind="stable")
         sizes = sorted(sizes[int(i)] for i in order[: max(_FEWEST_SIZES, _MOST // settings)])
     return sizes
+
+
+def _floor(spec: StudySpec, facts: ModelFacts, forecast: Forecast, stage: int, setting: Setting) -> int:
+    """The smallest micro-batch size to try: the user's, and what is below it only where that will not fit."""
+    floor = smallest_micro_batch(spec)
+    own = Grid.of([Candidate(stage=stage, micro_batch=floor, gas=facts.gas, knobs=setting)])
+    is_runnable = float(forecast.memory.fit_probability(own)[0]) >= _TOO_RISKY
+    return floor if is_runnable else spec.autotuning.min_train_micro_batch_size_per_gpu
 
 
 def spaced_sizes(largest: int) -> list[int]:
@@ -130,14 +145,11 @@ def spaced_sizes(largest: int) -> list[int]:
     return [size for size in sizes if size <= largest]
 
 
-def _patience_spent(spec: StudySpec, history: History) -> str | None:
-    patience = spec.autotuning.tuner_early_stopping
+def _is_patience_spent(spec: StudySpec, history: History) -> bool:
     if spec.stop_when != "patience":
-        return None
+        return False
     ended = sorted(history.observations, key=lambda o: o.ended_at)
-    if runs_since_best(history, ended) < patience:
-        return None
-    return f"explored; stopped after {patience} runs without a better one"
+    return runs_since_best(history, ended) >= spec.autotuning.tuner_early_stopping
 
 
 def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: int, *, has_own: bool) -> str:
@@ -150,7 +162,10 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
         return nothing_ran(history.stages[stage])
     space = spec.space(stage, forecast.memory.facts.hidden_size)
     known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
-    return f"skipped: {known[-1]}" if known else "skipped: nothing to try"
+    baseline = history.find("baseline")
+    is_own = baseline is not None and baseline.facts is not None and baseline.facts.zero_stage == stage
+    nothing = "nothing to try beside your own configuration" if is_own else "nothing to try"
+    return f"skipped: {known[-1] if known else nothing}"
 
 
 def _verdict(

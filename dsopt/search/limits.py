@@ -2,8 +2,8 @@
 
 from dsopt.search.history import ModelFacts
 from dsopt.search.sharding import replicas
-from dsopt.study.own_sizes import own_size
-from dsopt.study.space import MICRO_BATCH, Candidate, Setting
+from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
+from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 
@@ -15,22 +15,14 @@ def accumulations(spec: StudySpec, facts: ModelFacts) -> tuple[int, ...]:
 def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> tuple[int, ...]:
     """The accumulations to try with a micro-batch size.
 
-    Where no list is given but a `max_train_batch_size` is, also what fills that, as DeepSpeed's autotuner does.
+    Where the user fixes none and gives no list, but a `max_train_batch_size`, also what fills that, as DeepSpeed's
+    autotuner does.
     """
     given, total = accumulations(spec, facts), spec.autotuning.max_train_batch_size
-    if total is None or len(given) > 1:
+    if total is None or len(given) > 1 or keeps_accumulation(spec):
         return given
     fills = max(1, total // (replicas(spec, facts, setting) * micro_batch))
     return tuple(sorted({min(given[0], fills), fills}))
-
-
-def smallest_micro_batch(spec: StudySpec, facts: ModelFacts) -> int:
-    """The smallest micro-batch size to try: the user's; for "auto" the mapped argument's, else 1."""
-    given = spec.ds_config.get(MICRO_BATCH)
-    smallest = given if isinstance(given, int) else facts.micro_batch
-    if given == "auto":
-        smallest = own_size(spec, MICRO_BATCH)
-    return max(smallest, spec.autotuning.min_train_micro_batch_size_per_gpu)
 
 
 def largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas: int = 1) -> int | None:
@@ -58,7 +50,7 @@ def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
     size, sizes = candidate.micro_batch, spec.micro_batch_list
     if sizes is None:
         most = largest_in_budget(spec, facts, candidate.knobs)
-        is_size = size >= smallest_micro_batch(spec, facts) and (most is None or size <= most)
+        is_size = size >= smallest_micro_batch(spec) and (most is None or size <= most)
     else:
         is_size = size in sizes
     gases = accumulations_with(spec, facts, candidate.knobs, size)

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, ModelFacts, Observation
-from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget, smallest_micro_batch
+from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
-from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against
-from dsopt.study.space import MICRO_BATCH, Candidate, Setting, StageSpace
+from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against, unavailable
+from dsopt.study.own_sizes import smallest_micro_batch
+from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
 
@@ -19,6 +20,9 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     Settings that differ in what changes memory (offload, checkpointing, other flags, resources) form groups, each with
     a range of micro-batch sizes of its own; then all that is left is explored as one.
     """
+    verdict = unavailable(spec, stage)
+    if verdict:
+        return CloseStage(stage=stage, verdict=verdict)
     observations = history.stages[stage]
     space = spec.space(stage, facts.hidden_size)
     # only one tuner asks how fast a candidate would be; all ask whether it fits
@@ -92,14 +96,12 @@ def _next_in_range(
         for o in observations
         if o.state in ("infeasible", "failed") and o.candidate is not None and o.candidate.knobs == setting
     }
-    smallest = smallest_micro_batch(spec, facts)
+    smallest = smallest_micro_batch(spec)
     least = spec.autotuning.min_train_micro_batch_size_per_gpu
     probe = Candidate(stage=stage, micro_batch=least, gas=gas, knobs=setting)
     if not measured and not unrunnable and observations and not memory.fits(probe):
         return None  # nothing of this group is expected to fit
-    start = smallest
-    if spec.ds_config.get(MICRO_BATCH) == "auto":
-        start = max(start, facts.micro_batch)  # what the user's own run had
+    start = max(smallest, facts.micro_batch)  # what the user's own run had
     # what was best before, at this stage or the one before it, is where this range begins
     bests = [best.candidate for s in sorted({*history.verdicts, stage}) if (best := history.best(s)) is not None]
     if bests and bests[-1] is not None:

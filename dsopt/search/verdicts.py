@@ -4,8 +4,15 @@ from collections.abc import Sequence
 
 from dsopt.search.history import Observation
 from dsopt.search.memory import MemoryModel
+from dsopt.study.fixed_offload import missing_offload
 from dsopt.study.space import Candidate, StageSpace
 from dsopt.study.spec import StudySpec
+
+
+def unavailable(spec: StudySpec, stage: int) -> str | None:
+    """That a stage cannot have the offload which the user fixes, if so."""
+    missing = missing_offload(spec, stage)
+    return f"skipped: {missing}" if missing else None
 
 
 def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
@@ -16,8 +23,20 @@ def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | 
     return None
 
 
+def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
+    """That the last runs of all stages brought nothing better, of a stage that may have had none of them."""
+    patience = spec.autotuning.tuner_early_stopping
+    if any(o.launched for o in observations):
+        runs = "1 run" if patience == 1 else f"{patience} runs"
+        return f"explored; stopped after {runs} without a better one"
+    last = "last run" if patience == 1 else f"last {patience} runs"
+    return f"not tried: the {last} at other stages brought nothing better"
+
+
 def nothing_ran(observations: Sequence[Observation]) -> str:
-    """Of a stage at which every run failed: why the first did."""
+    """Of a stage without a figure to rank: why its first run failed, or that all were stopped early."""
+    if any(o.state == "slow" for o in observations):
+        return "explored; every run of it was stopped early, slower than the best"
     message = next((o.message for o in observations if o.message), "nothing in it was small enough")
     return f"nothing ran: {message}"
 

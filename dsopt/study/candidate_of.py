@@ -22,6 +22,7 @@ from dsopt.study.space import (
     is_script_flag,
 )
 from dsopt.study.spec import StudySpec
+from dsopt.study.zero_stages import makes_difference
 
 # no settings of a training: what tuners write beside them, and what follows from the other batch sizes
 _NO_SETTINGS: Final = ("autotuning", "arg_mappings", "model_info", TRAIN_BATCH)
@@ -189,6 +190,9 @@ def _other_settings(spec: StudySpec, candidate: Candidate, run: ForeignRun) -> I
     theirs[f"{ZERO}stage"] = candidate.stage
     ours = dict(_leaves(candidate_config(spec.ds_config, candidate)))
     for path in sorted(ours.keys() | theirs.keys()):
+        name = path.removeprefix(ZERO)
+        if path != name and "." not in name and not makes_difference(name, theirs.get(path), candidate.stage):
+            continue
         own, other = (leaves.get(path, _DEFAULTS.get(path)) for leaves in (ours, theirs))
         if not _same(own, other):
             yield f"{path} {_is(other)}; in the study it {_is(own)}"

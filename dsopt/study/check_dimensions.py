@@ -7,6 +7,7 @@ from dsopt.errors import DsoptError
 from dsopt.study.check_mappings import check_flag, check_mappings, check_single_value
 from dsopt.study.ds_config import check_keys, check_offload, get_path, set_path, user_zero
 from dsopt.study.ds_keys import SECTIONS
+from dsopt.study.fixed_offload import check_stages
 from dsopt.study.script_flags import same_flag
 from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
@@ -37,6 +38,7 @@ def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str
                 f"{config_where}: {listed[0]}: {get_path(spec.ds_config, listed[0])!r}. Expected one value; values to "
                 "try stand in the study file under search.ds_config."
             )
+    check_stages(spec, config_where)
     return warnings + _idle(spec, where)
 
 

@@ -19,6 +19,7 @@ from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_keys, check_values
 from dsopt.study.given_config import find_config
 from dsopt.study.isolation import isolation_notes
+from dsopt.study.own_sizes import smallest_micro_batch
 from dsopt.study.simulation import SimulatedGpu, SimulatedModel, Simulation
 from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search, StudySpec
 from dsopt.study.trainer import trainer_mappings
@@ -198,9 +199,8 @@ def _check_sizes(spec: StudySpec, where: str) -> None:
     """Refuses micro-batch sizes and bounds that leave nothing to try."""
     tuning = spec.autotuning
     least, most = tuning.min_train_micro_batch_size_per_gpu, tuning.max_train_micro_batch_size_per_gpu
-    own = spec.ds_config.get("train_micro_batch_size_per_gpu")
     listed = spec.micro_batch_list or ()
-    smallest = max(least, own if isinstance(own, int) else 1)
+    smallest = least if listed else smallest_micro_batch(spec)
     if most is not None and most < smallest:
         raise DsoptError(
             f"{where}: autotuning.max_train_micro_batch_size_per_gpu: {most} is below the smallest micro-batch size "

@@ -1,5 +1,6 @@
 """The batch sizes of the user's own run, as the configuration and the command say them."""
 
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
 
 
@@ -11,8 +12,25 @@ def own_size(spec: StudySpec, key: str) -> int:
     """
     given = spec.ds_config.get(key)
     own = given[0] if isinstance(given, list) else given
-    if isinstance(own, int):
-        return own
+    return own if isinstance(own, int) else _typed_size(spec, key) or 1
+
+
+def smallest_micro_batch(spec: StudySpec) -> int:
+    """The smallest micro-batch size to try, if it runs: the user's own, as the tutorial has it.
+
+    `min_train_micro_batch_size_per_gpu` may ask for more, and nothing smaller than that is tried at all.
+    """
+    return max(own_size(spec, MICRO_BATCH), spec.autotuning.min_train_micro_batch_size_per_gpu)
+
+
+def keeps_accumulation(spec: StudySpec) -> bool:
+    """Whether the user fixes the accumulation: a number in the configuration, or where it has none, the mapped flag."""
+    given = spec.ds_config.get(ACCUMULATION)
+    return isinstance(given, int) or (given is None and _typed_size(spec, ACCUMULATION) is not None)
+
+
+def _typed_size(spec: StudySpec, key: str) -> int | None:
+    """What the command gives the script for the flag that is mapped to a key; None where it gives no size."""
     flag = spec.autotuning.arg_mappings.get(key)
     typed = spec.launch.script_value(flag) if flag else None
-    return int(typed) if typed is not None and typed.isdecimal() and int(typed) >= 1 else 1
+    return int(typed) if typed is not None and typed.isdecimal() and int(typed) >= 1 else None

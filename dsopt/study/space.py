@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dsopt.study.zero_stages import makes_difference
+
 # None is "as if it were not given"
 Knob: TypeAlias = bool | int | float | str | None
 Setting: TypeAlias = tuple[tuple[str, Knob], ...]
@@ -24,25 +26,19 @@ LARGEST: Final = 2**20
 _BUCKETS: Final[tuple[Knob, ...]] = (50_000_000, 500_000_000, 1_000_000_000)
 _SWITCH: Final[tuple[Knob, ...]] = (True, False)
 
-# DeepSpeed's documented tuning spaces (DEFAULT_TUNING_SPACE_ZERO_0 … 3), used with `fast: false`.
+_GRADIENTS: Final[dict[str, tuple[Knob, ...]]] = {
+    "overlap_comm": _SWITCH,
+    "reduce_scatter": _SWITCH,
+    "reduce_bucket_size": _BUCKETS,
+    "contiguous_gradients": _SWITCH,
+}
+# DeepSpeed's documented tuning spaces (DEFAULT_TUNING_SPACE_ZERO_0 … 3), used with `fast: false`, without what
+# DeepSpeed does not read: `allgather_bucket_size` and `allgather_partitions` (see `study/zero_stages.py`).
 DEFAULT_KNOBS: Final[dict[int, dict[str, tuple[Knob, ...]]]] = {
     0: {},
-    1: {"reduce_bucket_size": _BUCKETS, "allgather_bucket_size": _BUCKETS},
-    2: {
-        "overlap_comm": _SWITCH,
-        "reduce_scatter": _SWITCH,
-        "reduce_bucket_size": _BUCKETS,
-        "allgather_bucket_size": _BUCKETS,
-        "contiguous_gradients": _SWITCH,
-    },
-    3: {
-        "overlap_comm": _SWITCH,
-        "reduce_scatter": _SWITCH,
-        "reduce_bucket_size": _BUCKETS,
-        "allgather_partitions": _SWITCH,
-        "allgather_bucket_size": _BUCKETS,
-        "contiguous_gradients": _SWITCH,
-    },
+    1: {"reduce_bucket_size": _BUCKETS},
+    2: _GRADIENTS,
+    3: _GRADIENTS,
 }
 
 
@@ -141,6 +137,9 @@ class StageSpace:
                 details = [key for key in chosen if key.startswith(prefix) and not key.endswith(".device")]
                 if any(chosen[key] != self.knobs[key][0] for key in details):
                     return True
+        scatter = f"{ZERO}reduce_scatter"
+        if self.stage == 3 and scatter in chosen and chosen.get(f"{ZERO}contiguous_gradients") is False:
+            return chosen[scatter] != self.knobs[scatter][0]  # ZeRO 3 reads it of contiguous gradients alone
         return False
 
 
@@ -184,11 +183,11 @@ def stage_space(
     knobs = {
         key: applying
         for key, values in (further or {}).items()
-        if (applying := tuple(v for v in values if _applies(key.removeprefix(ZERO), v, stage)))
+        if (applying := tuple(v for v in values if makes_difference(key.removeprefix(ZERO), v, stage)))
     }
     knobs |= {f"{ZERO}{key}": values for key, values in documented.items() if key not in user_zero}
     for path, values in listed_values(user_zero):
-        applying = tuple(value for value in values if _applies(path, value, stage))
+        applying = tuple(value for value in values if makes_difference(path, value, stage))
         if applying:
             knobs[f"{ZERO}{path}"] = applying
     return StageSpace(stage=stage, knobs=knobs)
@@ -227,18 +226,6 @@ def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
             yield from listed_values(value, f"{prefix}{key}.")
         elif isinstance(value, list) and prefix + key != "stage":
             yield prefix + key, value
-
-
-def _applies(path: str, value: Knob, stage: int) -> bool:
-    """Whether a value makes a difference at a stage.
-
-    Parameter offload, NVMe and partial offload (`ratio`) need ZeRO 3, and any offload ZeRO 1.
-    """
-    if path.startswith(("offload_param.", "stage3_")):
-        return stage == 3
-    if path.startswith("offload_optimizer."):
-        return stage == 3 or (stage >= 1 and value != "nvme" and not path.endswith(".ratio"))
-    return True
 
 
 def _abbreviations(keys: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dsopt.study.load import load_spec
         ("tiny-gpt-cpu", 64, {0, 1, 2, 3}, set()),
         (
             "gpt-400m-gpu",
-            160,
+            144,
             {0, 2, 3},
             {
                 "--gradient_checkpointing",

@@ -89,7 +89,7 @@ def test_keys_with_the_same_initials_are_told_apart() -> None:
     )
 
 
-@pytest.mark.parametrize(("fast", "hidden", "count"), [(True, 64, 1), (False, None, 144), (False, 64, 768)])
+@pytest.mark.parametrize(("fast", "hidden", "count"), [(True, 64, 1), (False, None, 18), (False, 64, 96)])
 def test_zero_3_has_defaults_that_depend_on_the_hidden_size(fast: bool, hidden: int | None, count: int) -> None:
     space = stage_space(3, fast=fast, user_zero={}, hidden_size=hidden)
     settings = list(space.settings())

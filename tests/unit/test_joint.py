@@ -116,7 +116,65 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
 def test_patience_is_counted_over_all_stages() -> None:
     machine = Machine(spec(tuner_early_stopping=1), lambda candidate: 100.0, memory).run()
     assert len(explored(machine)) == 2  # the first is the best until then
-    assert machine.verdicts[0] == "explored; stopped after 1 runs without a better one"
+    verdicts = {stage: machine.verdicts[stage] for stage in machine.stages}
+    for stage, runs in machine.stages.items():
+        stopped, left_out = "explored; stopped after 1 run without", "not tried: the last run at other stages brought"
+        assert verdicts[stage].startswith(stopped if runs else left_out)
+    assert any(not runs for runs in machine.stages.values())
+
+
+@pytest.mark.parametrize(
+    ("zero", "closed"),
+    [
+        ({"offload_optimizer": {"device": "cpu"}}, {0: "offload_optimizer.device: cpu needs ZeRO 1 or higher"}),
+        ({"cpu_offload": True}, {0: "offload_optimizer.device: cpu needs ZeRO 1 or higher"}),
+        (
+            {"offload_optimizer": {"device": ["nvme", "cpu"], "nvme_path": "/n"}},
+            {0: "offload_optimizer.device: nvme or cpu needs ZeRO 1 or higher"},
+        ),
+        (
+            {"offload_param": {"device": "cpu"}},
+            dict.fromkeys((0, 1, 2), "offload_param.device: cpu needs ZeRO 3"),
+        ),
+        (
+            {"offload_optimizer": {"device": "nvme", "nvme_path": "/n"}},
+            dict.fromkeys((0, 1, 2), "offload_optimizer.device: nvme needs ZeRO 3"),
+        ),
+        (
+            {"offload_optimizer": {"device": "cpu", "ratio": 0.5}},
+            {
+                0: "offload_optimizer.device: cpu needs ZeRO 1 or higher",
+                1: "offload_optimizer.ratio: 0.5 needs ZeRO 3",
+                2: "offload_optimizer.ratio: 0.5 needs ZeRO 3",
+            },
+        ),
+        ({"offload_optimizer": {"device": ["none", "nvme"], "nvme_path": "/n"}}, {}),
+        ({"offload_optimizer": {"device": "none", "ratio": 0.5}}, {}),
+    ],
+)
+@pytest.mark.parametrize("order", ["joint", "sequential"])
+def test_offload_that_a_stage_cannot_have_closes_it(order: str, zero: dict, closed: dict[int, str]) -> None:
+    """The user's own run comes first all the same, whatever it is."""
+    content = spec({"zero_optimization": zero}, max_train_micro_batch_size_per_gpu=2).model_dump(exclude_unset=True)
+    machine = Machine(StudySpec.model_validate({**content, "stage_order": order}), throughput, memory).run()
+    assert machine.reference[0].name == "baseline"
+    skipped = {stage: verdict for stage, verdict in machine.verdicts.items() if "needs ZeRO" in verdict}
+    assert skipped == {stage: f"skipped: {why}" for stage, why in closed.items()}
+    assert not any(machine.stages[stage] for stage in closed)
+
+
+def test_a_stage_that_holds_the_users_own_configuration_alone_says_so() -> None:
+    study = spec({"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": [1]})
+    machine = Machine(study, throughput, memory).run()
+    assert machine.verdicts == {0: "skipped: nothing to try beside your own configuration"}
+
+
+def test_a_stage_whose_runs_were_all_stopped_early_did_run() -> None:
+    slow = observation(at(1, 4), state="slow", reason="slow", value_so_far=10.0)
+    study = spec({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": [4]})
+    step = plan.next_step(study, history(slow, baseline=facts(), value=throughput(None)))
+    assert isinstance(step, steps.CloseStage)
+    assert step.verdict == "explored; every run of it was stopped early, slower than the best"
 
 
 @pytest.mark.parametrize(("hours", "runs"), [(0.001, 0), (100_000, 3)])
@@ -300,9 +358,9 @@ def test_choosing_among_ten_thousand_with_five_hundred_known_is_a_matter_of_mome
     """The goal is 200 ms (`benchmarks/choosing.py` measures it); here only that it does not grow out of hand."""
     study = spec({"zero_optimization": {"stage": 1, "overlap_comm": [True, False]}}, fast=False)
     settings = list(study.space(1).settings())
-    known = [at(1, m, setting) for setting in settings for m in range(1, 29)][:500]
+    known = [at(1, m, setting) for setting in settings for m in range(1, 85)][:500]
     seen = history(*(observation(c, throughput(c), facts=ran(1, c.micro_batch)) for c in known))
-    candidates = [at(1, m, setting, gas) for setting in settings for m in range(29, 60) for gas in range(1, 19)][
+    candidates = [at(1, m, setting, gas) for setting in settings for m in range(85, 178) for gas in range(1, 19)][
         :10_000
     ]
     began = time.perf_counter()
