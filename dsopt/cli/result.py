@@ -5,8 +5,9 @@ from pathlib import Path
 
 from dsopt.cli.options import run_label
 from dsopt.errors import DsoptError
+from dsopt.report.doubts import RunQuality
 from dsopt.report.files import write_files
-from dsopt.report.summary import RunQuality, Summary, summarize
+from dsopt.report.summary import Summary, summarize
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.knowledge import load_history
 
@@ -34,6 +35,9 @@ def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
             name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
             interval_percent=attrs["interval_percent"],
             drifting=attrs.get("drifting", False),
+            skipped_percent=attrs.get("skipped_percent", 0.0),
+            nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
+            dtype=attrs.get("dtype", "fp32"),
         )
         for attrs in store.measured_attrs(study)
     ]

@@ -48,7 +48,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One optimizer step ended: wall clock since the one before, and the global number of samples in it."""
+    """One optimizer step ended: wall clock since the one before, and the global number of samples in it.
+
+    `skipped`: the loss scale overflowed, and the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
+    infinite.
+    """
 
     kind: ClassVar[str] = "step"
     rank: int
@@ -58,6 +62,8 @@ class Step:
     forward_seconds: float = 0.0
     backward_seconds: float = 0.0
     optimizer_seconds: float = 0.0
+    skipped: bool = False
+    nonfinite_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,38 @@
 """Why a run came to nothing: what its ranks raised, or how it ended without a word."""
 
+from dsopt.experiment.contradiction import refused_sizes
 from dsopt.experiment.events import Error, Oom
+from dsopt.experiment.health import remedy
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.experiment.reason import in_one_line
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 
 _STEPS_HINT = 20  # what most runs need to be measured
 # a script that raises in these modules before an engine exists was given a configuration it cannot take
 _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
 
+# deepspeed/runtime/fp16/loss_scaler.py, at ZeRO 1 and above: the loss scale is 1, and the step overflowed again
+_NO_SCALE_LEFT = "Current loss scale already at minimum"
 
-def problem(seen: Seen, launch: Launch) -> Outcome:
+
+def problem(seen: Seen, rules: RunRules, launch: Launch) -> Outcome:
     """What the first rank that failed raised. Others often fail only because that one is gone."""
     first = min(seen.problems, key=lambda p: p.time)
     oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
     if oom is not None:
         return Infeasible(
-            reason="oom", message=f"rank {oom.rank}: {_first_line(oom.message)} Log: {launch.run_dir.stderr}"
+            reason="oom", message=f"rank {oom.rank}: {in_one_line(oom.message)} Log: {launch.run_dir.stderr}"
         )
     assert isinstance(first, Error)
-    message = f"rank {first.rank}: {first.type}: {_first_line(first.message)} Log: {launch.run_dir.stderr}"
+    refusal = refused_sizes(first.message, rules, launch.command)
+    if refusal is not None:
+        return refusal
+    raised = f"rank {first.rank}: {first.type}: {in_one_line(first.message)}"
+    if _NO_SCALE_LEFT in first.message:
+        return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
+    message = f"{raised} Log: {launch.run_dir.stderr}"
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
@@ -61,8 +74,3 @@ def stage_reached(seen: Seen) -> str:
     if seen.steps:
         return f"only {len(seen.steps)} optimizer steps had been done"
     return "the first optimizer step had not ended" if seen.engine else "DeepSpeed's engine had not been built"
-
-
-def _first_line(message: str) -> str:
-    line = next((line.strip() for line in message.splitlines() if line.strip()), "(no message)")
-    return line if line.endswith((".", "!", "?")) else f"{line}."

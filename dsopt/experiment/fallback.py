@@ -11,6 +11,8 @@ from dsopt.experiment.run import Progress, run_experiment
 # in the run directory, for what ranks left that were not believed
 _SHARED_FOLDER = "shared"
 _WARM_FOLDER = "warm"
+# what forked ranks say that no other ranks would deny
+_BELIEVED = ("oom", "fixed_batch", "fixed_accumulation")
 
 
 def run_with_fallback(
@@ -50,7 +52,7 @@ def _run_forked(
         if isinstance(outcome, Measured | Slow):
             warm.learn(launch.run_dir)
         return outcome
-    if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason == "oom":
+    if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason in _BELIEVED:
         return outcome
     launch.run_dir.set_aside(_WARM_FOLDER)
     again = run_experiment(replace(launch, warm=None, shared=None), rules, stop_asked, on_progress)

@@ -29,6 +29,8 @@ def figures_to_json(outcome: Measured | Slow) -> dict[str, Any]:
         "engine": asdict(outcome.engine),
         "step_seconds": list(outcome.step_seconds),
         "pass_seconds": {name: list(seconds) for name, seconds in outcome.pass_seconds.items()},
+        "skipped_steps": list(outcome.skipped),
+        "nonfinite_losses": list(outcome.nonfinite),
     }
 
 
@@ -45,4 +47,6 @@ def figures_from_json(content: Mapping[str, Any]) -> Measured:
         rows=content["rows"],
         peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
         outside_bytes=content.get("outside_bytes", 0),
+        skipped=tuple(content.get("skipped_steps", ())),
+        nonfinite=tuple(content.get("nonfinite_losses", ())),
     )

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dsopt.experiment.events import Engine
+from dsopt.experiment.contradiction import contradiction
 from dsopt.experiment.failures import ended, problem, stage_reached
+from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.measure import Measurement, measure
-from dsopt.experiment.outcome import Failed, Infeasible, Outcome, Slow
+from dsopt.experiment.outcome import Failed, Outcome, Slow
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
-from dsopt.study.space import Candidate
 
 FEWEST_STEPS: Final = 3  # after warm-up, however long they take: with fewer there is no interval
 _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
@@ -37,12 +37,13 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
     """What the steps so far support, if anything."""
     if not seen.steps:
         return None
-    seconds = [step.seconds for step in seen.steps]
+    seconds, samples = [step.seconds for step in seen.steps], seen.steps[-1].samples
+    precision, skipped = rules.measurement.precision, seen.skipped()
     if rules.window is not None:
         if len(seconds) <= rules.window[1]:
             return None
-        return measure(seconds, seen.steps[-1].samples, rules.measurement.precision, rules.window)
-    return measure(seconds, seen.steps[-1].samples, rules.measurement.precision, min_warmup=rules.floor[0])
+        return measure(seconds, samples, precision, rules.window, skipped=skipped)
+    return measure(seconds, samples, precision, min_warmup=rules.floor[0], skipped=skipped)
 
 
 def judge(
@@ -58,17 +59,18 @@ def judge(
         launch: names command and logs in messages.
     """
     if seen.problems:
-        return problem(seen, launch)
-    if seen.engine is not None and rules.expected is not None:
-        contradiction = _contradiction(seen.engine, rules.expected) or _stale_batch(seen, rules)
-        if contradiction:
-            return Infeasible(reason="invalid_config", message=contradiction)
+        return problem(seen, rules, launch)
+    is_over = moment.exit_code is not None
+    refusal = contradiction(seen, rules, launch.command) or never_trains(seen, rules, is_over=is_over)
+    if refusal is not None:
+        return refusal
     if measurement is not None and seen.engine is not None:
         spent = _budget_spent(seen, rules, measurement, moment)
         precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
         enough = len(seen.steps) > rules.floor[1]
         ended_well = moment.exit_code is not None and seen.ended and measurement.measured_steps >= _MIN_STEPS_AT_END
-        if (precise and enough) or spent or ended_well:
+        figures = seen.measured(measurement)
+        if (precise and enough and has_settled(figures)) or spent or ended_well:
             if rules.needs_flops and seen.flops is None:
                 return Failed(
                     reason="no_metrics", message="no floating-point operations were counted; choose another metric"
@@ -78,10 +80,10 @@ def judge(
                     reason="no_metrics",
                     message=f"the engine's {rules.needs_pass} calls are not seen in this script; choose another metric",
                 )
-            return seen.measured(measurement)
+            return unsound(figures, rules) or figures
         why = rules.race.lost(measurement) if rules.race is not None and enough else None
         if rules.race is not None and why is not None:
-            return Slow(so_far=seen.measured(measurement), best=rules.race.best, message=why)
+            return Slow(so_far=figures, best=rules.race.best, message=why)
     if moment.exit_code is not None:
         return ended(seen, moment.exit_code, moment.last_output, launch)
     if moment.seconds > rules.timeout_seconds:
@@ -100,35 +102,3 @@ def _budget_spent(seen: Seen, rules: RunRules, measurement: Measurement, moment:
     budget = rules.measurement
     is_over = moment.training_seconds >= budget.max_seconds
     return len(seen.steps) >= budget.max_steps or (is_over and measurement.measured_steps >= FEWEST_STEPS)
-
-
-def _contradiction(engine: Engine, expected: Candidate) -> str | None:
-    """Why a run is not the candidate's, where the script did not take the configuration it was given."""
-    asked = (expected.stage, expected.micro_batch, expected.gas)
-    built = (engine.zero_stage, engine.micro_batch, engine.gas)
-    if asked == built:
-        return None
-    return (
-        "the script built its engine with ZeRO stage {}, micro-batch {}, accumulation {}, ".format(*built)
-        + "not the {}, {}, {} it was given. ".format(*asked)
-        + "Let it take DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
-        "and name the flags that override it in autotuning.arg_mappings."
-    )
-
-
-def _stale_batch(seen: Seen, rules: RunRules) -> str | None:
-    """Why a run is not the candidate's, where the script still feeds the batches of the user's own run.
-
-    The engine believes its configuration and would count samples that were never there. Rows say that only where they
-    were the micro-batch size in the user's own run; one row may be a packed batch.
-    """
-    if rules.own_rows is None or rules.expected is None or not seen.rows:
-        return None
-    rows, micro_batch = rules.own_rows
-    asked = rules.expected.micro_batch
-    if rows != micro_batch or rows == 1 or seen.rows != rows or rows == asked:
-        return None
-    return (
-        f"the script fed batches of {rows}, as in your own run, though its configuration says {asked}: its figures "
-        "would be wrong. Name the flag that sets its batch size in autotuning.arg_mappings."
-    )

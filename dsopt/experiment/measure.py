@@ -32,6 +32,7 @@ class Measurement:
         warmup_steps: steps at the start that were left out.
         measured_steps: steps that the mean is taken over.
         samples_per_step: global samples in an optimizer step.
+        skipped_steps: steps after warm-up that the optimizer skipped; their times are left out.
         drifting: whether the steps still became slower or faster while they were measured.
     """
 
@@ -43,6 +44,7 @@ class Measurement:
     samples_per_step: int
     drifting: bool
     freedom: float = math.inf  # not told by earlier versions
+    skipped_steps: int = 0
 
     @property
     def samples_per_second(self) -> float:
@@ -74,8 +76,11 @@ def measure(
     precision: float,
     window: tuple[int, int] | None = None,
     min_warmup: int = 1,
+    skipped: Sequence[int] = (),
 ) -> Measurement | None:
     """The measurement that these step times support, or None where there are too few for any.
+
+    A step that the optimizer skipped is quicker than others: it counts neither for warm-up nor for the mean.
 
     Args:
         seconds: wall clock of each optimizer step since the start, raw.
@@ -83,14 +88,14 @@ def measure(
         precision: relative difference above which a trend counts as drift.
         window: first and last step to measure, both included, where the user set them; otherwise warm-up is detected.
         min_warmup: steps that are warm-up in any case, where it is detected.
+        skipped: indices of the steps that the optimizer skipped.
     """
     times = np.asarray(seconds, dtype=float)
-    if window is not None:
-        warmup = window[0]
-        kept = times[window[0] : window[1] + 1]
-    else:
-        warmup = max(min_warmup, warmup_steps(times))
-        kept = times[warmup:]
+    applied = np.setdiff1d(np.arange(len(times)), skipped)
+    warmup, end = (window[0], window[1] + 1) if window is not None else (min_warmup, len(times))
+    if window is None and len(applied):
+        warmup = max(warmup, int(applied[min(warmup_steps(times[applied]), len(applied) - 1)]))
+    kept = times[applied[(applied >= warmup) & (applied < end)]]
     if len(kept) < 2:
         return None
     half_width, freedom = interval(kept)
@@ -101,6 +106,7 @@ def measure(
         median_step_seconds=float(np.median(kept)),
         warmup_steps=warmup,
         measured_steps=len(kept),
+        skipped_steps=sum(warmup <= index < end for index in skipped),
         samples_per_step=samples_per_step,
         drifting=window is None and is_drifting(kept, precision),
     )

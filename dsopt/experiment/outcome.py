@@ -8,7 +8,9 @@ from dsopt.experiment.events import Engine
 from dsopt.experiment.measure import Measurement
 
 PASSES: Final = ("forward", "backward", "step")
-InfeasibleReason = Literal["oom", "predicted_oom", "invalid_config"]
+InfeasibleReason = Literal[
+    "oom", "predicted_oom", "invalid_config", "fixed_batch", "fixed_accumulation", "overflow", "nonfinite_loss"
+]
 FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
 
 
@@ -27,6 +29,8 @@ class Measured:
         flops_per_step: floating-point operations of one rank in one step, where they were counted.
         pass_seconds: of every step, what its forward passes, backward passes and optimizer calls took.
         rows: size of the first dimension of the first batch, 0 where it could not be seen.
+        skipped: indices of the steps that the optimizer skipped, since the loss scale had overflowed.
+        nonfinite: indices of the steps whose loss was NaN or infinite.
     """
 
     state: ClassVar = "measured"
@@ -40,6 +44,29 @@ class Measured:
     rows: int = 0
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
+    skipped: tuple[int, ...] = ()
+    nonfinite: tuple[int, ...] = ()
+
+    @property
+    def window(self) -> range:
+        """Indices of the steps after warm-up, skipped ones included."""
+        m = self.measurement
+        return range(m.warmup_steps, m.warmup_steps + m.measured_steps + m.skipped_steps)
+
+    @property
+    def skipped_share(self) -> float:
+        """The part of the steps after warm-up that was skipped."""
+        return self.measurement.skipped_steps / len(self.window)
+
+    @property
+    def nonfinite_steps(self) -> int:
+        """How many of the steps after warm-up had a loss of NaN or infinity."""
+        return sum(index in self.window for index in self.nonfinite)
+
+    @property
+    def nonfinite_share(self) -> float:
+        """The part of the steps after warm-up that these are."""
+        return self.nonfinite_steps / len(self.window)
 
     def metric(self, name: str) -> float:
         """The value of a tuning metric: samples/s, FLOPS of one GPU, or milliseconds of an optimizer step.
@@ -52,8 +79,8 @@ class Measured:
         if name == "latency":
             return self.measurement.step_seconds * 1000
         if name in PASSES:
-            first = self.measurement.warmup_steps
-            seen = self.pass_seconds[name][first : first + self.measurement.measured_steps]
+            seconds = self.pass_seconds[name]
+            seen = [seconds[index] for index in self.window if index not in self.skipped]
             return sum(seen) / len(seen) * 1000
         assert name == "FLOPS"
         assert self.flops_per_step is not None, "FLOPS are counted whenever they are the metric"

@@ -46,6 +46,10 @@ class Seen:
         elif isinstance(event, End) and event.rank == 0:
             self.ended = True
 
+    def skipped(self) -> tuple[int, ...]:
+        """Indices of the steps that the optimizer skipped."""
+        return tuple(index for index, step in enumerate(self.steps) if step.skipped)
+
     def passes(self) -> dict[str, tuple[float, ...]]:
         """Of every step, what its forward passes, backward passes and optimizer calls took, in seconds."""
         return {
@@ -68,4 +72,6 @@ class Seen:
             rows=self.rows,
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
+            skipped=self.skipped(),
+            nonfinite=tuple(index for index, step in enumerate(self.steps) if step.nonfinite_loss),
         )

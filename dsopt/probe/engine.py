@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsopt.experiment.events import Batch, EventWriter, Flops, Memory, Step
+from dsopt.experiment.events import Batch, EventWriter, Memory, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
+from dsopt.probe.flops import FlopCount
+from dsopt.probe.losses import Losses
 from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
 from dsopt.probe.model import common_rows, describe
 from dsopt.probe.orders import Left
@@ -25,6 +27,8 @@ class _Pending:
     forward: list[tuple[Mark, Mark]] = field(default_factory=list)
     backward: list[tuple[Mark, Mark]] = field(default_factory=list)
     optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
+    losses: Losses = field(default_factory=Losses)
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class EngineObserver:
         self.on_step: Callable[[int], None] = lambda _steps: None
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
-        self._count_flops = count_flops
+        self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
         self._clock: Clock = HostClock()
         self._memory: MemoryMeter = HostMemory()
@@ -65,7 +69,6 @@ class EngineObserver:
         self._activation_bytes = 0
         self._saw_batch = False
         self._last_peaks = (0, 0)
-        self._flop_counter: Any = None
         self._hooked: list[tuple[Any, str, Any]] = []  # class, name of the method, the original
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
@@ -134,14 +137,15 @@ class EngineObserver:
             self._saw_batch = True
             self._writer.emit(Batch(rank=self._writer.rank, rows=common_rows([*call.args, *call.kwargs.values()])))
         before = self._memory.in_use() if first else 0
-        if self._count_flops and self._flop_counter is None:
-            self._start_counting_flops()
+        self._flops.begin()
         start = self._begin_step().start if self._current is None else self._clock.mark()
         result = call()
-        self._begin_step().forward.append((start, self._clock.mark()))
+        step = self._begin_step()
+        step.forward.append((start, self._clock.mark()))
         in_use = self._memory.in_use()
         if first:
             self._activation_bytes = max(0, in_use - before)
+        step.losses.output(result)
         return result
 
     def _around_backward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
@@ -149,29 +153,32 @@ class EngineObserver:
             return call()
         start = self._clock.mark()
         result = call()
-        self._begin_step().backward.append((start, self._clock.mark()))
+        step = self._begin_step()
+        step.backward.append((start, self._clock.mark()))
+        step.losses.given(call.args[0] if call.args else call.kwargs.get("loss"))
         self._memory.in_use()
-        self._stop_counting_flops(engine)
+        self._flops.end(self._writer, engine.gradient_accumulation_steps())
         return result
 
     def _around_step(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
-        boundary = engine.is_gradient_accumulation_boundary()
+        boundary, skipped_before = engine.is_gradient_accumulation_boundary(), engine.skipped_steps
         start = self._clock.mark()
         result = call()
-        end = self._clock.mark()
-        self._begin_step().optimizer.append((start, end))
+        step = self._begin_step()
+        step.optimizer.append((start, self._clock.mark()))
         if boundary:
-            self._end_step(end)
+            self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result
 
     def _around_train_batch(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
-        self._begin_step()
+        step, skipped_before = self._begin_step(), engine.skipped_steps
         result = call()
-        self._end_step(self._clock.mark())
+        step.losses.given(result)
+        self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result
 
     def _begin_step(self) -> _Pending:
@@ -180,9 +187,11 @@ class EngineObserver:
             self._current = _Pending(number=self._steps, start=mark, end=mark)
         return self._current
 
-    def _end_step(self, end: Mark) -> None:
+    def _end_step(self, *, skipped: bool) -> None:
         step = self._begin_step()
-        step.end = end
+        step.skipped = skipped
+        step.losses.end()
+        step.end = end = self._clock.mark()
         self._pending.append(step)
         self._steps += 1
         # the next step begins where this one ended: data loading belongs to it
@@ -203,6 +212,8 @@ class EngineObserver:
                     forward_seconds=self._total(step.forward),
                     backward_seconds=self._total(step.backward),
                     optimizer_seconds=self._total(step.optimizer),
+                    skipped=step.skipped,
+                    nonfinite_loss=not step.losses.are_finite(),
                 )
             )
 
@@ -223,17 +234,3 @@ class EngineObserver:
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)
-
-    def _start_counting_flops(self) -> None:
-        from torch.utils.flop_counter import FlopCounterMode
-
-        self._flop_counter = FlopCounterMode(display=False)
-        self._flop_counter.__enter__()
-
-    def _stop_counting_flops(self, engine: Any) -> None:  # noqa: ANN401
-        if self._count_flops and self._flop_counter is not None:
-            self._flop_counter.__exit__(None, None, None)
-            self._count_flops = False
-            per_micro_step = float(self._flop_counter.get_total_flops())
-            flops = per_micro_step * engine.gradient_accumulation_steps()
-            self._writer.emit(Flops(rank=self._writer.rank, flops_per_step=flops))

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
+from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.model import model_line
 from dsopt.search.confirm import Comparison, compare
+from dsopt.search.fixed_sizes import refusals
 from dsopt.search.history import BASELINE, History, ModelFacts, Observation
 from dsopt.search.plan import is_baseline
 from dsopt.search.unconfirmed import Unconfirmed, unconfirmed
@@ -27,15 +29,6 @@ class StageRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunQuality:
-    """How good the numbers of one run are, where they are not as good as asked for."""
-
-    name: str
-    interval_percent: float
-    drifting: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The result of a study.
 
@@ -52,7 +45,8 @@ class Summary:
         unconfirmed: what the search found, where its confirmation failed.
         alternatives: whether any configuration but the user's own was measured.
         rows: confirmed metric of each configuration, best first.
-        doubts: runs whose steps drifted or whose interval stayed wide.
+        doubts: runs whose numbers are not as good as asked for.
+        fixed_sizes: why no other batch sizes were tried, where the script has sizes of its own; else empty.
         precision: the relative half-width asked for.
         outside: what looks like checkpoints and appeared outside of the runs' folders while they ran.
         batch_advice: what to do with the learning rate, where the best trains with another global batch.
@@ -76,6 +70,7 @@ class Summary:
     unconfirmed: Unconfirmed | None
     alternatives: bool
     doubts: Sequence[RunQuality]
+    fixed_sizes: str
     precision: float
     outside: Sequence[str]
     batch_advice: BatchAdvice | None
@@ -159,7 +154,9 @@ class Summary:
             lines += self._certainty()
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
-        lines += self._doubts()
+        lines += doubts_text(self.doubts, self.precision)
+        if self.fixed_sizes:
+            lines.append(f"Not all sizes could be tried: {self.fixed_sizes}")
         if self.outside:
             lines.append(outside_text(self.outside))
         if self.note:
@@ -211,19 +208,6 @@ class Summary:
         """An experiment as the table shows it."""
         return "-" if name is None else f"{name} (imported)" if name in self.imported else name
 
-    def _doubts(self) -> list[str]:
-        """What a reader should know of the quality of the numbers."""
-        wide = [
-            f"{q.name} ±{q.interval_percent:.1f} %" for q in self.doubts if q.interval_percent > 100 * self.precision
-        ]
-        drifting = [q.name for q in self.doubts if q.drifting]
-        lines = []
-        if wide:
-            lines.append(f"Less precise than the ±{100 * self.precision:g} % asked for: {', '.join(wide)}.")
-        if drifting:
-            lines.append(f"Steps kept drifting while they were measured: {', '.join(drifting)}.")
-        return lines
-
 
 def summarize(
     spec: StudySpec,
@@ -257,7 +241,8 @@ def summarize(
             o.state in ("measured", "slow") and not is_baseline(spec, history, o.candidate)
             for o in history.observations
         ),
-        doubts=[q for q in qualities if q.drifting or q.interval_percent > 100 * spec.measurement.precision],
+        doubts=[q for q in qualities if q.is_doubtful(spec.measurement.precision)],
+        fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         precision=spec.measurement.precision,
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,

@@ -75,6 +75,7 @@ class Observation:
         taken_over: the study whose run it was, where it would have run the same here; None for this study's own.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
+        is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only where the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
         ended_at: when it ended, in seconds since the epoch; infinite while it runs.
@@ -99,6 +100,7 @@ class Observation:
     wrote_outside: str = ""
     ended_at: float = math.inf
     why: str | None = None
+    is_sound: bool = True
 
     @property
     def launched(self) -> bool:
@@ -245,6 +247,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         seconds=attrs.get("run_seconds"),
         why=attrs.get("why"),
         wrote_outside=attrs.get("wrote_outside", ""),
+        is_sound=not attrs.get("unsound", False),
         ended_at=trial.datetime_complete.timestamp() if trial.datetime_complete else math.inf,
     )
 

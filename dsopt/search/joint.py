@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, ModelFacts
@@ -99,12 +100,15 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
     """The candidates of a stage that may still be tried, and the user's own configuration where it is one."""
     space = spec.space(stage, facts.hidden_size)
     tried = {o.name for o in history.stages[stage]}
+    fixed = fixed_sizes(spec, history, facts)
     candidates: list[Candidate] = []
     for group in space.groups():
-        sizes = _sizes(spec, facts, forecast, space, group)
+        own = fixed.micro_batch
+        sizes = _sizes(spec, facts, forecast, space, group) if own is None else (own,)
         for size in sizes:
             candidates += space.candidates((size,), accumulations_with(spec, facts, group, size), group)
-    return [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c)]
+    candidates = [c for c in candidates if c.name not in tried and fixed.allow(c)]
+    return [c for c in candidates if is_in_budget(spec, facts, c)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
@@ -162,10 +166,7 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
         return nothing_ran(history.stages[stage])
     space = spec.space(stage, forecast.memory.facts.hidden_size)
     known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
-    baseline = history.find("baseline")
-    is_own = baseline is not None and baseline.facts is not None and baseline.facts.zero_stage == stage
-    nothing = "nothing to try beside your own configuration" if is_own else "nothing to try"
-    return f"skipped: {known[-1] if known else nothing}"
+    return f"skipped: {known[-1] if known else 'nothing to try'}"
 
 
 def _verdict(

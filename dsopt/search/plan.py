@@ -4,6 +4,7 @@ import itertools
 from functools import partial
 
 from dsopt.search.confirm import contenders, may_be_best
+from dsopt.search.fixed_sizes import refusals
 from dsopt.search.history import History, Observation
 from dsopt.search.joint import joint_step
 from dsopt.search.payback import share_of_training
@@ -86,7 +87,7 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return Wait()
     if baseline.state == "measured":
         return None
-    if baseline.reason in ("no_metrics", "timeout"):
+    if baseline.reason in ("no_metrics", "timeout", "overflow"):
         return GiveUp(message=f"the baseline could not be measured: {baseline.message}")
     profile = history.find("profile")
     if profile is None:
@@ -95,6 +96,11 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return Wait()
     if profile.state == "measured":
         return None
+    if profile in refusals(history):
+        return GiveUp(
+            message=f"your configuration does not run: {baseline.message} "
+            f"A smaller batch could not be tried, as {profile.message}"
+        )
     return GiveUp(
         message="neither your configuration nor the one with the least memory (ZeRO 3, micro-batch 1) runs. "
         f"Yours: {baseline.message} Least memory: {profile.message}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, ModelFacts, Observation
 from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget
@@ -38,10 +39,11 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
         return Wait() if running else CloseStage(stage=stage, verdict=spent)
     left: list[Candidate] = []
     tried = {o.name for o in observations}
-    gases = accumulations(spec, facts)
+    fixed = fixed_sizes(spec, history, facts)
+    gases = accumulations(spec, facts) if fixed.gas is None else (fixed.gas,)
     for group in space.groups():
         first = next(space.settings(group))
-        sizes = spec.micro_batch_list
+        sizes = spec.micro_batch_list if fixed.micro_batch is None else (fixed.micro_batch,)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:

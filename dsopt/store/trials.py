@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from dsopt.experiment.events import Engine
 from dsopt.experiment.figures import figures_from_json
+from dsopt.experiment.health import is_sound
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome, Slow, figures_of
 from dsopt.store.queries import Row
 
@@ -185,4 +186,11 @@ def _headline(outcome: Measured) -> dict[str, Any]:
     }
     if outcome.flops_per_step is not None:
         headline["flops_per_step"] = outcome.flops_per_step
-    return headline | ({"drifting": True} if m.drifting else {})
+    troubles = {
+        "drifting": m.drifting,
+        "unsound": not is_sound(outcome),
+        "skipped_percent": outcome.skipped_share * 100,
+        "nonfinite_loss_percent": outcome.nonfinite_share * 100,
+        "skipped_in_warmup": sum(index < m.warmup_steps for index in outcome.skipped),
+    }
+    return headline | {name: value for name, value in troubles.items() if value}

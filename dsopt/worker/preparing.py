@@ -9,20 +9,21 @@ from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.results import exps_folder
-from dsopt.experiment.rules import RunRules
+from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.swap import give_own_swap
 from dsopt.experiment.warm import WarmStarter
-from dsopt.search.history import History
+from dsopt.search.history import History, Observation
 from dsopt.store.attempts import Attempt, Task
 from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.isolation import isolated_command, isolated_config
+from dsopt.study.own_sizes import own_size
 from dsopt.study.script_flags import is_on
 from dsopt.study.simulation import Simulation
-from dsopt.study.space import Candidate
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import filled_in
 
@@ -33,7 +34,6 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
     """When a run has said enough, and what it must agree with."""
     tuning = spec.autotuning
     baseline = history.find("baseline")
-    own = baseline.facts if baseline else None
     return RunRules(
         measurement=spec.measurement,
         window=tuning.window,
@@ -42,9 +42,20 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         expected=candidate,
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
-        own_rows=(own.rows, own.micro_batch) if own else None,
+        own=_own_sizes(spec, baseline),
+        arg_mappings=tuning.arg_mappings,
+        must_be_sound=task.name not in ("baseline", "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
     )
+
+
+def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
+    """Sizes of the user's own run; where it was not measured, what configuration and command say."""
+    facts = baseline.facts if baseline else None
+    if facts is not None:
+        return OwnSizes(rows=facts.rows, micro_batch=facts.micro_batch, gas=facts.gas)
+    size = own_size(spec, MICRO_BATCH)
+    return OwnSizes(rows=size, micro_batch=size, gas=own_size(spec, ACCUMULATION))
 
 
 def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:

@@ -6,7 +6,7 @@ import pytest
 
 from dsopt.cli.diff import shown, table
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.summary import RunQuality
+from dsopt.report.doubts import RunQuality
 from dsopt.search.history import History, ModelFacts
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec

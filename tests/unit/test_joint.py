@@ -163,12 +163,6 @@ def test_offload_that_a_stage_cannot_have_closes_it(order: str, zero: dict, clos
     assert not any(machine.stages[stage] for stage in closed)
 
 
-def test_a_stage_that_holds_the_users_own_configuration_alone_says_so() -> None:
-    study = spec({"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": [1]})
-    machine = Machine(study, throughput, memory).run()
-    assert machine.verdicts == {0: "skipped: nothing to try beside your own configuration"}
-
-
 def test_a_stage_whose_runs_were_all_stopped_early_did_run() -> None:
     slow = observation(at(1, 4), state="slow", reason="slow", value_so_far=10.0)
     study = spec({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": [4]})

@@ -7,7 +7,7 @@ from dsopt.experiment.judge import FEWEST_STEPS, Moment
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Slow
 from dsopt.experiment.race import Race
 from dsopt.study.spec import MeasurementBudget
-from tests.unit.runs import batch, engine, outcome_of, rules, step, steps
+from tests.unit.runs import engine, outcome_of, rules, step, steps
 
 LATE = Moment(seconds=61.0)
 OVER = Moment(seconds=50.0, training_seconds=45.0)
@@ -80,21 +80,3 @@ def test_a_run_that_cannot_win_is_slow() -> None:
     noisy = [engine(), *NOISY[:30]]
     assert outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=100.0))) is None
     assert isinstance(outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=1000.0))), Slow)
-
-
-@pytest.mark.parametrize(
-    ("own_rows", "rows", "is_refused"),
-    [
-        ((4, 4), 4, True),  # the user's own rows, though 8 are asked for
-        ((4, 4), 8, False),
-        ((4, 4), 0, False),  # not seen
-        ((16, 4), 16, False),  # rows were not the micro-batch in the user's own run either
-        ((1, 1), 1, False),  # may be a packed batch
-        (None, 4, False),
-    ],
-)
-def test_a_script_that_feeds_the_users_own_batches_is_refused(
-    own_rows: tuple[int, int] | None, rows: int, is_refused: bool
-) -> None:
-    outcome = outcome_of(engine(), batch(rows), under=rules(own_rows=own_rows))
-    assert isinstance(outcome, Infeasible) is is_refused

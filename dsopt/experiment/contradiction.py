@@ -1,0 +1,121 @@
+"""Whether a script took the sizes and the ZeRO stage that it was given, and what to do where it did not."""
+
+import re
+from collections.abc import Mapping
+
+from dsopt.experiment.outcome import Infeasible, InfeasibleReason
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.seen import Seen
+from dsopt.study.command import LaunchCommand
+from dsopt.study.script_flags import same_flag
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH
+
+_REASONS: Mapping[str, InfeasibleReason] = {MICRO_BATCH: "fixed_batch", ACCUMULATION: "fixed_accumulation"}
+_NAMES = {MICRO_BATCH: "batch size", ACCUMULATION: "number of accumulation steps"}
+# transformers/integrations/deepspeed.py: a line for each value that contradicts the Trainer's
+_TRAINER = "mismatch TrainingArguments"
+_MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
+# deepspeed/runtime/config.py: the script sets the whole batch
+_WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
+
+
+def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """Why a run is not the candidate's, by its engine and its first batch."""
+    if rules.expected is None or seen.engine is None:
+        return None
+    asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)
+    built = (seen.engine.zero_stage, seen.engine.micro_batch, seen.engine.gas)
+    if asked == built:
+        return _stale_batch(seen, rules, command)
+    if rules.own is not None and asked[0] == built[0]:
+        own_sizes = (rules.own.micro_batch, rules.own.gas)
+        for key, found, given, own in zip(_REASONS, built[1:], asked[1:], own_sizes, strict=True):
+            if found == own != given:
+                what = f"the script built its engine with {found}, as in your own run, though {key} says {given}"
+                return fixed(what, key, str(found), rules, command)
+    return Infeasible(
+        reason="invalid_config",
+        message="the script built its engine with ZeRO stage {}, micro-batch {}, accumulation {}, ".format(*built)
+        + "not the {}, {}, {} it was given. ".format(*asked)
+        + "Let it take DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
+        "and name the flags that override it in autotuning.arg_mappings.",
+    )
+
+
+def refused_sizes(message: str, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The same where the Trainer or DeepSpeed raised, since the script's sizes contradict those it was given."""
+    if rules.expected is None:
+        return None
+    for key, argument, value in _MISMATCH.findall(message) if _TRAINER in message else ():
+        if key in _REASONS:
+            what = f"the Trainer refused {key}, since its own {argument} is {value}"
+            return fixed(what, key, value, rules, command, flag=f"--{argument}")
+    if _WHOLE_BATCH in message and rules.own is not None:
+        asked, own = rules.expected.micro_batch, rules.own.micro_batch
+        key, value = (MICRO_BATCH, own) if asked != own else (ACCUMULATION, rules.own.gas)
+        what = "DeepSpeed refused a train_batch_size that the script sets itself"
+        return fixed(what, key, str(value), rules, command)
+    return None
+
+
+def fixed(
+    what: str, key: str, value: str, rules: RunRules, command: LaunchCommand, *, flag: str | None = None
+) -> Infeasible:
+    """The refusal of a candidate whose script has a size of its own, with the line that maps its flag.
+
+    Args:
+        what: what was seen.
+        key: the size, by its key in DeepSpeed's configuration.
+        value: what the script has.
+        rules: tell what is mapped already.
+        command: the command as it was run.
+        flag: the flag that sets the size, where it is known.
+    """
+    name, mapped = _NAMES[key], rules.arg_mappings.get(key)
+    flags = [flag] if flag is not None else _flags_with(value, command, rules.arg_mappings)
+    if mapped is not None:
+        what += f" ({mapped}, which is mapped to it, does not change that)"
+    typed = " and ".join(f"'{each} {value}'" for each in flags)
+    if flag is not None:
+        found = "Map it:"
+    elif not flags:
+        found = (
+            "No flag of your command has that value, so it is a flag's default or stands in the script: "
+            "let the script take it from a flag, and map that one:"
+        )
+    elif len(flags) == 1:
+        found = f"{typed} in your command has that value. Map it:"
+    else:
+        found = f"{typed} in your command have that value. Map the one that sets it:"
+    line = f'"autotuning": {{"arg_mappings": {{"{key}": "{flags[0] if flags else "--FLAG"}"}}}}'
+    return Infeasible(
+        reason=_REASONS[key],
+        message=f"{what}: it has a {name} of its own. {found} {line} (in the study file or in DeepSpeed's "
+        f"configuration), and tune in a new study. In this one the {name} stays {value}.",
+    )
+
+
+def _stale_batch(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """Where the script still feeds the batches of the user's own run.
+
+    The engine believes its configuration and would count samples that were never there. Rows say that only where they
+    were the micro-batch size in the user's own run; one row may be a packed batch.
+    """
+    if rules.own is None or rules.expected is None or not seen.rows:
+        return None
+    own, asked = rules.own, rules.expected.micro_batch
+    if own.rows != own.micro_batch or own.rows == 1 or seen.rows != own.rows or own.rows == asked:
+        return None
+    what = f"the script fed batches of {own.rows}, as in your own run, though its configuration says {asked}"
+    return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+
+
+def _flags_with(value: str, command: LaunchCommand, mappings: Mapping[str, str]) -> list[str]:
+    """The script's flags that have this value and are not mapped; those that name a batch, where any does."""
+    given = dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-"))
+    flags = [
+        flag
+        for flag in given
+        if command.script_value(flag) == value and not any(same_flag(flag, mapped) for mapped in mappings.values())
+    ]
+    return [flag for flag in flags if "batch" in flag] or flags

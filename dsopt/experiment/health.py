@@ -1,0 +1,78 @@
+"""Whether the steps that a figure rests on were real ones: applied by the optimizer, with a loss that is a number."""
+
+from typing import Final
+
+from dsopt.experiment.outcome import Infeasible, Measured
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.seen import Seen
+
+_FEW: Final = 0.1  # of the steps after warm-up; a single one is never more than a few
+_MOST: Final = 0.5
+# From 2^32, the largest initial loss scale that is advised, 32 halvings lead to 1, and hysteresis is 2 by default.
+_HOPELESS_STEPS: Final = 40
+_FEWEST_APPLIED: Final = 2  # with fewer there is no interval
+# The sections "training and/or eval/predict loss is NaN" and "fp32 Precision" of Hugging Face's document on DeepSpeed;
+# the scale begins at 2^initial_scale_power and is halved until nothing overflows.
+_FP16_REMEDY: Final = (
+    "A model that was pre-trained in bf16, as most T5 models are, overflows in fp16: train it in bf16 or in fp32. "
+    "Otherwise change fp16.initial_scale_power: 32 gives the loss scale more room, a smaller number than yours lets it "
+    "settle sooner."
+)
+_OTHER_REMEDY: Final = (
+    "See whether the data are sound, lower the learning rate, or set gradient_clipping. "
+    "A loss that is NaN in fp32, too, is none of DeepSpeed's doing."
+)
+
+
+def remedy(dtype: str) -> str:
+    """What helps against a loss that is not finite, or against skipped steps."""
+    return _FP16_REMEDY if dtype == "fp16" else _OTHER_REMEDY
+
+
+def is_sound(figures: Measured) -> bool:
+    """Whether nearly all steps after warm-up were applied, with finite losses."""
+    return has_settled(figures) and not _are_many(figures.nonfinite_share, figures)
+
+
+def has_settled(figures: Measured) -> bool:
+    """Whether the loss scale has settled: nearly all steps after warm-up were applied."""
+    return not _are_many(figures.skipped_share, figures)
+
+
+def unsound(figures: Measured, rules: RunRules) -> Infeasible | None:
+    """Why a figure is refused, if so.
+
+    Times of skipped steps are left out already. Where most were skipped, what is left tells nothing; a few say that the
+    loss scale has not settled, and a loss that is not finite says that nothing is learnt. The user's own run is what it
+    is, and the standard for all others.
+    """
+    dtype, count = figures.engine.dtype, len(figures.window)
+    if figures.skipped_share > _MOST or (rules.must_be_sound and not has_settled(figures)):
+        told = f"{figures.measurement.skipped_steps} of {count} steps after warm-up were skipped, since they overflowed"
+        return Infeasible(reason="overflow", message=f"{told}. {remedy(dtype)}")
+    if rules.must_be_sound and not is_sound(figures):
+        told = f"the loss of {figures.nonfinite_steps} of {count} steps after warm-up was NaN or infinite"
+        return Infeasible(reason="nonfinite_loss", message=f"{told}. {remedy(dtype)}")
+    return None
+
+
+def never_trains(seen: Seen, rules: RunRules, *, is_over: bool) -> Infeasible | None:
+    """That skipped steps leave nothing to measure: no loss scale is left to try, or no step to do.
+
+    `is_over`: the run does no more steps.
+    """
+    steps = len(seen.steps)
+    first, last = rules.window or (rules.floor[0], rules.measurement.max_steps - 1)
+    in_a_row = next((count for count, step in enumerate(reversed(seen.steps)) if not step.skipped), steps)
+    window = seen.steps[first : last + 1]
+    skipped = sum(step.skipped for step in window)
+    is_spent = (is_over or steps > last) and skipped > 0 and len(window) - skipped < _FEWEST_APPLIED
+    if seen.engine is None or not (is_spent or in_a_row >= _HOPELESS_STEPS):
+        return None
+    which = f"{skipped} of {len(window)} steps" if is_spent else f"the last {in_a_row} steps"
+    message = f"{which} were skipped, since they overflowed. {remedy(seen.engine.dtype)}"
+    return Infeasible(reason="overflow", message=message)
+
+
+def _are_many(share: float, figures: Measured) -> bool:
+    return share > max(_FEW, 1 / len(figures.window))
