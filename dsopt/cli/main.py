@@ -19,6 +19,7 @@ _COMMANDS = {
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
+    "compare": ("dsopt.cli.compare", "compare", "Measure configurations in turn: vanilla, yours, hand-tuned, dsopt's."),
     "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
     "import": ("dsopt.cli.import_", "import_", "Take the results of DeepSpeed's own autotuner into a study."),
     "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from dsopt.cli.options import run_label
 from dsopt.errors import DsoptError
+from dsopt.report.compare import ComparisonTable, comparison_table
 from dsopt.report.doubts import RunQuality
-from dsopt.report.files import write_files
+from dsopt.report.files import write_files, write_summary
 from dsopt.report.summary import Summary, summarize
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.worker.knowledge import load_history
@@ -49,6 +50,8 @@ def finished_summary(store: Store, study: StoredStudy) -> Summary:
     Raises:
         DsoptError: it has none yet.
     """
+    if study.spec.compare:
+        raise DsoptError(f"study '{study.name}' is a comparison, without a search. See: dsopt study show {study.name}")
     summary = summary_of(store, study)
     if summary.unconfirmed is not None:
         raise not_confirmed([study.name])
@@ -71,11 +74,31 @@ def not_confirmed(names: Sequence[str]) -> DsoptError:
 
 def reopen(store: Store, study: StoredStudy) -> bool:
     """Lets a study go on that was stopped, or whose confirmation failed, which is tried again. False: it is neither."""
-    return store.resume(study, was_finished=summary_of(store, study).unconfirmed is not None)
+    return store.resume(study, was_finished=is_unconfirmed(store, study))
+
+
+def is_unconfirmed(store: Store, study: StoredStudy) -> bool:
+    """Whether a study has ended without a confirmed result. A comparison says of each row whether it was measured."""
+    return not study.spec.compare and summary_of(store, study).unconfirmed is not None
+
+
+def result_text(store: Store, study: StoredStudy) -> str:
+    """What a study has come to, for people: its summary, or the table of a comparison."""
+    if study.spec.compare:
+        return table_of(store, study).text()
+    return summary_of(store, study).text()
+
+
+def table_of(store: Store, study: StoredStudy, *, finished: bool = False) -> ComparisonTable:
+    """The table of a comparison as it stands now; `finished` as for `summary_of`."""
+    state = "finished" if finished else store.state(study) or study.state
+    return comparison_table(study.spec, load_history(store, study), state)
 
 
 def write_results(store: Store, study: StoredStudy, *, scale_lr: bool = False) -> list[Path]:
-    """Writes the result files of a study that is finished or just about to be."""
+    """Writes the result files of a study that is finished or just about to be; of a comparison, its table."""
+    if study.spec.compare:
+        return [write_summary(study.spec, table_of(store, study, finished=True).text())]
     return write_files(
         study.spec, load_history(store, study), summary_of(store, study, finished=True), scale_lr=scale_lr
     )

@@ -15,7 +15,7 @@ from dsopt.cli.options import (
     storage_option,
     take_over_option,
 )
-from dsopt.cli.result import finished_summary, reopen, summary_of, write_results
+from dsopt.cli.result import finished_summary, reopen, result_text, summary_of, table_of, write_results
 from dsopt.errors import DsoptError
 from dsopt.experiment.results import results_folder
 from dsopt.report.files import optimum, write_config
@@ -121,7 +121,7 @@ def show(name: str, storage: str, as_json: bool) -> None:
     """Show a study: its result so far, and every run."""
     store = open_store(storage)
     found = store.get(name)
-    summary = summary_of(store, found)
+    unit = found.spec.autotuning.unit
     runs = store.runs(found)
     history = load_history(store, found)
     observations = history.observations
@@ -138,11 +138,12 @@ def show(name: str, storage: str, as_json: bool) -> None:
             }
             for run in runs
         ]
-        print_json({**summary.to_json(), "runs": listed, "imported_trials": others})
+        shown = table_of(store, found).to_json() if found.spec.compare else summary_of(store, found).to_json()
+        print_json({**shown, "runs": listed, "imported_trials": others})
         return
     click.echo(f"Study '{name}': {found.state}\nCommand: {found.spec.command}\n")
     for run in runs:
-        result = f"{run['metric']:.6g} {summary.unit}" if run["metric"] is not None else run["reason"] or ""
+        result = f"{run['metric']:.6g} {unit}" if run["metric"] is not None else run["reason"] or ""
         label = run_label(run["candidate"], run["round"])
         click.echo(f"  {label:<36} {run['state']:<10} {result}")
         source = sources.get((run["candidate"], run["round"]))
@@ -153,9 +154,9 @@ def show(name: str, storage: str, as_json: bool) -> None:
         if run["message"]:
             click.echo(f"      {run['message']}")
     for trial in imported:
-        result = f"{trial.value:.6g} {summary.unit}" if trial.value is not None else trial.reason or ""
+        result = f"{trial.value:.6g} {unit}" if trial.value is not None else trial.reason or ""
         click.echo(f"  {trial.name:<36} {'imported':<10} {result}")
-    click.echo(("\n" if runs or imported else "") + summary.text())
+    click.echo(("\n" if runs or imported else "") + result_text(store, found))
 
 
 @study.command()

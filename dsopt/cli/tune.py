@@ -1,8 +1,8 @@
 """`dsopt tune|run -- deepspeed …`: a study from a command, worked on here; `run` trains with the result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -21,6 +21,7 @@ from dsopt.study.load import build_spec
 from dsopt.study.typed import typed_words
 from dsopt.worker.knowledge import load_history, most_ranks_of
 
+WHERE: Final = "command line"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -101,6 +102,16 @@ def run(
     context.exit(train(best, Path(study.spec.cwd)))
 
 
+def content_of(command: tuple[str, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study file would say of a command that was typed here, with the settings that were given."""
+    return {
+        "name": LaunchCommand.parse(typed_words(command, WHERE), WHERE).study_name,
+        "command": list(command),  # the shell has split it already
+        "cwd": str(Path.cwd()),
+        **{key: list(v) if isinstance(v, tuple) else v for key, v in settings.items() if v not in (None, ())},
+    }
+
+
 def tune_command(
     command: tuple[str, ...],
     settings: dict[str, Any],
@@ -111,15 +122,7 @@ def tune_command(
     storage: str,
 ) -> tuple[Store, StoredStudy]:
     """Creates the study of a command, or goes on with it, and works on it in this process."""
-    where = "command line"
-    parsed = LaunchCommand.parse(typed_words(command, where), where)
-    content: dict[str, Any] = {
-        "name": parsed.study_name,
-        "command": list(command),  # the shell has split it already
-        "cwd": str(Path.cwd()),
-        **{key: list(v) if isinstance(v, tuple) else v for key, v in settings.items() if v not in (None, ())},
-    }
-    spec, warnings = build_spec(content, where)
+    spec, warnings = build_spec(content_of(command, settings), WHERE)
     pool = parse_devices(devices)
     most_ranks_of(spec, pool)  # before anything is created
     for warning in warnings:

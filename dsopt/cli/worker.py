@@ -9,7 +9,7 @@ import click
 
 from dsopt.cli.live import watch
 from dsopt.cli.options import devices_option, open_store, storage_option
-from dsopt.cli.result import not_confirmed, summary_of, write_results
+from dsopt.cli.result import is_unconfirmed, not_confirmed, result_text, write_results
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.devices import DevicePool, parse_devices
 from dsopt.store.studies import NoStudiesError, Store, StoredStudy
@@ -66,9 +66,8 @@ def run_worker(store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -
     for study in studies:
         state = store.state(study)
         if state == "finished":
-            summary = summary_of(store, study)
-            click.echo(f"\nStudy '{study.name}' is finished.\n\n{summary.text()}")
-            unconfirmed += [study.name] if summary.unconfirmed else []
+            click.echo(f"\nStudy '{study.name}' is finished.\n\n{result_text(store, study)}")
+            unconfirmed += [study.name] if is_unconfirmed(store, study) else []
         elif state == "stopped":
             click.echo(f"\nStudy '{study.name}' is stopped. Let it go on with: dsopt study resume {study.name}")
     if unconfirmed:

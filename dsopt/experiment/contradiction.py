@@ -21,12 +21,14 @@ _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """Why a run is not the candidate's, by its engine and its first batch."""
-    if rules.expected is None or seen.engine is None:
+    if seen.engine is None:
         return None
+    if rules.expected is None:
+        return _stale_batch(seen, seen.engine.micro_batch, rules, command)
     asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)
     built = (seen.engine.zero_stage, seen.engine.micro_batch, seen.engine.gas)
     if asked == built:
-        return _stale_batch(seen, rules, command)
+        return _stale_batch(seen, rules.expected.micro_batch, rules, command)
     if rules.own is not None and asked[0] == built[0]:
         own_sizes = (rules.own.micro_batch, rules.own.gas)
         for key, found, given, own in zip(_REASONS, built[1:], asked[1:], own_sizes, strict=True):
@@ -95,15 +97,15 @@ def fixed(
     )
 
 
-def _stale_batch(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+def _stale_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """Where the script still feeds the batches of the user's own run.
 
     The engine believes its configuration and would count samples that were never there. Rows say that only where they
     were the micro-batch size in the user's own run; one row may be a packed batch.
     """
-    if rules.own is None or rules.expected is None or not seen.rows:
+    own = rules.own
+    if own is None or not seen.rows:
         return None
-    own, asked = rules.own, rules.expected.micro_batch
     if own.rows != own.micro_batch or own.rows == 1 or seen.rows != own.rows or own.rows == asked:
         return None
     what = f"the script fed batches of {own.rows}, as in your own run, though its configuration says {asked}"

@@ -89,6 +89,25 @@ def read_results(folder: Path) -> tuple[list[Experiment], list[PassedOver]]:
     return experiments, passed_over
 
 
+def chosen_config(folder: Path, metric: str, *, maximize: bool) -> tuple[dict[str, Any], str]:
+    """The configuration that DeepSpeed's autotuner has chosen, and where it stands.
+
+    It is its `ds_config_optimal.json`, else that of the best experiment by a metric of dsopt.
+
+    Raises:
+        DsoptError: as `read_results`, or no experiment has a figure for the metric.
+    """
+    optimal = folder / "ds_config_optimal.json"
+    if optimal.exists():
+        return read_json(optimal), str(optimal)
+    experiments, _ = read_results(folder)
+    measured = [experiment for experiment in experiments if metric in experiment.figures]
+    if not measured:
+        raise DsoptError(f"{folder}: no experiment has a figure for {metric}. Expected one that was measured.")
+    best = (max if maximize else min)(measured, key=lambda experiment: experiment.figures[metric])
+    return dict(best.run.ds_config), str(best.folder)
+
+
 def _read(folder: Path) -> Experiment:
     """One experiment.
 

@@ -18,7 +18,10 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A DeepSpeed engine was built, with these settings in force. What could not be read is None or 0."""
+    """A DeepSpeed engine was built, with these settings in force. What could not be read is None or 0.
+
+    `framework` is what trains: `deepspeed`, or `torch` where a plain optimizer has stepped in a run without DeepSpeed.
+    """
 
     kind: ClassVar[str] = "engine"
     rank: int
@@ -35,6 +38,7 @@ class Engine:
     hidden_size: int | None = None
     num_layers: int | None = None
     host_memory_bytes: int = 0
+    framework: str = "deepspeed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dsopt.experiment.events import Error, Oom
 from dsopt.experiment.health import remedy
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.experiment.plain import NO_PLAIN_STEP
 from dsopt.experiment.reason import in_one_line
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
@@ -42,6 +43,8 @@ def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Faile
     """The launcher has ended before anything could be measured, and no rank said why."""
     log = launch.run_dir.stderr
     ended_well = exit_code == 0 or seen.ended  # torch may abort a process that has done all its work
+    if ended_well and seen.engine is None and launch.plain is not None:
+        return Failed(reason="no_metrics", message=f"{NO_PLAIN_STEP} Log: {launch.run_dir.stdout}")
     if ended_well and seen.engine is None:
         return Failed(
             reason="no_metrics",
@@ -64,13 +67,15 @@ def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Faile
     hint = " Signal 9 is often the kernel's out-of-memory killer." if exit_code in (-9, 137) else ""
     return Failed(
         reason="crash",
-        message=f"the launcher {how}, {stage_reached(seen)}.{hint} Last output: {last_output} Log: {log}",
+        message=f"the launcher {how}, {stage_reached(seen, launch)}.{hint} Last output: {last_output} Log: {log}",
         retryable=True,
     )
 
 
-def stage_reached(seen: Seen) -> str:
+def stage_reached(seen: Seen, launch: Launch) -> str:
     """How far a run came, as the subject of a sentence's rest."""
     if seen.steps:
         return f"only {len(seen.steps)} optimizer steps had been done"
+    if launch.plain is not None:
+        return "no optimizer step had been seen"
     return "the first optimizer step had not ended" if seen.engine else "DeepSpeed's engine had not been built"

@@ -9,6 +9,7 @@ from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.launch import Launch
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Failed, Outcome, Slow
+from dsopt.experiment.plain import plain_contradiction
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 
@@ -61,7 +62,8 @@ def judge(
     if seen.problems:
         return problem(seen, rules, launch)
     is_over = moment.exit_code is not None
-    refusal = contradiction(seen, rules, launch.command) or never_trains(seen, rules, is_over=is_over)
+    refusal = plain_contradiction(seen, launch) or contradiction(seen, rules, launch.command)
+    refusal = refusal or never_trains(seen, rules, is_over=is_over)
     if refusal is not None:
         return refusal
     if measurement is not None and seen.engine is not None:
@@ -89,7 +91,7 @@ def judge(
     if moment.seconds > rules.timeout_seconds:
         return Failed(
             reason="timeout",
-            message=f"{stage_reached(seen)} when timeout_seconds ({rules.timeout_seconds:g} s) had passed. "
+            message=f"{stage_reached(seen, launch)} when timeout_seconds ({rules.timeout_seconds:g} s) had passed. "
             f"Raise timeout_seconds, or see whether the script hangs. Log: {launch.run_dir.stderr}",
         )
     return None

@@ -10,7 +10,13 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.experiment.devices import DevicePool
 from dsopt.experiment.learned import LearnedStarts
-from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, RunDir
+from dsopt.experiment.rundir import (
+    COUNT_FLOPS_VARIABLE,
+    MEMORY_LIMIT_VARIABLE,
+    PLAIN_VARIABLE,
+    RUN_DIR_VARIABLE,
+    RunDir,
+)
 from dsopt.experiment.shared import SharedRanks, SharedSetting
 from dsopt.experiment.warm import WarmStarter
 from dsopt.study.command import LaunchCommand
@@ -37,6 +43,8 @@ class Launch:
         warm: forks the ranks, where they could be started directly and it is able to; or None.
         shared: where ranks that are forked stay after the run, and which may take over this one; or None.
         setting: what a run must have in common with this one to be given its ranks; None: they end with it.
+        plain: of a run without DeepSpeed, micro-batch size and accumulation as far as its command says them (0: it
+            does not); None: DeepSpeed trains.
     """
 
     command: LaunchCommand
@@ -52,6 +60,7 @@ class Launch:
     warm: WarmStarter | None = None
     shared: SharedRanks | None = None
     setting: SharedSetting | None = None
+    plain: tuple[int, int] | None = None
 
     def probed_command(self) -> LaunchCommand:
         """The command as it is started: probe before the script, own port, leased devices."""
@@ -67,6 +76,8 @@ class Launch:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
+        if self.plain is not None:
+            protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
         environment = {**base, **dict(self.command.environment), **QUIET, **protocol}
         if self.command.uses_hostfile:
             everywhere = {**QUIET, **protocol}

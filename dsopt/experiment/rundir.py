@@ -8,7 +8,8 @@ from typing import Any, Final
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
-PROTOCOL_VARIABLES: Final = frozenset([RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE, COUNT_FLOPS_VARIABLE])
+PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
+PROTOCOL_VARIABLES: Final = frozenset([RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE])
 # only takes up room, which ranks that are forked fill with their own environment
 ROOM_VARIABLE: Final = "DSOPT_WARM_ROOM"
 # What differs between two runs of one study on the same devices. What a module is after its import must not depend on

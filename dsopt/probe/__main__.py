@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsopt.experiment.events import End, Error, EventWriter, Oom, now
-from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, from_environment
+from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, PLAIN_VARIABLE, from_environment
 from dsopt.probe.engine import EngineObserver
 from dsopt.probe.failure import is_out_of_memory, origin_of
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
 from dsopt.probe.isolation import Isolation
 from dsopt.probe.orders import LeaveScript
+from dsopt.probe.plain import PlainObserver
 
 
 def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None) -> None:
@@ -41,7 +42,10 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
     if on_step is not None:
         observer.on_step = on_step
-    if writer.rank == 0 and not is_warm:
+    flush = observer.flush
+    if PLAIN_VARIABLE in os.environ:
+        flush = _watch_plain(writer, observer, limit).flush
+    elif writer.rank == 0 and not is_warm:
         imports = ImportRecord()
         observer.on_engine = lambda: imports.write(run_dir)
     isolation = Isolation(writer, run_dir)
@@ -56,7 +60,7 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
         isolation.end()
         raise
     except SystemExit as error:
-        observer.flush()
+        flush()
         if error.code not in (None, 0):
             writer.emit(Error(rank=writer.rank, type="SystemExit", message=f"exit code {error.code}", time=now()))
         else:
@@ -71,8 +75,18 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
             kind = type(error).__name__
             writer.emit(Error(rank=writer.rank, type=kind, message=str(error), origin=origin_of(error), time=now()))
         raise
-    observer.flush()
+    flush()
     writer.emit(End(rank=writer.rank))
+
+
+def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_bytes: int) -> PlainObserver:
+    """Watches for a training without DeepSpeed, which is none as soon as an engine is built."""
+    micro_batch, gas = map(int, os.environ[PLAIN_VARIABLE].split(","))
+    plain = PlainObserver(writer, memory_limit_bytes=memory_limit_bytes, micro_batch=micro_batch, gas=gas)
+    observer.on_engine = plain.stop
+    after_import("torch.nn.modules.module", plain.watch_modules)
+    after_import("torch.optim.optimizer", plain.watch_optimizers)
+    return plain
 
 
 def split_arguments(words: list[str]) -> tuple[str, bool, list[str]]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsopt.experiment.events import Batch, EventWriter, Memory, Step
+from dsopt.experiment.events import Batch, EventWriter, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
-from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
+from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
 from dsopt.probe.model import common_rows, describe
 from dsopt.probe.orders import Left
 
@@ -68,7 +68,7 @@ class EngineObserver:
         self._steps = 0
         self._activation_bytes = 0
         self._saw_batch = False
-        self._last_peaks = (0, 0)
+        self._peaks = PeakWriter(writer, self._memory)
         self._hooked: list[tuple[Any, str, Any]] = []  # class, name of the method, the original
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
@@ -115,16 +115,14 @@ class EngineObserver:
         accelerator = get_accelerator()
         on_device = accelerator.device_name() != "cpu"
         if on_device and self._memory_limit_bytes:
-            import torch
-
             device = int(os.environ.get("LOCAL_RANK", 0))
-            fraction = min(1.0, self._memory_limit_bytes / accelerator.total_memory(device))
-            torch.cuda.set_per_process_memory_fraction(fraction, device)
+            limit_device_memory(self._memory_limit_bytes, device, accelerator.total_memory(device))
         result = call()
         if self._engine is None and engine.optimizer is not None:
             self._engine = engine
             if on_device:
                 self._clock, self._memory = DeviceClock(accelerator), DeviceMemory(accelerator)
+                self._peaks = PeakWriter(self._writer, self._memory)
             self._writer.emit(describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
             self.on_engine()
         return result
@@ -197,7 +195,7 @@ class EngineObserver:
         # the next step begins where this one ended: data loading belongs to it
         self._current = _Pending(number=self._steps, start=end, end=end)
         self._emit_passed()
-        self._emit_memory()
+        self._peaks.emit(self._activation_bytes)
         self.on_step(self._steps)
 
     def _emit_passed(self) -> None:
@@ -214,21 +212,6 @@ class EngineObserver:
                     optimizer_seconds=self._total(step.optimizer),
                     skipped=step.skipped,
                     nonfinite_loss=not step.losses.are_finite(),
-                )
-            )
-
-    def _emit_memory(self) -> None:
-        peaks = self._memory.peaks()
-        if any(new > 1.002 * old for new, old in zip(peaks, self._last_peaks, strict=True)):
-            self._last_peaks = peaks
-            allocated, reserved = peaks
-            self._writer.emit(
-                Memory(
-                    rank=self._writer.rank,
-                    peak_allocated_bytes=allocated,
-                    peak_reserved_bytes=reserved,
-                    activation_bytes=self._activation_bytes,
-                    outside_bytes=self._memory.outside(),
                 )
             )
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from dsopt.experiment.events import EventWriter, Memory
 from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -63,6 +64,38 @@ class DeviceMemory:
 
         free, total = torch.cuda.mem_get_info()
         return max(0, int(total - free - torch.cuda.memory_reserved()))
+
+
+class PeakWriter:
+    """Emits a rank's peaks of memory whenever they have grown."""
+
+    def __init__(self, writer: EventWriter, meter: MemoryMeter) -> None:
+        self._writer = writer
+        self._meter = meter
+        self._last = (0, 0)
+
+    def emit(self, activation_bytes: int) -> None:
+        """To be called after each step, with what a forward pass of a micro-batch left allocated."""
+        peaks = self._meter.peaks()
+        if any(new > 1.002 * old for new, old in zip(peaks, self._last, strict=True)):
+            self._last = peaks
+            allocated, reserved = peaks
+            self._writer.emit(
+                Memory(
+                    rank=self._writer.rank,
+                    peak_allocated_bytes=allocated,
+                    peak_reserved_bytes=reserved,
+                    activation_bytes=activation_bytes,
+                    outside_bytes=self._meter.outside(),
+                )
+            )
+
+
+def limit_device_memory(limit_bytes: int, device: int, total_bytes: int) -> None:
+    """Holds torch to so much of a CUDA device."""
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
 
 
 def forget_host_peak() -> bool:

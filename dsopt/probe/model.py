@@ -13,7 +13,44 @@ _NUM_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
     """What an engine that was just built says of its model, its device and the settings in force."""
-    parameters = list(engine.module.parameters())
+    dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+    return Engine(
+        rank=rank,
+        world_size=engine.world_size,
+        zero_stage=engine.zero_optimization_stage(),
+        micro_batch=engine.train_micro_batch_size_per_gpu(),
+        gas=engine.gradient_accumulation_steps(),
+        dtype=dtype,
+        **_model_and_device(engine.module, accelerator, memory_limit_bytes),
+    )
+
+
+def describe_plain(
+    module: Any,  # noqa: ANN401 - a torch module
+    accelerator: Any,  # noqa: ANN401
+    rank: int,
+    memory_limit_bytes: int,
+    *,
+    world_size: int,
+    micro_batch: int,
+    gas: int,
+    dtype: str,
+) -> Engine:
+    """The same of a model that trains without DeepSpeed, with what was seen of its run."""
+    return Engine(
+        rank=rank,
+        world_size=world_size,
+        zero_stage=0,
+        micro_batch=micro_batch,
+        gas=gas,
+        dtype=dtype,
+        framework="torch",
+        **_model_and_device(module, accelerator, memory_limit_bytes),
+    )
+
+
+def _model_and_device(module: Any, accelerator: Any, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
+    parameters = list(module.parameters())
     sizes = [(_size(p), p.requires_grad) for p in parameters]
     if accelerator.device_name() == "cpu":
         ranks_here = int(os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", 1)))
@@ -25,25 +62,18 @@ def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) 
         device, capacity = torch.cuda.get_device_name(index), accelerator.total_memory(index)
     if memory_limit_bytes:
         capacity = min(capacity, memory_limit_bytes)
-    dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
-    return Engine(
-        rank=rank,
-        world_size=engine.world_size,
-        num_params=sum(size for size, _ in sizes),
-        trainable_params=sum(size for size, trainable in sizes if trainable),
-        device=device,
-        device_memory_bytes=int(capacity),
-        zero_stage=engine.zero_optimization_stage(),
-        micro_batch=engine.train_micro_batch_size_per_gpu(),
-        gas=engine.gradient_accumulation_steps(),
-        dtype=dtype,
-        largest_layer_params=max(
-            (sum(_size(p) for p in module.parameters(recurse=False)) for module in engine.module.modules()), default=0
+    return {
+        "num_params": sum(size for size, _ in sizes),
+        "trainable_params": sum(size for size, trainable in sizes if trainable),
+        "device": device,
+        "device_memory_bytes": int(capacity),
+        "largest_layer_params": max(
+            (sum(_size(p) for p in part.parameters(recurse=False)) for part in module.modules()), default=0
         ),
-        hidden_size=_configured(engine.module, _HIDDEN_SIZE),
-        num_layers=_configured(engine.module, _NUM_LAYERS),
-        host_memory_bytes=_host_memory_bytes(),
-    )
+        "hidden_size": _configured(module, _HIDDEN_SIZE),
+        "num_layers": _configured(module, _NUM_LAYERS),
+        "host_memory_bytes": host_memory_bytes(),
+    }
 
 
 def common_rows(inputs: Sequence[Any]) -> int:
@@ -77,7 +107,7 @@ def _configured(module: Any, names: Sequence[str]) -> int | None:  # noqa: ANN40
     return None
 
 
-def _host_memory_bytes() -> int:
+def host_memory_bytes() -> int:
     """Memory of this node, or what a container is allowed of it."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")

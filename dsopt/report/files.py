@@ -37,8 +37,7 @@ def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Opt
 def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr: bool = False) -> list[Path]:
     """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`."""
     folder = results_folder(spec)
-    written = [folder / "summary.txt"]
-    written[0].write_text(summary.text(scaled=scale_lr) + "\n", encoding="utf-8")
+    written = [write_summary(spec, summary.text(scaled=scale_lr))]
     if summary.comparison is not None:
         best = optimum(spec, history, scale_lr=scale_lr)
         config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
@@ -47,6 +46,13 @@ def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr
         command.write_text(line, encoding="utf-8")
         written += [config, command]
     return written
+
+
+def write_summary(spec: StudySpec, text: str) -> Path:
+    """Writes `summary.txt`."""
+    path = results_folder(spec) / "summary.txt"
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
 
 
 def write_config(path: Path, best: Optimum) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.model import model_line
@@ -187,22 +188,7 @@ class Summary:
             self._marked(best.best_exp_name if best else None),
         )
         header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
-        table = [header, *rows, total]
-        widths = [max(len(row[column]) for row in table) for column in range(4)]
-        right = (False, True, True, False)
-
-        def line(row: Sequence[str]) -> str:
-            cells = [
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(row, widths, right, strict=True)
-            ]
-            return f"| {' | '.join(cells)} |"
-
-        rule = [
-            ("-" * (w - 1) + ":") if to_right else ":" + "-" * (w - 1)
-            for w, to_right in zip(widths, right, strict=True)
-        ]
-        return "\n".join([line(header), line(rule), *(line(row) for row in [*rows, total])])
+        return markdown(header, [*rows, total], (False, True, True, False))
 
     def _marked(self, name: str | None) -> str:
         """An experiment as the table shows it."""

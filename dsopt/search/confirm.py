@@ -1,7 +1,7 @@
 """Which configuration is best, how much faster than the baseline, and how sure that is: from the interleaved rounds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,9 +90,18 @@ class Standing:
         contrast = np.zeros(len(self.names))
         contrast[self.names.index(name)] += 1.0
         contrast[self.names.index(other)] -= 1.0
-        difference = float(contrast @ self.means)
+        return self._exponential(contrast)
+
+    def level(self, name: str) -> Ratio:
+        """How good a configuration is in itself: its metric, or the inverse of one of which less is better."""
+        contrast = np.zeros(len(self.names))
+        contrast[self.names.index(name)] = 1.0
+        return self._exponential(contrast)
+
+    def _exponential(self, contrast: NDArray[np.float64]) -> Ratio:
+        estimate = float(contrast @ self.means)
         half = _quantile(self.noise) * math.sqrt(contrast @ self.covariance @ contrast)
-        return Ratio(factor=math.exp(difference), interval=(math.exp(difference - half), math.exp(difference + half)))
+        return Ratio(factor=math.exp(estimate), interval=(math.exp(estimate - half), math.exp(estimate + half)))
 
     def certainty(self) -> tuple[dict[str, float], float]:
         """Each configuration's probability of being the best, and the expected regret of the one that seems it.
@@ -112,7 +121,7 @@ def compare(history: History) -> Comparison | None:
     """Compares the confirmed configurations; None where nothing was measured at all, or the confirmation failed."""
     if unconfirmed(history) is not None:
         return None
-    standing = standing_after(history)
+    standing = standing_after(history, without=failed_finalists(history))
     baseline = history.find(BASELINE)
     if standing is None or set(standing.names) == {BASELINE}:
         if baseline is None or baseline.value is None:
@@ -168,7 +177,7 @@ def contenders(
     Args:
         share_of_training: what a run takes of it, where runs have to pay for themselves.
     """
-    standing = standing_after(history, rounds)
+    standing = standing_after(history, rounds, without=failed_finalists(history))
     if standing is None:
         return []
     chances, regret = standing.certainty()
@@ -177,20 +186,21 @@ def contenders(
     return [] if chances[standing.best] >= certainty or regret < least else left
 
 
-def standing_after(history: History, rounds: int | None = None) -> Standing | None:
-    """What the first rounds of the confirmation say, or all of them; None where nothing was confirmed.
+def standing_after(history: History, rounds: int | None = None, *, without: Collection[str] = ()) -> Standing | None:
+    """What the first rounds of the confirmation say, or all of them, of all configurations `without` these.
+
+    None where nothing was confirmed.
 
     The logarithm of the metric is taken as configuration + round + noise, a two-way layout without interaction, fitted
     by least squares with each run weighted by what its steps say of its precision and by what launches usually differ.
     So drift between rounds cancels out, and residuals hold all that differs between two launches of one configuration:
     they say how much larger than usual the noise is. Finalists' runs of the search count for that, as a round of its
-    own, but not for the means: they were chosen by them. A finalist that failed in any round does not count.
+    own, but not for the means: they were chosen by them.
     """
-    failed = failed_finalists(history)
     runs = [
         o
         for o in history.reference
-        if o.round >= 1 and o.value is not None and o.round <= (rounds or o.round) and o.name not in failed
+        if o.round >= 1 and o.value is not None and o.round <= (rounds or o.round) and o.name not in without
     ]
     if not runs:
         return None

@@ -1,13 +1,16 @@
 """What to do next, as a pure function of the spec and of what is known: an interrupted study just goes on."""
 
 import itertools
+from collections.abc import Collection
 from functools import partial
 
+from dsopt.search.comparison import comparison_step
 from dsopt.search.confirm import contenders, may_be_best
 from dsopt.search.fixed_sizes import refusals
 from dsopt.search.history import History, Observation
 from dsopt.search.joint import joint_step
 from dsopt.search.payback import share_of_training
+from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
@@ -18,7 +21,9 @@ from dsopt.study.spec import StudySpec
 
 
 def next_step(spec: StudySpec, history: History) -> Step:
-    """The next step of a study: baseline, stages in order, confirmation."""
+    """The next step of a study: baseline, stages in order, confirmation; or of a comparison."""
+    if spec.compare:
+        return comparison_step(spec, history)
     step = _reference_step(spec, history)
     if step is not None:
         return step
@@ -108,31 +113,21 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
 
 
 def _confirmation_step(spec: StudySpec, history: History) -> Step:
-    """Rounds of the baseline and each finalist, and then of those that may still be the best, until that is clear.
-
-    Every other round goes backwards, so that slow drift cancels out.
-    """
+    """Rounds of the baseline and each finalist, and then of those that may still be the best, until that is clear."""
     chosen = finalists(spec, history)
     if not may_replace(history):
         chosen = [o for o in chosen if history.find(o.name, 1) is not None]
     if not chosen:
         return Finish()
     baseline = history.find("baseline")
-    runs: list[tuple[str, Candidate | None]] = [(o.name, o.candidate) for o in chosen]
+    runs: list[Entry] = [(o.name, o.candidate) for o in chosen]
     if baseline is not None and baseline.state == "measured":
         runs.insert(0, ("baseline", None))
-    for round_ in range(1, spec.confirmation.rounds + 1):
-        waiting = False
-        for name, candidate in runs if round_ % 2 else reversed(runs):
-            found = history.find(name, round_)
-            if found is None:
-                return RunReference(name=name, round=round_, candidate=candidate)
-            waiting = waiting or found.state == "running"
-        if waiting:
-            return Wait()
+    share = share_of_training(spec, history)
+
+    def kept_after(round_: int, names: list[str]) -> Collection[str]:
         if lacks_baseline(history):
-            continue  # it failed; the next round gives it another chance, beside all the others
-        names, share = [name for name, _ in runs], share_of_training(spec, history)
-        left = contenders(history, names, round_, spec.confirmation.certainty, share)
-        runs = [(name, candidate) for name, candidate in runs if name in left]
-    return Finish()
+            return names  # it failed; the next round gives it another chance, beside all the others
+        return contenders(history, names, round_, spec.confirmation.certainty, share)
+
+    return next_in_rounds(history, runs, spec.confirmation.rounds, kept_after)

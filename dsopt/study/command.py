@@ -223,6 +223,17 @@ class LaunchCommand:
             return command if flag is None else command.with_script_value(flag, path)
         return command.with_script_value(flag or _CONFIG_FLAGS[0], path)
 
+    def without_config(self) -> "LaunchCommand | None":
+        """The same command without DeepSpeed; None where a configuration file of Accelerate's own may ask for it."""
+        if self.launcher.kind == "accelerate" and self.option("--config_file") is not None:
+            return None
+        config_flag, command = self._config_flag, self
+        for flag in _CONFIG_FLAGS:
+            command = command.with_script_switch(flag, None, takes_value=flag == config_flag)
+        if self.launcher.config is not None:
+            command = command.without_options(self.launcher.config, "--use_deepspeed")
+        return command
+
     @property
     def _config_flag(self) -> str | None:
         """The script's flag that carries DeepSpeed's configuration, if one is given."""

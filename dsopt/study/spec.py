@@ -10,6 +10,7 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, C
 from typing_extensions import Self
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.compared import ComparedRun
 from dsopt.study.ds_config import baseline_config, has_twins, offload_devices, user_zero, zero_stages
 from dsopt.study.quantity import parse_bytes
 from dsopt.study.simulation import Simulation
@@ -262,6 +263,7 @@ class StudySpec(_Strict):
         isolate: flags of the script that name what it writes, beside the usual ones: each experiment has its own.
         memory_per_device: cap on what one rank may use of its device, in bytes.
         max_attempts: how often a candidate is launched when the run dies without an exception of its own.
+        compare: configurations that are measured in turn with the user's own, in place of a search.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -283,6 +285,15 @@ class StudySpec(_Strict):
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
     max_attempts: int = Field(2, ge=1)
+    compare: list[ComparedRun] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _names_each_run_once(self) -> Self:
+        names = [run.name for run in self.compare]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueError(f"compare: '{name}' names two configurations; give each a name of its own")
+        return self
 
     @model_validator(mode="after")
     def _knows_what_pays(self) -> Self:
@@ -350,8 +361,8 @@ class StudySpec(_Strict):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """ZeRO stages to explore, ascending."""
-        return zero_stages(self.ds_config)
+        """ZeRO stages to explore, ascending; none where configurations are only compared."""
+        return () if self.compare else zero_stages(self.ds_config)
 
     def space(self, stage: int, hidden_size: int | None = None) -> StageSpace:
         """The tuning space of one stage, of a model with this hidden size where it is known."""

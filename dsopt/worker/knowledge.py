@@ -11,6 +11,7 @@ from dsopt.search.history import Earlier, History, Observation, observe
 from dsopt.store.attempts import claimed_trials
 from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import candidate_command
+from dsopt.study.comparison import specs_of_runs
 from dsopt.study.space import NUM_GPUS, Candidate
 from dsopt.study.spec import StudySpec
 
@@ -142,4 +143,4 @@ def _ranks_of_runs(spec: StudySpec, pool: DevicePool) -> list[int]:
         Candidate(stage=0, micro_batch=1, gas=1, knobs=((NUM_GPUS, number),))
         for number in (given if isinstance(given, list) else [])
     ]
-    return [ranks_of(spec, pool, candidate) for candidate in [None, *tuned]]
+    return [ranks_of(run, pool, candidate) for run in specs_of_runs(spec) for candidate in [None, *tuned]]

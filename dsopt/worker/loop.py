@@ -11,6 +11,7 @@ from dsopt.experiment.launch import find_launcher
 from dsopt.store.attempts import HEARTBEAT_SECONDS, WorkerRecord
 from dsopt.store.engine import database_error
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.comparison import specs_of_runs
 from dsopt.worker.asking import Asker
 from dsopt.worker.happenings import Happening
 from dsopt.worker.knowledge import check_folders, fewest_ranks_of, most_ranks_of, pool_of
@@ -68,7 +69,8 @@ class Worker:
         try:
             most_ranks_of(study.spec, self._pool)
             if not study.spec.is_simulated:
-                find_launcher(study.spec.launch.program[0], Path(study.spec.cwd))
+                for spec in specs_of_runs(study.spec):
+                    find_launcher(spec.launch.program[0], Path(spec.cwd))
             check_folders(study.spec)
             self._current = study
             self._study_left.clear()

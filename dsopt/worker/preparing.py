@@ -14,11 +14,12 @@ from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.swap import give_own_swap
 from dsopt.experiment.warm import WarmStarter
-from dsopt.search.history import History, Observation
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.store.attempts import Attempt, Task
 from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
+from dsopt.study.comparison import plain_sizes
 from dsopt.study.isolation import isolated_command, isolated_config
 from dsopt.study.own_sizes import own_size
 from dsopt.study.script_flags import is_on
@@ -33,7 +34,8 @@ _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: History) -> RunRules:
     """When a run has said enough, and what it must agree with."""
     tuning = spec.autotuning
-    baseline = history.find("baseline")
+    told = (o for o in history.reference if o.name == BASELINE and o.facts is not None)  # a comparison has rounds alone
+    baseline = next(told, history.find(BASELINE))
     return RunRules(
         measurement=spec.measurement,
         window=tuning.window,
@@ -42,7 +44,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         expected=candidate,
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
-        own=_own_sizes(spec, baseline),
+        own=None if task.name == BASELINE else _own_sizes(spec, baseline),
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in ("baseline", "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
@@ -85,7 +87,8 @@ def prepare(
 ) -> Launch:
     """Writes the files that describe an attempt and gives its launch."""
     config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
-    command = isolated_command(candidate_command(spec, candidate), spec.isolate, run_dir.own_path)
+    command, plain = candidate_command(spec, candidate), plain_sizes(spec, task.name)
+    command = isolated_command(command, spec.isolate, run_dir.own_path)
     if spec.simulation is None:
         give_own_swap(config, run_dir, attempt.id, Path(spec.cwd))
     else:
@@ -102,19 +105,21 @@ def prepare(
     run_dir.write_json(run_dir.description, description)
     run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)
     return Launch(
-        command=command.with_config(str(run_dir.ds_config)),
+        command=command.with_config(str(run_dir.ds_config)) if plain is None else command,
         cwd=Path(spec.cwd),
         run_dir=run_dir,
         devices=attempt.devices,
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
         is_direct=spec.start != "launcher",
-        learned=learned if spec.start != "launcher" else None,
-        warm=warm if spec.start in ("warm", "shared") else None,
+        learned=learned if spec.start != "launcher" and plain is None else None,
+        # what runs with DeepSpeed import is nothing for those without it
+        warm=warm if spec.start in ("warm", "shared") and plain is None else None,
         shared=shared if spec.start == "shared" else None,
         # runs of the baseline and of finalists tell also how much launches differ: each is one of its own
         setting=(candidate.stage, candidate.knobs) if candidate is not None and task.part != REFERENCE else None,
         is_simulated=spec.is_simulated,
+        plain=plain,
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )
 

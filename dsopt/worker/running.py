@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, fai
 from dsopt.store.engine import exclusive
 from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
 from dsopt.study.candidate_run import run_config
+from dsopt.study.comparison import spec_of_run
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.study.spec import StudySpec
@@ -131,6 +133,7 @@ class Runner:
 
     def _attempt(self, study: StoredStudy, task: Task, candidate: Candidate | None, assignment: Assignment) -> Outcome:
         """One launch: hold devices, launch, read the events into an outcome, record it."""
+        study = replace(study, spec=spec_of_run(study.spec, task.name))
         spec = study.spec
         tuning = spec.autotuning
         run_dir = RunDir.create(results_folder(spec), task.name)
@@ -255,7 +258,7 @@ def _candidate(study: StoredStudy, task: Task, trial: optuna.Trial, history: His
     """The point of the space that a task stands for; None for the user's own configuration."""
     if task.part != REFERENCE:
         return Candidate.from_params(int(task.part.removeprefix("z")), trial.params)
-    if task.name == "baseline":
+    if task.name == "baseline" or study.spec.compare:
         return None
     if task.name == "profile":
         return plan.profile_candidate(study.spec)

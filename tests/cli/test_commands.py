@@ -30,7 +30,9 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("study", "diff", "worker", "tune", "run", "estimate", "import", "db", "report-issue", "dashboard"):
+    for command in (
+        *("study", "diff", "worker", "tune", "run", "compare", "estimate", "import", "db", "report-issue", "dashboard"),
+    ):
         assert f"  {command} " in done.stdout
 
 

@@ -14,7 +14,7 @@ from dsopt.experiment.run import run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import MeasurementBudget
-from tests.conftest import TINY_GPT
+from tests.conftest import SCRIPTS, TINY_GPT
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,18 +30,27 @@ CONFIG = {
 }
 
 
-def run(tmp_path: Path, memory_limit_bytes: int | None) -> Outcome:
+def run(tmp_path: Path, memory_limit_bytes: int | None, plain: tuple[int, int] | None = None) -> Outcome:
+    """With DeepSpeed, or without it: then by the Trainer."""
     shutil.copy(TINY_GPT, tmp_path)
+    shutil.copy(SCRIPTS / "finetune.py", tmp_path)
     run_dir = RunDir.create(tmp_path, "run")
     run_dir.write_json(run_dir.ds_config, CONFIG)
-    typed = "deepspeed --num_gpus 1 train.py --hidden 1024 --heads 16 --layers 12 --length 512 --deepspeed_config"
+    typed = (
+        "deepspeed --num_gpus 1 train.py --hidden 1024 --heads 16 --layers 12 --length 512 "
+        f"--deepspeed_config {run_dir.ds_config}"
+    )
+    if plain is not None:
+        typed = "torchrun --nproc_per_node 1 finetune.py --bf16 --max_steps 500 --per_device_train_batch_size 8 "
+        typed += "--output_dir out --report_to none --save_strategy no --disable_tqdm true"
     launch = Launch(
-        command=LaunchCommand.parse(f"{typed} {run_dir.ds_config}", "test"),
+        command=LaunchCommand.parse(typed, "test"),
         cwd=tmp_path,
         run_dir=run_dir,
         devices=DevicePool(kind="gpu", indices=(visible_gpus()[0],)),
         port=next(free_ports()),
         memory_limit_bytes=memory_limit_bytes,
+        plain=plain,
     )
     rules = RunRules(
         measurement=MeasurementBudget(max_steps=60),
@@ -69,3 +78,12 @@ def test_the_memory_fraction_makes_a_real_out_of_memory(tmp_path: Path) -> None:
     outcome = run(tmp_path, 2 * 2**30)
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
+
+
+def test_a_training_without_deepspeed_is_measured_on_the_devices_own_clock(tmp_path: Path) -> None:
+    outcome = run(tmp_path, None, plain=(8, 1))
+    assert isinstance(outcome, Measured), outcome
+    assert (outcome.engine.framework, outcome.engine.dtype) == ("torch", "bf16")
+    assert "NVIDIA" in outcome.engine.device
+    assert outcome.rows == outcome.measurement.samples_per_step == 8
+    assert outcome.peak_memory_bytes > 16 * outcome.engine.num_params

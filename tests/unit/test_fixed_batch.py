@@ -92,7 +92,7 @@ def test_a_mapped_flag_that_changes_nothing_is_not_offered_again() -> None:
 
 
 def test_the_users_own_run_is_held_to_nothing() -> None:
-    assert outcome_of(engine(), batch(4), under=rules(own=OWN, expected=None)) is None
+    assert outcome_of(engine(), batch(4), under=rules(own=None, expected=None)) is None
 
 
 BASELINE = facts(zero_stage=1, micro_batch=4, gas=1, peak_memory_bytes=2 * GIB)

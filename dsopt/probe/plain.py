@@ -1,0 +1,190 @@
+"""Observes a training without DeepSpeed: steps of an optimizer of PyTorch, and forward passes between them."""
+
+from collections import deque
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from dsopt.experiment.events import Batch, EventWriter, Step
+from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
+from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
+from dsopt.probe.model import common_rows, describe_plain, host_memory_bytes
+
+# steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
+# first steps in fp16 often overflow, and are not done
+_MOST_UNLIKE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A step whose marks may not have passed on the device yet."""
+
+    number: int
+    start: Mark
+    end: Mark
+
+
+class PlainObserver:
+    """Finds the model (the first one that is trained) and its optimizer (the first one that steps after it).
+
+    A step is the time from one step of the optimizer to the next, where the model did as many forward passes in it as
+    the accumulation says. Others, as at the end of an epoch or after an overflow, are not told.
+
+    Args:
+        writer: of this rank's events.
+        memory_limit_bytes: what it may use of its device; 0 without a limit.
+        micro_batch, gas: as the command says them; a micro-batch size of 0 is read from the first batch.
+    """
+
+    def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, micro_batch: int, gas: int) -> None:
+        self._writer = writer
+        self._memory_limit_bytes = memory_limit_bytes
+        self._micro_batch = micro_batch
+        self._gas = gas
+        self._device: _Device = _Device()
+        self._clock: Clock = HostClock()
+        self._memory: MemoryMeter = HostMemory()
+        self._peaks = PeakWriter(writer, self._memory)
+        self._seekers: list[Any] = []  # hooks of all modules, until the model is found
+        self._others: list[Any] = []
+        self._outermost: Any = None
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._autocast = ""
+        self._before = self._activation_bytes = 0
+        self._start: Mark = None
+        self._forwards = self._unlike = self._steps = 0
+        self._is_described = False
+        self._pending: deque[_Pending] = deque()
+
+    def watch_modules(self, modules: ModuleType) -> None:
+        """Looks for the model. To be called with `torch.nn.modules.module`."""
+        self._seekers = [
+            modules.register_module_forward_pre_hook(self._before_module),
+            modules.register_module_forward_hook(self._after_module, with_kwargs=True),
+        ]
+
+    def watch_optimizers(self, optimizers: ModuleType) -> None:
+        """Sees the steps of optimizers. To be called with `torch.optim.optimizer`."""
+        self._others.append(optimizers.register_optimizer_step_post_hook(self._after_step))
+
+    def stop(self) -> None:
+        """Sees nothing any more: something else tells of this training."""
+        for handle in [*self._seekers, *self._others]:
+            handle.remove()
+
+    def flush(self) -> None:
+        """Waits for the device and emits what is still pending; for the end of a script."""
+        if self._pending:
+            self._clock.wait()
+            self._emit_passed()
+
+    def _before_module(self, module: Any, _args: Any) -> None:  # noqa: ANN401
+        import torch
+
+        if self._outermost is None:
+            parameter = next(module.parameters(), None)
+            if not module.training or parameter is None or not torch.is_grad_enabled():
+                return
+            self._outermost = module
+            if parameter.device.type == "cuda" and not self._device.is_cuda:
+                self._use_cuda()
+            self._before = self._memory.in_use()
+            self._start = self._clock.mark()
+        kind = self._device.device_name()
+        if torch.is_autocast_enabled(kind):
+            self._autocast = str(torch.get_autocast_dtype(kind))
+
+    def _after_module(self, module: Any, args: Any, kwargs: Any, _output: Any) -> None:  # noqa: ANN401
+        if module is not self._outermost:
+            return
+        self._outermost = None
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return
+        self._model = module
+        self._forwards = 1
+        self._activation_bytes = max(0, self._memory.in_use() - self._before)
+        rows = common_rows([*args, *kwargs.values()])
+        self._micro_batch = self._micro_batch or rows
+        self._writer.emit(Batch(rank=self._writer.rank, rows=rows))
+        for handle in self._seekers:
+            handle.remove()
+        self._others.append(module.register_forward_pre_hook(self._count_forward))
+
+    def _count_forward(self, module: Any, _args: Any) -> None:  # noqa: ANN401
+        self._forwards += module.training
+
+    def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401
+        if self._model is None or optimizer is not (self._optimizer or optimizer):
+            return
+        self._optimizer = optimizer
+        start, end, forwards = self._start, self._clock.mark(), self._forwards
+        self._start, self._forwards = end, 0
+        self._memory.in_use()
+        is_whole = forwards == self._gas
+        self._unlike = 0 if is_whole else self._unlike + 1
+        if not self._is_described and (is_whole or self._unlike == _MOST_UNLIKE):
+            self._describe(forwards)
+        if is_whole:
+            self._pending.append(_Pending(number=self._steps, start=start, end=end))
+            self._steps += 1
+            self._emit_passed()
+            self._peaks.emit(self._activation_bytes)
+
+    def _describe(self, gas: int) -> None:
+        self._is_described = True
+        dtype = self._autocast or str(next(self._model.parameters()).dtype)
+        self._writer.emit(
+            describe_plain(
+                self._model,
+                self._device,
+                self._writer.rank,
+                self._memory_limit_bytes,
+                world_size=_world_size(),
+                micro_batch=self._micro_batch,
+                gas=gas,
+                dtype={"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(dtype, "fp32"),
+            )
+        )
+
+    def _emit_passed(self) -> None:
+        samples = self._micro_batch * self._gas * _world_size()
+        while self._pending and self._clock.passed(self._pending[0].end):
+            step = self._pending.popleft()
+            seconds = self._clock.seconds(step.start, step.end)
+            self._writer.emit(Step(rank=self._writer.rank, step=step.number, seconds=seconds, samples=samples))
+
+    def _use_cuda(self) -> None:
+        self._device = _Device(is_cuda=True)
+        self._clock, self._memory = DeviceClock(self._device), DeviceMemory(self._device)
+        self._peaks = PeakWriter(self._writer, self._memory)
+        if self._memory_limit_bytes:
+            device = self._device.current_device()
+            limit_device_memory(self._memory_limit_bytes, device, self._device.total_memory(device))
+
+
+class _Device:
+    """What clocks and meters ask of DeepSpeed's accelerator, without DeepSpeed."""
+
+    def __init__(self, *, is_cuda: bool = False) -> None:
+        self.is_cuda = is_cuda
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        import torch
+
+        return getattr(torch.cuda, name)
+
+    def device_name(self) -> str:
+        return "cuda" if self.is_cuda else "cpu"
+
+    def total_memory(self, device: int = 0) -> int:
+        import torch
+
+        return int(torch.cuda.get_device_properties(device).total_memory) if self.is_cuda else host_memory_bytes()
+
+
+def _world_size() -> int:
+    import torch
+
+    is_group = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return int(torch.distributed.get_world_size()) if is_group else 1

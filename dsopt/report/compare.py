@@ -1,0 +1,184 @@
+"""The table of a comparison: each configuration with its figure, or with the reason why it has none."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dsopt.report.aligned import markdown
+from dsopt.search.confirm import Ratio, Standing, standing_after
+from dsopt.search.history import BASELINE, History, ModelFacts, Observation
+from dsopt.study.comparison import VANILLA, compared_run
+from dsopt.study.spec import StudySpec
+
+YOURS = "yours"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One configuration.
+
+    Attributes:
+        name: what the person calls it; `yours` is their own.
+        with_deepspeed: whether DeepSpeed trains.
+        value: its metric over all rounds; None where it does not run, or has not run yet.
+        interval: the 95 % interval of it, with what differs between launches.
+        factor: how many times as good as the reference it is.
+        runs: launches behind it.
+        zero_stage, micro_batch, gas, ranks, dtype: what it ran with.
+        reason: why it has no figure, or why it was not launched again; None where all its launches ran.
+    """
+
+    name: str
+    with_deepspeed: bool
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    factor: Ratio | None = None
+    runs: int = 0
+    zero_stage: int | None = None
+    micro_batch: int | None = None
+    gas: int | None = None
+    ranks: int | None = None
+    dtype: str | None = None
+    reason: str | None = None
+
+    @property
+    def sizes(self) -> str:
+        """ZeRO stage and micro-batch size as the tables of DeepSpeed's tutorial have them."""
+        stage = f"z = {self.zero_stage}, " if self.with_deepspeed else ""
+        return f"({stage}mbs = {self.micro_batch})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonTable:
+    """The result of a comparison.
+
+    Attributes:
+        study, state, metric, unit: what it is about.
+        reference: name of the row that factors are relative to: yours, or the first that runs; None where none does.
+        rounds: launches of each configuration that runs.
+        rows: in the order in which they were given, after the vanilla run and yours.
+        fastest: name of the best row, where something was measured.
+        probability: that it is the best of them.
+    """
+
+    study: str
+    state: str
+    metric: str
+    unit: str
+    reference: str | None
+    rounds: int
+    rows: Sequence[ComparedRow]
+    fastest: str | None
+    probability: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as data."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """The table, the row of DeepSpeed's documents, what fails, and what the figures are of."""
+        lines = [markdown(self._header(), [self._cells(row) for row in self.rows], [False] * 2 + [True] * 8), ""]
+        measured = [row for row in self.rows if row.value is not None]
+        if measured:
+            names = ["", *(row.name for row in self.rows)]
+            documented = markdown(names, [self._as_documented()], [False] * len(names))
+            lines += ["As in DeepSpeed's documents:", "", documented, ""]
+        lines += [f"{row.name}: {row.reason}" for row in self.rows if row.reason is not None]
+        if self.state != "finished":
+            lines.append("Not all rounds have run yet.")
+        if not measured:
+            return "\n".join([*lines, "No configuration could be measured."])
+        if self.fastest is not None and self.probability is not None and len(measured) > 1:
+            lines.append(f"{self.fastest} is the fastest with a probability of {self.probability:.0%}.")
+        launches = sum(row.runs for row in measured)
+        lines.append(
+            f"From {launches} launches, all configurations in turn in each of {self.rounds} rounds. "
+            "Intervals of 95 % include launch-to-launch variation."
+        )
+        if self.reference != YOURS:
+            lines.append(f"Your own configuration does not run, so factors are relative to {self.reference}.")
+        return "\n".join(lines)
+
+    def _header(self) -> list[str]:
+        factor = f"times {self.reference or YOURS}"
+        return ["configuration", "DeepSpeed", self.unit, "95 % interval", factor, "95 % interval",
+                "micro-batch", "accumulation", "ranks", "precision"]  # fmt: skip
+
+    def _cells(self, row: ComparedRow) -> list[str]:
+        deepspeed = "no" if not row.with_deepspeed else "yes" if row.zero_stage is None else f"ZeRO {row.zero_stage}"
+        if row.value is None or row.interval is None:
+            return [row.name, deepspeed, "does not run" if row.reason else "not run yet", *[""] * 7]
+        factor = row.factor if row.name != self.reference else None
+        return [
+            row.name,
+            deepspeed,
+            f"{row.value:.6g}",
+            "{:.4g}–{:.4g}".format(*row.interval),
+            "1" if row.name == self.reference else f"{factor.factor:.2f}" if factor else "",
+            "{:.2f}–{:.2f}".format(*factor.interval) if factor else "",
+            *(str(size) for size in (row.micro_batch, row.gas, row.ranks, row.dtype)),
+        ]
+
+    def _as_documented(self) -> list[str]:
+        cells = [f"{row.value:.6g} {row.sizes}" if row.value is not None else "does not run" for row in self.rows]
+        return [f"{self.study} ({self.unit})", *cells]
+
+
+def comparison_table(spec: StudySpec, history: History, state: str) -> ComparisonTable:
+    """The table of a comparison as it stands."""
+    standing = standing_after(history)
+    names = [run.name for run in spec.compare]
+    names.insert(1 if VANILLA in names[:1] else 0, BASELINE)
+    measured = [name for name in names if standing is not None and name in standing.names]
+    reference = BASELINE if BASELINE in measured else measured[0] if measured else None
+    best = standing.best if standing is not None else None
+    return ComparisonTable(
+        study=spec.name,
+        state=state,
+        metric=spec.autotuning.metric,
+        unit=spec.autotuning.unit,
+        reference=_shown(reference),
+        rounds=spec.confirmation.rounds,
+        rows=[_row(spec, history, standing, name, reference) for name in names],
+        fastest=_shown(best),
+        probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
+    )
+
+
+def _row(spec: StudySpec, history: History, standing: Standing | None, name: str, reference: str | None) -> ComparedRow:
+    run = compared_run(spec, name)
+    with_deepspeed = run is None or run.ds_config is not None
+    found = [o for o in history.reference if o.name == name]
+    failed = next((o for o in found if o.state not in ("measured", "running")), None)
+    reason = _why(failed, with_deepspeed=with_deepspeed) if failed is not None else None
+    facts: ModelFacts | None = next((o.facts for o in found if o.state == "measured"), None)
+    row = ComparedRow(name=_shown(name) or name, with_deepspeed=with_deepspeed, reason=reason)
+    if standing is None or reference is None or facts is None or name not in standing.names:
+        return row
+    level = standing.level(name)
+    low, high = level.interval
+    return ComparedRow(
+        name=row.name,
+        with_deepspeed=with_deepspeed,
+        value=level.factor if history.maximize else 1 / level.factor,
+        interval=(low, high) if history.maximize else (1 / high, 1 / low),
+        factor=standing.ratio(name, reference),
+        runs=sum(o.state == "measured" for o in found),
+        zero_stage=facts.zero_stage if with_deepspeed else None,
+        micro_batch=facts.micro_batch,
+        gas=facts.gas,
+        ranks=facts.world_size,
+        dtype=facts.dtype,
+        reason=f"not launched again after round {failed.round}: {reason}" if failed is not None else None,
+    )
+
+
+def _why(failed: Observation, *, with_deepspeed: bool) -> str:
+    """Why a configuration has no figure, in words."""
+    if failed.reason == "oom":
+        return f"out of memory: {failed.message}"
+    return f"{'does not run' if with_deepspeed else 'does not run without DeepSpeed'}: {failed.message}"
+
+
+def _shown(name: str | None) -> str | None:
+    return YOURS if name == BASELINE else name

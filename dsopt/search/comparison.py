@@ -1,0 +1,20 @@
+"""What a comparison runs next: each configuration in each round, for as long as it runs."""
+
+from dsopt.search.history import BASELINE, History
+from dsopt.search.rounds import Entry, next_in_rounds
+from dsopt.search.steps import Step
+from dsopt.study.spec import StudySpec
+
+
+def comparison_step(spec: StudySpec, history: History) -> Step:
+    """The next step of a comparison.
+
+    All that run are measured in all rounds, so that each has an interval; what failed once is not launched again.
+    """
+    entries: list[Entry] = [(BASELINE, None), *((run.name, None) for run in spec.compare)]
+
+    def kept_after(round_: int, names: list[str]) -> list[str]:
+        found = {name: history.find(name, round_) for name in names}
+        return [name for name, run in found.items() if run is not None and run.state == "measured"]
+
+    return next_in_rounds(history, entries, spec.confirmation.rounds, kept_after)

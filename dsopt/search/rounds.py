@@ -1,0 +1,34 @@
+"""Interleaved rounds: configurations launched in turn, so that what drifts with time is the same for all of them."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from dsopt.search.history import History
+from dsopt.search.steps import Finish, RunReference, Step, Wait
+from dsopt.study.space import Candidate
+
+Entry = tuple[str, Candidate | None]
+
+
+def next_in_rounds(
+    history: History, entries: Sequence[Entry], rounds: int, kept_after: Callable[[int, list[str]], Collection[str]]
+) -> Step:
+    """The next run of so many rounds; every other round goes backwards, so that slow drift cancels out.
+
+    Args:
+        history: what is known.
+        entries: names and candidates (None: no point of the space) in the order of the first round.
+        rounds: at most so many.
+        kept_after: which of these names the rounds after this one go on with.
+    """
+    for round_ in range(1, rounds + 1):
+        is_waiting = False
+        for name, candidate in entries if round_ % 2 else reversed(entries):
+            found = history.find(name, round_)
+            if found is None:
+                return RunReference(name=name, round=round_, candidate=candidate)
+            is_waiting = is_waiting or found.state == "running"
+        if is_waiting:
+            return Wait()
+        kept = kept_after(round_, [name for name, _ in entries])
+        entries = [(name, candidate) for name, candidate in entries if name in kept]
+    return Finish()
