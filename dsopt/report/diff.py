@@ -218,7 +218,7 @@ def _batch(
 
 def _mapped_flags(spec: StudySpec, best: Candidate) -> list[Following]:
     """The script's flags that repeat a key of the configuration, where they are others."""
-    own, command = spec.resources, candidate_command(spec, best)
+    own, command = candidate_command(spec, None), candidate_command(spec, best)
     flags = {flag: key for key, flag in spec.autotuning.arg_mappings.items() if flag not in best.script_flags}
     both = {flag: (own.script_switch(flag), command.script_switch(flag)) for flag in flags}
     return [

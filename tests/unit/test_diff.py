@@ -193,6 +193,13 @@ def test_flags_that_repeat_the_configuration_follow_it() -> None:
     ]
 
 
+def test_a_flag_that_contradicted_the_configuration_has_changed_before() -> None:
+    study = spec({MICRO_BATCH: 1}, arg_mappings={MICRO_BATCH: "--per_device_train_batch_size"})
+    study = study.model_copy(update={"command": f"{study.command} --per_device_train_batch_size 8"})
+    (batch, flag) = diff(study, history(ROUNDS)).following
+    assert (batch.key, flag.key, flag.old, flag.new) == ("train_batch_size", "--per_device_train_batch_size", "1", "4")
+
+
 def test_what_only_stage_3_fills_in_follows_the_stage() -> None:
     study = spec({"zero_optimization": {"stage": [3, 2], "stage3_prefetch_bucket_size": "auto"}})
     best = candidate(2, 4)
