@@ -12,7 +12,7 @@ from dsopt.experiment.launch import Launch
 from dsopt.experiment.leftovers import remove_shared_memory, remove_stale_build_locks
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.processes import processes_of
-from dsopt.experiment.rules import RunRules
+from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.run import run_experiment
 from dsopt.experiment.rundir import RunDir
 from dsopt.study.command import LaunchCommand
@@ -28,6 +28,15 @@ CONFIG = {
 }
 
 
+def has_fp16() -> bool:
+    import torch
+
+    return torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_fp16_supported()
+
+
+needs_fp16 = pytest.mark.skipif(not has_fp16(), reason="neither a GPU nor a CPU that computes in fp16")
+
+
 def run(
     tmp_path: Path,
     how: str,
@@ -38,12 +47,14 @@ def run(
     expected: Candidate | None = None,
     needs_flops: bool = False,
     stop: threading.Event | None = None,
+    script_args: str = "",
+    **further: object,
 ) -> Outcome:
-    """One run of the misbehaving script with two ranks; checks that nothing of it is left."""
+    """One run of the misbehaving script with two ranks, under `further` rules; checks that nothing of it is left."""
     run_dir = RunDir.create(tmp_path, how)
     run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
     port = next(free_ports())
-    typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 {SCRIPTS / 'behaves.py'} {how} --deepspeed_config"
+    typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 {SCRIPTS / 'behaves.py'} {how} {script_args} --deepspeed_config"
     launch = Launch(
         command=LaunchCommand.parse(f"{typed} {run_dir.ds_config}", "test"),
         cwd=tmp_path,
@@ -60,6 +71,7 @@ def run(
         timeout_seconds=timeout_seconds,
         expected=expected,
         needs_flops=needs_flops,
+        **further,
     )
     outcome = run_experiment(launch, rules, (stop or threading.Event()).is_set, lambda progress: None)
     assert processes_of(run_dir.path) == []
@@ -104,6 +116,8 @@ def test_a_configuration_that_deepspeed_refuses_is_infeasible(tmp_path: Path) ->
     outcome = run(tmp_path, "trains", config={**CONFIG, "zero_optimization": {"stage": 7}})
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "invalid_config"
+    assert "1 validation error for DeepSpeedZeroConfig: stage: Input should be 0, 1, 2, 3" in outcome.message
+    assert "further information" not in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -131,6 +145,57 @@ def test_a_script_with_a_configuration_of_its_own_is_found_out(tmp_path: Path) -
     outcome = run(tmp_path, "own-config", expected=Candidate(stage=1, micro_batch=4, gas=1))
     assert isinstance(outcome, Infeasible), outcome
     assert "ZeRO stage 0, micro-batch 5, accumulation 1, not the 1, 4, 1 it was given" in outcome.message
+
+
+def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_path: Path) -> None:
+    outcome = run(
+        tmp_path,
+        "trains",
+        config={**CONFIG, "train_micro_batch_size_per_gpu": 8},
+        expected=Candidate(stage=0, micro_batch=8, gas=1),
+        script_args="--batch-size 4",
+        own=OwnSizes(rows=4, micro_batch=4, gas=1),
+    )
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "fixed_batch"
+    assert "'--batch-size 4' in your command has that value" in outcome.message
+
+
+def fp16(stage: int, power: int) -> dict:
+    return {**CONFIG, "zero_optimization": {"stage": stage}, "fp16": {"enabled": True, "initial_scale_power": power}}
+
+
+@needs_fp16
+def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
+    """Gradients of 4 overflow in fp16 until 2^24 has been halved ten times."""
+    outcome = run(tmp_path, "trains", config=fp16(1, 24), must_be_sound=True)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.skipped[:8] == tuple(range(8))
+    assert outcome.measurement.warmup_steps > len(outcome.skipped) - 1
+    assert outcome.measurement.skipped_steps == 0
+    assert outcome.nonfinite == ()
+
+
+@needs_fp16
+@pytest.mark.parametrize(("stage", "words"), [(0, "were skipped"), (3, "Current loss scale already at minimum")])
+def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words: str) -> None:
+    """ZeRO 0 skips for ever; the other stages raise once the loss scale is 1."""
+    outcome = run(tmp_path, "diverges", config=fp16(stage, 2))
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "overflow"
+    assert words in outcome.message
+    assert "train it in bf16 or in fp32" in outcome.message
+
+
+def test_a_loss_of_nan_is_seen_and_refused_only_where_the_users_own_run_is_better(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "diverges")
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.nonfinite == tuple(range(2, len(outcome.step_seconds)))
+    assert outcome.skipped == ()
+    assert outcome.nonfinite_share == 1
+    candidate = run(tmp_path, "diverges", must_be_sound=True)
+    assert isinstance(candidate, Infeasible), candidate
+    assert candidate.reason == "nonfinite_loss"
 
 
 def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:

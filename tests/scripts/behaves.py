@@ -8,6 +8,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("how")
 parser.add_argument("--local_rank", type=int, default=-1)
 parser.add_argument("--deepspeed_config")
+parser.add_argument("--batch-size", type=int, default=4)
 args = parser.parse_args()
 
 if args.how == "ignores-deepspeed":
@@ -34,9 +35,10 @@ engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters
 if args.how == "keeps-its-engine":
     torch.kept = engine
 for step in range(3 if args.how == "ends-early" else 10_000):
-    size = 64 * 2**20 if args.how == "hogs" and step == 2 else 4
+    size = 64 * 2**20 if args.how == "hogs" and step == 2 else args.batch_size
     if args.how == "raises" and step == 2 and args.local_rank == 1:
         raise ValueError("the second rank has had enough")
-    loss = engine(torch.ones(size, 64, device=engine.device)).sum()
+    batch = torch.ones(size, 64, device=engine.device, dtype=next(model.parameters()).dtype)
+    loss = engine(batch).float().sum() * (float("nan") if args.how == "diverges" and step >= 2 else 1)
     engine.backward(loss)
     engine.step()

@@ -415,3 +415,29 @@ def test_the_next_finalist_is_tried_when_one_fails(dsopt_on: Dsopt) -> None:
     assert best not in ("baseline", "z1_gas1_tmbspg16")
     assert f"{best}: " in output
     assert "times the baseline" in output
+
+
+@pytest.mark.parametrize("order", ["joint", "sequential"])
+def test_a_batch_size_of_the_scripts_own_is_refused_once(dsopt: Dsopt, order: str) -> None:
+    """The launcher feeds four rows whatever it is told: one run shows it, and no other size is tried."""
+    write_study(
+        dsopt.cwd,
+        command=f"{SCRIPTS / 'deepspeed'} --num_gpus 2 train.py --batch-size 4 --deepspeed_config ds.json",
+        ds_config={"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": [1, 2]},
+        stage_order=order,
+    )
+    dsopt.environment["SIMULATED_ROWS"] = "4"
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "simulated", "--devices", "cpu:2")
+    shown = dsopt.json("study", "show", "simulated")
+    runs = [run for run in shown["runs"] if run["round"] == 0]
+    [refused] = [run for run in runs if run["state"] != "measured" and run["state"] != "slow"]
+    assert refused["reason"] == "fixed_batch"
+    line = '"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch-size"}}'
+    assert f"'--batch-size 4' in your command has that value. Map it: {line}" in refused["message"]
+    others = {run["candidate"] for run in runs if run is not refused} - {"baseline"}
+    assert len(others) >= 2
+    assert all(name.endswith("_tmbspg4") for name in others)
+    [said] = [text for text in output.splitlines() if text.startswith("Not all sizes could be tried: the script fed")]
+    assert line in said
+    assert shown["fixed_sizes"] == refused["message"]
