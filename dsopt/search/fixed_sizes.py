@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import BASELINE, History, ModelFacts, Observation
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
@@ -27,7 +27,7 @@ class FixedSizes:
 def fixed_sizes(spec: StudySpec, history: History, facts: ModelFacts) -> FixedSizes:
     """What the script keeps, as far as runs were refused for it: the sizes of the user's own run."""
     reasons = {o.reason for o in refusals(history)}
-    baseline = history.find("baseline")
+    baseline = history.find(BASELINE)
     is_measured = baseline is not None and baseline.facts is not None
     micro_batch = facts.micro_batch if is_measured else own_size(spec, MICRO_BATCH)
     gas = facts.gas if is_measured else own_size(spec, ACCUMULATION)

@@ -46,7 +46,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
         own=None if task.name == BASELINE else _own_sizes(spec, baseline),
         arg_mappings=tuning.arg_mappings,
-        must_be_sound=task.name not in ("baseline", "profile") and (baseline is None or baseline.is_sound),
+        must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
     )
 
