@@ -4,19 +4,26 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.check_config import check_listed
 from dsopt.study.check_mappings import check_flag, check_mappings, check_single_value
-from dsopt.study.ds_config import check_keys, check_offload, get_path, set_path, user_zero
-from dsopt.study.ds_keys import SECTIONS
+from dsopt.study.ds_config import check_offload, get_path, set_path, user_zero
+from dsopt.study.ds_schema import Schema
 from dsopt.study.fixed_offload import check_stages
 from dsopt.study.script_flags import same_flag
-from dsopt.study.space import MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
 _MOST_KNOBS: Final = 20
 
 
-def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str]:
+def check_dimensions(spec: StudySpec, where: str, config_where: str, schema: Schema | None) -> list[str]:
     """Checks `search`, `arg_mappings` and the lists in the configuration against each other.
+
+    Args:
+        spec: the study.
+        where: its file, for messages.
+        config_where: where DeepSpeed's configuration stands.
+        schema: what DeepSpeed reads, or None where that is not known.
 
     Returns:
         Warnings about flags that contradict the configuration, and dimensions that no stage of the study has.
@@ -27,16 +34,12 @@ def check_dimensions(spec: StudySpec, where: str, config_where: str) -> list[str
     warnings = check_mappings(spec, where, config_where)
     _check_flags(spec, where)
     _check_isolated(spec, where)
-    warnings += _check_paths(spec, where)
+    warnings += _check_paths(spec, where, schema)
     for key, value in spec.ds_config.items():
-        section = value.items() if key in ("fp16", "bf16", "aio") and isinstance(value, Mapping) else ()
-        listed = [f"{key}.{inner}" for inner, given in section if isinstance(given, list)]
-        if isinstance(value, list) and key not in (MICRO_BATCH, "gradient_accumulation_steps"):
-            listed.append(key)
-        if listed:
+        if isinstance(value, list) and key not in (MICRO_BATCH, ACCUMULATION):
             raise DsoptError(
-                f"{config_where}: {listed[0]}: {get_path(spec.ds_config, listed[0])!r}. Expected one value; values to "
-                "try stand in the study file under search.ds_config."
+                f"{config_where}: {key}: {value!r}. Expected one value; values to try stand in the study file under "
+                "search.ds_config."
             )
     check_stages(spec, config_where)
     return warnings + _idle(spec, where)
@@ -69,7 +72,7 @@ def _check_isolated(spec: StudySpec, where: str) -> None:
             )
 
 
-def _check_paths(spec: StudySpec, where: str) -> list[str]:
+def _check_paths(spec: StudySpec, where: str, schema: Schema | None) -> list[str]:
     """Checks the paths of `search.ds_config` as if they stood in the configuration."""
     whole: dict[str, Any] = {}
     paths = spec.search.ds_config
@@ -89,7 +92,8 @@ def _check_paths(spec: StudySpec, where: str) -> list[str]:
             blocked = section in paths or (given is not None and not isinstance(given, Mapping) and given != "all")
             if blocked or (given is None and _is_null(spec.ds_config, section)):
                 raise DsoptError(f"{place}: '{section}' is no section there. Give it an object, or leave it out.")
-        if tuple(path.split(".")) in SECTIONS or isinstance(get_path(spec.ds_config, path), Mapping):
+        is_section = schema is not None and schema.section(*path.split(".")) is not None
+        if is_section or isinstance(get_path(spec.ds_config, path), Mapping):
             raise DsoptError(f"{place} is a section. Expected the path of one of its keys, with a dot.")
         set_path(whole, path, values if len(values) > 1 else values[0])
     if any(path.startswith(ZERO) for path in paths):
@@ -100,7 +104,7 @@ def _check_paths(spec: StudySpec, where: str) -> list[str]:
                 set_path(holder, f"zero.{path.removeprefix(ZERO)}", values)
                 merged = holder["zero"]
         check_offload({"zero_optimization": merged}, f"{where}: search.ds_config")
-    return check_keys(whole, f"{where}: search.ds_config")
+    return check_listed(whole, f"{where}: search.ds_config", schema) if schema is not None else []
 
 
 def _idle(spec: StudySpec, where: str) -> list[str]:

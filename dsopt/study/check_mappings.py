@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.check_config import check_listed
 from dsopt.study.documents import nearest
-from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, check_keys, get_path, set_path
-from dsopt.study.ds_keys import SECTIONS, TOP_LEVEL
+from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
+from dsopt.study.ds_schema import Schema
 from dsopt.study.mapped_flags import contradictions
 from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
@@ -16,17 +17,27 @@ from dsopt.study.spec import StudySpec
 _FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 # what dsopt or the launcher sets by itself
 _RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
+# a name alone may be that of a key in one of these, or of one that the configuration says
+_BY_NAME: Final = ("zero_optimization", "fp16", "bf16")
 # what every candidate's configuration says
 _ALWAYS_SAID: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH, f"{ZERO}stage")
 
 
-def full_paths(mappings: Mapping[str, str], ds_config: Mapping[str, Any], where: str) -> dict[str, str]:
+def full_paths(
+    mappings: Mapping[str, str], ds_config: Mapping[str, Any], where: str, schema: Schema | None
+) -> dict[str, str]:
     """The mappings with each key as a path in the configuration: DeepSpeed takes `stage` and `lr` by their name alone.
+
+    Args:
+        mappings: flags by keys.
+        ds_config: DeepSpeed's configuration.
+        where: the study's file, for messages.
+        schema: what DeepSpeed reads, or None where that is not known; then a key is taken as it is given.
 
     Raises:
         DsoptError: a key that DeepSpeed does not know, or that could be several.
     """
-    paths = {key: _full_path(key, ds_config, f"{where}: autotuning.arg_mappings: '{key}'") for key in mappings}
+    paths = {key: _full_path(key, ds_config, f"{where}: autotuning.arg_mappings: '{key}'", schema) for key in mappings}
     twins = [key for key, path in paths.items() if list(paths.values()).count(path) > 1]
     if twins:
         raise DsoptError(f"{where}: autotuning.arg_mappings: {' and '.join(twins)} are the same key. Keep one of them.")
@@ -89,23 +100,25 @@ def check_single_value(spec: StudySpec, flag: str, place: str) -> None:
         )
 
 
-def _full_path(key: str, ds_config: Mapping[str, Any], place: str) -> str:
+def _full_path(key: str, ds_config: Mapping[str, Any], place: str, schema: Schema | None) -> str:
     first, *others = key.split(".")
-    if first in TOP_LEVEL and first != "autotuning" and all(others):
-        if tuple(key.split(".")) in SECTIONS:
+    if schema is not None and first in schema.root.keys and first != "autotuning" and all(others):
+        if schema.section(*key.split(".")) is not None:
             raise DsoptError(f"{place} is a section. Expected the path of one of its keys, with a dot.")
         whole: dict[str, Any] = {}
-        set_path(whole, key, True)
-        check_keys(whole, place)
+        set_path(whole, key, "auto")
+        check_listed(whole, place, schema)
         return key
-    paths = dict.fromkeys(
-        [*_paths(ds_config), *(".".join([*section, name]) for section in SECTIONS for name in SECTIONS[section])]
-    )
-    meant = [path for path in paths if path.endswith(f".{key}")]
+    known = schema.root.paths() if schema is not None else ()
+    by_name = [path for path in known if "." not in path or path.split(".")[0] in _BY_NAME]
+    paths = dict.fromkeys([*_paths(ds_config), *by_name])
+    meant: list[str] = [path for path in paths if path.endswith(f".{key}")]
     if len(meant) == 1:
         return meant[0]
     if meant:
         raise DsoptError(f"{place} could be {_either(meant)}. Write the one that is meant in full.")
+    if schema is None:
+        return key
     near = nearest(key, paths)
     hint = f"Did you mean '{near}'? " if near else ""
     raise DsoptError(

@@ -11,12 +11,14 @@ from pydantic_core import ErrorDetails
 
 from dsopt.errors import DsoptError
 from dsopt.study.check_command import check_command
+from dsopt.study.check_config import check_config
 from dsopt.study.check_dimensions import check_dimensions
 from dsopt.study.check_mappings import full_paths
 from dsopt.study.check_simulation import check_simulation
 from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import nearest, read_yaml
-from dsopt.study.ds_config import check_keys, check_values
+from dsopt.study.ds_config import check_values
+from dsopt.study.ds_schema import schema_if_readable
 from dsopt.study.given_config import find_config
 from dsopt.study.isolation import isolation_notes
 from dsopt.study.own_sizes import smallest_micro_batch
@@ -48,11 +50,16 @@ def load_spec(path: Path, name: str | None = None) -> tuple[StudySpec, list[str]
     return build_spec(content, str(path))
 
 
-def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[str]]:
+def build_spec(content: Mapping[str, Any], where: str, inline_where: str | None = None) -> tuple[StudySpec, list[str]]:
     """Checks the content of a study file, or of a command line in its shape.
 
     The `autotuning` section may stand in the study, in its `ds_config` or in the JSON file that the command names; the
     study's own keys win, key by key.
+
+    Args:
+        content: the study.
+        where: the file it stands in, for messages.
+        inline_where: the file that its `ds_config` was taken from, if it was.
 
     Raises:
         DsoptError: anything a person has to correct, with file, key, value, and what was expected.
@@ -77,19 +84,21 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     if "\0" in str(cwd) or not cwd.is_dir():
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder the command is started in.")
     check_command(command, cwd, where, is_simulated=content.get("launcher") is not None)
-    ds_config, config_where = find_config(content, command, cwd, where)
-    autotuning, moved = _take_autotuning(ds_config, config_where)
-    warnings += moved
+    schema, unread = schema_if_readable(where)
+    source = find_config(content, command, cwd, where, inline_where or f"{where}: ds_config", schema)
+    ds_config, config_where = source.content, source.where
+    warnings += unread + source.warnings
+    autotuning = _take_autotuning(ds_config, config_where)
     content = {key: value for key, value in content.items() if value is not None or key not in _SECTIONS}
     outer = content.pop("autotuning", {})
     merged = _useful({**autotuning, **outer}) if isinstance(outer, Mapping) else outer
     _check_json(ds_config, config_where)
-    warnings += check_keys(ds_config, config_where)
+    warnings += check_config(ds_config, config_where, schema) if schema is not None else []
     document: dict[str, Any] = {**content, "cwd": str(cwd), "ds_config": ds_config}
     if merged:
         document["autotuning"] = merged
     spec = _validated(document, where)
-    given = full_paths(spec.autotuning.arg_mappings, ds_config, where)
+    given = full_paths(spec.autotuning.arg_mappings, ds_config, where, schema)
     found = trainer_mappings(command, cwd, given)
     if given | found != spec.autotuning.arg_mappings:
         document["autotuning"] = {**(merged or {}), "arg_mappings": given | found}
@@ -105,7 +114,7 @@ def build_spec(content: Mapping[str, Any], where: str) -> tuple[StudySpec, list[
     _check_sizes(spec, where)
     warnings += _check_resources(spec, cwd, where)
     _check_folders(spec, where)
-    warnings += check_dimensions(spec, where, config_where)
+    warnings += check_dimensions(spec, where, config_where, schema)
     warnings += [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
     return spec, warnings
 
@@ -117,24 +126,14 @@ def _validated(document: Mapping[str, Any], where: str) -> StudySpec:
         raise DsoptError(_explain(error.errors()[0], where)) from None
 
 
-def _take_autotuning(ds_config: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Takes the `autotuning` section out of DeepSpeed's configuration, with warnings about what was put right.
-
-    The tutorial shows `arg_mappings` beside the section as well as in it; DeepSpeed ignores it there.
-    """
+def _take_autotuning(ds_config: dict[str, Any], where: str) -> dict[str, Any]:
+    """Takes the `autotuning` section out of DeepSpeed's configuration."""
     section = ds_config.pop("autotuning", {})
     if not isinstance(section, Mapping):
         raise DsoptError(f"{where}: autotuning: {section!r}. Expected an object.")
-    section, warnings = dict(section), []
-    for key in ("arg_mappings", "model_info"):
-        if key in ds_config:
-            if section.get(key, ds_config[key]) != ds_config[key]:
-                raise DsoptError(f"{where}: '{key}' stands in 'autotuning' and beside it, and they differ. Keep one.")
-            section.setdefault(key, ds_config.pop(key))
-            warnings.append(f"{where}: '{key}' belongs into 'autotuning' and is taken as if it stood there")
     _refuse_unknown_keys({"autotuning": section}, where)
     _check_section(section, where)
-    return section, warnings
+    return dict(section)
 
 
 def _useful(autotuning: Mapping[str, Any]) -> dict[str, Any]:

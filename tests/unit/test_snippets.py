@@ -4,6 +4,8 @@ The files in `tests/snippets` are the documents' text as a reader would copy it:
 tutorial, `readme` its older README, `guide` a guide to ds_config.json, `huggingface` its DeepSpeed integration.
 """
 
+import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import yaml
 
 from dsopt.errors import DsoptError
 from dsopt.study.conversion import study_from_autotuning, study_text
+from dsopt.study.documents import yaml_text
 from dsopt.study.ds_config import baseline_config, get_path
-from dsopt.study.load import load_spec
+from dsopt.study.load import build_spec, load_spec
+from dsopt.study.repair import parse_config
 from dsopt.study.space import DEFAULT_KNOBS
 from dsopt.study.spec import StudySpec
 
@@ -122,17 +126,66 @@ def test_each_snippet_is_expected() -> None:
     assert names == set(EXPECTED)
 
 
+def converted(text: str, folder: Path) -> dict[str, Any]:
+    source = folder / "ds.json"
+    source.write_text(text)
+    content, _ = study_from_autotuning(source, ["deepspeed", "train.py"], cwd=folder)
+    assert content["command"] == ["deepspeed", "train.py"]
+    return dict(yaml.safe_load(study_text(content, source)))
+
+
+def inline_mapping(text: str, folder: Path) -> dict[str, Any]:
+    as_written, _ = parse_config(text, "snippet")
+    return {"command": "deepspeed train.py", "ds_config": as_written}
+
+
+def inline_text(text: str, folder: Path) -> dict[str, Any]:
+    return {"command": "deepspeed train.py", "ds_config": text}
+
+
+def named_file(text: str, folder: Path) -> dict[str, Any]:
+    (folder / "ds.json").write_text(text)
+    return {"command": "deepspeed train.py --deepspeed_config ds.json"}
+
+
+def base64_text(text: str, folder: Path) -> dict[str, Any]:
+    return {"command": f"deepspeed train.py --deepspeed_config {base64.urlsafe_b64encode(text.encode()).decode()}"}
+
+
+WAYS_IN = (converted, inline_mapping, inline_text, named_file, base64_text)
+
+
+@pytest.mark.parametrize("way", WAYS_IN, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_snippet_becomes_the_study_its_document_describes(name: str, tmp_path: Path) -> None:
+def test_a_snippet_becomes_the_study_its_document_describes_by_every_way_in(
+    name: str, way: Callable[[str, Path], dict[str, Any]], tmp_path: Path
+) -> None:
     (tmp_path / "train.py").touch()
-    source = SNIPPETS / f"{name}.json"
-    content, _ = study_from_autotuning(source, ["deepspeed", "train.py"], cwd=tmp_path)
     study = tmp_path / "study.yaml"
-    study.write_text(study_text(content, source))
+    study.write_text(yaml_text(way((SNIPPETS / f"{name}.json").read_text(), tmp_path)))
     spec, _ = load_spec(study)
-    assert yaml.safe_load(study.read_text())["command"] == ["deepspeed", "train.py"]
     for attribute, value in {**DEFAULTS, **EXPECTED[name]}.items():
         assert said(spec, attribute) == value, attribute
+
+
+@pytest.mark.parametrize("way", WAYS_IN, ids=lambda way: way.__name__)
+def test_every_way_in_puts_the_same_right_and_says_so(
+    way: Callable[[str, Path], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '{"stage": 2, "zero_optimization": {"aio": {"block_size": 262144}}, "arg_mappings": {"x": "--y"}'
+    (tmp_path / "train.py").touch()
+    said_by_converter: list[str] = []
+    content = way(text.replace('"x": "--y"', '"train_micro_batch_size_per_gpu": "--bs"'), tmp_path)
+    if way is converted:
+        _, said_by_converter = study_from_autotuning(tmp_path / "ds.json", ["deepspeed", "train.py"], cwd=tmp_path)
+    spec, warnings = build_spec({"name": "s", "cwd": str(tmp_path), **content}, "study.yaml")
+    assert spec.ds_config == {"zero_optimization": {"stage": 2}, "aio": {"block_size": 262144}}
+    assert spec.autotuning.arg_mappings == {MBS: "--bs"}
+    said_of = " ".join(warnings + said_by_converter)
+    for put_right in ("'stage' is moved to zero_optimization", "'aio' is moved to the top level",
+                      "'arg_mappings' is moved to autotuning"):  # fmt: skip
+        assert put_right in said_of
+    assert ("1 closing brace is missing" in said_of) == (way is not inline_mapping)
 
 
 def said(spec: StudySpec, attribute: str) -> object:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dsopt.study import ds_keys
 from dsopt.study.ds_config import baseline_config, candidate_config, zero_stages
 from dsopt.study.space import Candidate, stage_space
 
@@ -96,21 +95,3 @@ def test_a_candidate_keeps_the_users_other_settings() -> None:
         "gradient_accumulation_steps": 2,
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
     }
-
-
-def test_known_keys_cover_the_models_of_the_installed_deepspeed() -> None:
-    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-    from deepspeed.runtime.zero.offload_config import (
-        DeepSpeedZeroOffloadOptimizerConfig,
-        DeepSpeedZeroOffloadParamConfig,
-    )
-
-    for model, known in (
-        (DeepSpeedZeroConfig, ds_keys.ZERO),
-        (DeepSpeedZeroOffloadParamConfig, ds_keys.OFFLOAD_PARAM),
-        (DeepSpeedZeroOffloadOptimizerConfig, ds_keys.OFFLOAD_OPTIMIZER),
-        (DeepSpeedFP16Config, ds_keys.FP16),
-        (DeepSpeedBF16Config, ds_keys.BF16),
-    ):
-        assert {field.alias or name for name, field in model.model_fields.items()} <= known
