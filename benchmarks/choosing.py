@@ -10,8 +10,9 @@ import time
 
 from benchmarks.search.dsopt_tuner import spec_of
 from benchmarks.search.machine import Simulated
+from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, Observation
 from dsopt.search.sampler import ranked
 from dsopt.simulated.families import draw
 from dsopt.study.space import Candidate

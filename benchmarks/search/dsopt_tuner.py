@@ -11,9 +11,10 @@ from benchmarks.search.space import Space
 from dsopt.experiment.race import Race
 from dsopt.search import plan
 from dsopt.search.confirm import BASELINE, compare
+from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
-from dsopt.search.history import Earlier, History, ModelFacts, Observation
+from dsopt.search.history import Earlier, History, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked
 from dsopt.search.steps import CloseStage, Explore, Finish, GiveUp, RunReference, Wait

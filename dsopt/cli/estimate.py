@@ -12,7 +12,7 @@ from dsopt.cli.options import json_option, open_store, print_json, storage_optio
 from dsopt.errors import DsoptError
 from dsopt.experiment.count import count_params
 from dsopt.report.estimate import estimate_memory
-from dsopt.search.history import ModelFacts
+from dsopt.search.facts import ModelFacts
 from dsopt.search.zero_memory import Dtype, ModelSize
 from dsopt.worker.knowledge import load_history
 

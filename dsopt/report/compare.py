@@ -6,7 +6,8 @@ from typing import Any
 
 from dsopt.report.aligned import markdown
 from dsopt.search.confirm import Ratio, Standing, standing_after
-from dsopt.search.history import BASELINE, History, ModelFacts, Observation
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.study.comparison import VANILLA, compared_run
 from dsopt.study.spec import StudySpec
 

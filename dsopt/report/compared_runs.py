@@ -13,8 +13,8 @@ from dsopt.study.check_command import check_command
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun, check_name
 from dsopt.study.comparison import VANILLA, configured_run, vanilla_run
-from dsopt.study.documents import read_json
-from dsopt.study.given_config import find_config
+from dsopt.study.ds_schema import Schema, schema_if_readable
+from dsopt.study.given_config import config_in, find_config
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 
@@ -35,18 +35,23 @@ def compared_runs(
     Raises:
         DsoptError: WHAT is no configuration, results folder or command.
     """
-    asked = [_given(spec, text) for text in given]
+    schema, warnings = schema_if_readable("--with") if given else (None, [])
+    asked = []
+    for text in given:
+        run, more = _given(spec, text, schema)
+        asked.append(run)
+        warnings += more
     names = {run.name for run in asked}
     others = [run for run in _tuned(spec, history) if run.name not in names] if history is not None else []
     vanilla = [run for run in asked if run.name == VANILLA]
-    warnings = []
     if not vanilla:
         derived = vanilla_run(spec)
         vanilla = [derived] if derived is not None else []
-        warnings = [] if derived is not None else [
-            "vanilla is left out: the file of --config_file may ask for DeepSpeed. Give the command that trains "
-            f'without it: --with {VANILLA}="accelerate launch …"'
-        ]  # fmt: skip
+        if derived is None:
+            warnings.append(
+                "vanilla is left out: the file of --config_file may ask for DeepSpeed. Give the command that trains "
+                f'without it: --with {VANILLA}="accelerate launch …"'
+            )
     return [*vanilla, *(run for run in asked if run.name != VANILLA), *others], warnings
 
 
@@ -62,8 +67,8 @@ def _tuned(spec: StudySpec, history: History) -> list[ComparedRun]:
     return [*runs, ComparedRun(name=_OPTIMUM, command=str(found.command), ds_config=found.ds_config)]
 
 
-def _given(spec: StudySpec, text: str) -> ComparedRun:
-    """The run that `NAME=WHAT` asks for."""
+def _given(spec: StudySpec, text: str, schema: Schema | None) -> tuple[ComparedRun, list[str]]:
+    """The run that `NAME=WHAT` asks for, and warnings."""
     name, _, what = text.partition("=")
     if not name or not what:
         raise DsoptError(f"--with {text}: expected NAME=WHAT, such as hand-tuned=ds_config.json.")
@@ -73,20 +78,22 @@ def _given(spec: StudySpec, text: str) -> ComparedRun:
         raise DsoptError(f"--with {text}: {error}.") from None
     path = Path(what)
     if " " in what and not path.exists():
-        return _commanded(spec, name, what)
+        return _commanded(spec, name, what, schema)
     if path.is_dir():
         tuning = spec.autotuning
         config, where = chosen_config(path, tuning.metric, maximize=tuning.maximize)
-        return configured_run(spec, name, config, where)
-    return configured_run(spec, name, read_json(path), what)
+        return configured_run(spec, name, config, where, schema)
+    found = config_in(path, schema)
+    run, warnings = configured_run(spec, name, found.content, found.where, schema)
+    return run, [*found.warnings, *warnings]
 
 
-def _commanded(spec: StudySpec, name: str, typed: str) -> ComparedRun:
+def _commanded(spec: StudySpec, name: str, typed: str, schema: Schema | None) -> tuple[ComparedRun, list[str]]:
     """The run of a whole command: with DeepSpeed where the command names a configuration, else without."""
     where, cwd = f"--with {name}", Path(spec.cwd)
     command = LaunchCommand.parse(typed_words(typed, where), where)
     check_command(command, cwd, where)
     if command.config is None:
-        return ComparedRun(name=name, command=str(command))
-    config, _ = find_config({}, command, cwd, where)
-    return ComparedRun(name=name, command=str(command), ds_config=config)
+        return ComparedRun(name=name, command=str(command)), []
+    found = find_config({}, command, cwd, where, where, schema)
+    return ComparedRun(name=name, command=str(command), ds_config=found.content), found.warnings

@@ -1,6 +1,6 @@
 """What runs told of the model, in a line."""
 
-from dsopt.search.history import ModelFacts
+from dsopt.search.facts import ModelFacts
 
 _THOUSANDS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 

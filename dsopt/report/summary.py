@@ -10,8 +10,9 @@ from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.model import model_line
 from dsopt.search.confirm import Comparison, compare
+from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import refusals
-from dsopt.search.history import BASELINE, History, ModelFacts, Observation
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.plan import is_baseline
 from dsopt.search.unconfirmed import Unconfirmed, unconfirmed
 from dsopt.study.space import Candidate

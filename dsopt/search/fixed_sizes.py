@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dsopt.search.history import BASELINE, History, ModelFacts, Observation
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec

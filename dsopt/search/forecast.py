@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dsopt.search.cost_model import CostModel
+from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.speed import log_score, log_work, metric_of
 from dsopt.search.step_features import Prior
@@ -86,7 +87,7 @@ class Forecast:
             known, of_it = history.begun_with
             self._earlier = Forecast(known.spec, of_it, known.history)
         self.memory = MemoryModel(spec, facts, history)
-        self._runs = [run for o in history.everything if (run := _run(o)) is not None]
+        self._runs = [run for o in history.everything if (run := _run(o, is_own=o is history.telling_run)) is not None]
         own_seconds = self._own_seconds()
         measured = self._timed(self._runs)
         self._prior = self._from_earlier(own_seconds)
@@ -172,9 +173,10 @@ class Forecast:
 
         Otherwise the luckiest of many noisy runs would seem hard to beat.
         """
+        if not self._runs:  # the user's own, as the priors have it
+            own = Candidate(stage=self._facts.zero_stage, micro_batch=self._facts.micro_batch, gas=self._facts.gas)
+            return float(self._score(Grid.of([own]))[0][0])
         measured = self._timed(self._runs)
-        if not self._runs:
-            return -math.inf
         expected, deviation = self._score(measured.grid)
         scores = log_work(self._spec, self._facts, measured.grid) - measured.log_seconds
         trust = deviation**2 / (deviation**2 + measured.deviation**2)
@@ -198,7 +200,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run with a figure: the candidate it was (of reference runs, with the user's own knobs), and how sure it is."""
+    """A run with a figure: the candidate it was (of the baseline, with the user's own knobs), and how sure it is.
+
+    `is_own`: whether it is the one that what is known of model and devices is from.
+    """
 
     candidate: Candidate
     value: float
@@ -206,13 +211,12 @@ class _Run:
     is_own: bool
 
 
-def _run(observation: Observation) -> _Run | None:
+def _run(observation: Observation, *, is_own: bool) -> _Run | None:
     """What a run tells of speed, if it does; confirmation runs are judged apart (`search/confirm.py`)."""
     value = observation.value if observation.value is not None else observation.value_so_far
     if value is None or value <= 0 or observation.round:
         return None
     candidate = observation.candidate
-    is_own = candidate is None
     if candidate is None:
         if observation.facts is None:
             return None

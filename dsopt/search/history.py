@@ -1,12 +1,15 @@
 """What is known of a study so far, read from its Optuna trials: the only thing the search decides by."""
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
+from dsopt.experiment.events import Engine
+from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -16,61 +19,20 @@ State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """What a run told of the model and the device, as flat numbers.
-
-    Attributes:
-        num_params, trainable_params: parameters of the whole model.
-        world_size: ranks.
-        dtype: fp32, fp16 or bf16.
-        device_memory_bytes: what one rank may use of its device.
-        zero_stage, micro_batch, gas: what the engine ran with.
-        peak_memory_bytes: the largest peak of any rank, as reserved from the device.
-        peak_allocated_bytes: the same as tensors took it; 0 where it was not told.
-        outside_bytes: in use on the device beside what torch reserved (context, communication libraries); 0 where it
-            was not told, as on the CPU.
-        activation_bytes: what one forward pass of one micro-batch left allocated.
-        largest_layer_params: the most parameters that one module holds itself.
-        hidden_size, num_layers: of a transformer, where they could be read.
-        flops_per_step: floating-point operations of one rank in one step, where they were counted.
-        host_memory_bytes: memory of the node; 0 where it is not known.
-        rows: size of the first dimension of the batches that the script fed, 0 where it could not be seen.
-    """
-
-    num_params: int
-    trainable_params: int
-    world_size: int
-    dtype: str
-    device_memory_bytes: int
-    zero_stage: int
-    micro_batch: int
-    gas: int
-    peak_memory_bytes: int
-    activation_bytes: int
-    largest_layer_params: int = 0
-    hidden_size: int | None = None
-    num_layers: int | None = None
-    flops_per_step: float | None = None
-    host_memory_bytes: int = 0
-    rows: int = 0
-    peak_allocated_bytes: int = 0
-    outside_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """One trial that counts.
 
     Attributes:
         name: canonical name of the candidate, or `baseline` or `profile`.
         round: 0 in the search, 1, 2 … in the confirmation.
-        candidate: the point of the space; None for the user's own configuration.
+        candidate: the point of the space, or the least-memory profile; None for the user's own configuration.
         phase: whether it was run to find the stage's range of micro-batch sizes, or to explore within it.
         state: how it ended, or "running".
         reason: why it was not measured.
         message: the same for people.
         value: the metric; only ever set when it was measured.
         facts: what the run told of the model; only when it was measured here, or slow, and not imported.
+        engine: what its engine said of itself, however the run ended; None where none was built here.
         imported: the folder of another tuner's results that it was taken from; None for what was run here.
         taken_over: the study whose run it was, where it would have run the same here; None for this study's own.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
@@ -92,6 +54,7 @@ class Observation:
     message: str
     value: float | None
     facts: ModelFacts | None
+    engine: Engine | None = None
     imported: str | None = None
     taken_over: str | None = None
     value_so_far: float | None = None
@@ -168,27 +131,32 @@ class History:
         return None
 
     @property
+    def telling_run(self) -> Observation | None:
+        """The run that tells of model and devices: the baseline, else the profile, else the first that ran."""
+        named = [found for name in ("baseline", "profile") if (found := self.find(name)) is not None]
+        others = sorted(self.observations, key=lambda o: o.ended_at)
+        return next((o for o in (*named, *others) if o.facts is not None), None)
+
+    @property
     def facts(self) -> ModelFacts | None:
-        """What is known of the model: from the baseline, else from the least-memory profile."""
-        for name in ("baseline", "profile"):
-            found = self.find(name)
-            if found is not None and found.facts is not None:
-                return found.facts
-        return None
+        """What is known of the model from a run."""
+        run = self.telling_run
+        return run.facts if run else None
+
+    @property
+    def failed_engine(self) -> Engine | None:
+        """The engine of the baseline, else of the least-memory profile, that stood before its run failed."""
+        return next((o.engine for o in self.reference if o.engine is not None and o.facts is None), None)
 
     def facts_for(self, spec: StudySpec) -> ModelFacts | None:
-        """The same with what the user says of the model in place of what was read."""
-        known, info = self.facts, spec.autotuning.model_info
-        if known is None or info is None:
-            return known
-        return replace(
-            known,
-            num_params=info.num_params,
-            trainable_params=info.trainable_num_params or info.num_params,
-            activation_bytes=info.activation_mem_per_gpu * known.micro_batch or known.activation_bytes,
-            hidden_size=info.hidden_size or known.hidden_size,
-            num_layers=info.num_layers or known.num_layers,
-        )
+        """The same with what the user says of the model, which also takes the place of a profile (`model_info`)."""
+        known, info, baseline = self.facts, spec.autotuning.model_info, self.find("baseline")
+        if known is not None:
+            return known if info is None else with_model_info(known, info)
+        if info is None or baseline is None or baseline.state == "running":
+            return None
+        given = facts_without_a_run(spec, self.failed_engine)
+        return given if given is not None and given.device_memory_bytes else None
 
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""
@@ -228,10 +196,10 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
     attrs = trial.user_attrs
     state = _state(trial)
     measured = state == "measured"
-    candidate = None if stage is None or not trial.params else Candidate.from_params(stage, trial.params)
+    candidate = _profile(attrs) if stage is None else _candidate(trial, stage)
     return Observation(
         trial=trial.number,
-        name=candidate.name if candidate else attrs.get("candidate", ""),
+        name=candidate.name if candidate and stage is not None else attrs.get("candidate", ""),
         round=attrs.get("round", 0),
         candidate=candidate,
         phase=attrs.get("phase", "range"),
@@ -240,6 +208,7 @@ def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
         facts=_facts(attrs) if state in ("measured", "slow") and "num_params" in attrs else None,
+        engine=_engine(attrs),
         imported=attrs.get("imported"),
         taken_over=attrs.get("taken_over"),
         value_so_far=attrs.get("value_so_far"),
@@ -263,6 +232,27 @@ def _state(trial: FrozenTrial) -> State:
     if trial.state == TrialState.PRUNED and trial.user_attrs.get("reason") == "slow":
         return "slow"
     return _STATES.get(trial.state, "running")
+
+
+def _candidate(trial: FrozenTrial, stage: int) -> Candidate | None:
+    return Candidate.from_params(stage, trial.params) if trial.params else None
+
+
+def _profile(attrs: Mapping[str, Any]) -> Candidate | None:
+    """What a reference run was, where it says: the least-memory profile does (`profile_attributes`)."""
+    if "profile_params" not in attrs:
+        return None
+    return Candidate.from_params(attrs["profile_stage"], json.loads(attrs["profile_params"]))
+
+
+def profile_attributes(candidate: Candidate) -> dict[str, str | int]:
+    """The attributes by which the trial of a least-memory profile says what it was."""
+    return {"profile_stage": candidate.stage, "profile_params": json.dumps(candidate.params)}
+
+
+def _engine(attrs: Mapping[str, Any]) -> Engine | None:
+    known = {name: attrs[name] for name in Engine.__dataclass_fields__ if name in attrs}
+    return Engine(**{"rank": 0, **known}) if "device" in known else None
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:

@@ -6,10 +6,11 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
-from dsopt.search.history import History, ModelFacts
+from dsopt.search.history import History
 from dsopt.search.limits import accumulations, accumulations_with, is_in_budget, largest_in_budget
 from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best

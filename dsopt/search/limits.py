@@ -1,6 +1,6 @@
 """The batch sizes that a user allows."""
 
-from dsopt.search.history import ModelFacts
+from dsopt.search.facts import ModelFacts
 from dsopt.search.sharding import replicas
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting

@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from dsopt.search.activations import activation_knobs, activation_lines
+from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, Observation
 from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
 from dsopt.search.zero_settings import ZeroSettings
-from dsopt.study.space import ZERO, Candidate, Setting, is_resource
+from dsopt.study.quantity import gib
+from dsopt.study.space import ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 # A host that is filled to the brim kills processes; what else runs there needs its share.
@@ -51,7 +54,10 @@ _OF_THE_SCRIPT: Final = (
 # what activations and their gradients take beside each other at the peak, relative to what a forward pass left:
 # workspaces on top, and where layers are recomputed, all of one layer
 _ACTIVATIONS: Final = (1.25, 0.35)
-_OTHER_KIND: Final = 0.6  # the same for settings that may change activations, before one of them was run
+# what settings that may change activations add to that before one of them was run; much more than the least-memory
+# profile where that is all that was seen, since it recomputes what it can
+_OTHER_KIND: Final = (0.0, 0.6)
+_LESS_FRUGAL_KIND: Final = (2.0, 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +91,8 @@ class MemoryModel:
         self._zero = ZeroSettings(spec, facts.hidden_size)
         self._out_of_memory = [o.candidate for o in history.observations if o.reason == "oom" and o.candidate]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
-        self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := _activation_knobs(setting))))
-        self._activations = _activations(facts, history)
+        self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
+        self._activations = activation_lines(facts, history)
         self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
         self._belief = self._prior(history)
         for point in _points(history):
@@ -133,8 +139,8 @@ class MemoryModel:
             needed = self.estimate(candidate)
             size, has = candidate.micro_batch, self.facts.device_memory_bytes
             return (
-                f"would need about {_gib(needed)} a device at micro-batch {size}, of {_gib(has)} "
-                f"({_gib(self.reserve)} of them reserved by what torch does not count)"
+                f"would need about {gib(needed)} a device at micro-batch {size}, of {gib(has)} "
+                f"({gib(self.reserve)} of them reserved by what torch does not count)"
             )
         return None
 
@@ -167,7 +173,7 @@ class MemoryModel:
     def _why_not_host(self, stage: int, setting: Setting) -> str | None:
         needed, has = self.host_estimate(stage, setting), self.facts.host_memory_bytes * _HOST_SHARE
         if has and needed > has:
-            return f"would need about {_gib(needed)} of host memory for what is offloaded, of {_gib(has)} on a node"
+            return f"would need about {gib(needed)} of host memory for what is offloaded, of {gib(has)} on a node"
         return None
 
     def _prior(self, history: History) -> Belief:
@@ -182,10 +188,14 @@ class MemoryModel:
             "reserve": (outside + 0.015 * device, 0.012 * device) if outside else (0.04 * device, 0.025 * device),
             "activations": _ACTIVATIONS,
         }
-        mean = [*(known[name][0] for name in _WEIGHTS), *[0.0] * (2 * len(_STAGES) + len(self._kinds))]
+        run = history.telling_run
+        is_frugal = run is not None and run.candidate is not None and run.name == "profile"
+        other = _LESS_FRUGAL_KIND if is_frugal else _OTHER_KIND
+        mean = [*(known[name][0] for name in _WEIGHTS), *[0.0] * (2 * len(_STAGES))]
+        mean += [0.0 if kind in self._activations else other[0] for kind in self._kinds]
         deviation = [known[name][1] for name in _WEIGHTS]
         deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
-        deviation += [_ACTIVATIONS[1] if kind in self._activations else _OTHER_KIND for kind in self._kinds]
+        deviation += [_ACTIVATIONS[1] if kind in self._activations else other[1] for kind in self._kinds]
         if history.begun_with is not None:
             earlier, facts = history.begun_with
             belief = MemoryModel(earlier.spec, facts, earlier.history)._belief
@@ -238,7 +248,7 @@ class MemoryModel:
             sharding = sharding_of(self.spec, self.facts, stage, setting)
             gradients = sharding.gradient_bytes(self.facts)
             states = sharding.device_bytes(self.facts) - gradients
-            kind = _activation_knobs(setting)
+            kind = activation_knobs(setting)
             sizes = {
                 "states": states,
                 "reduce_buffers": self._reduce_buffers(stage, setting),
@@ -253,7 +263,7 @@ class MemoryModel:
 
     def _activations_of(self, setting: Setting) -> tuple[float, float]:
         """Activations of a kind of setting, as those of no sample and of each; the user's own where it is not known."""
-        return self._activations.get(_activation_knobs(setting)) or self._activations[()]
+        return self._activations.get(activation_knobs(setting)) or self._activations[()]
 
     def _reduce_buffers(self, stage: int, setting: Setting) -> float:
         """Buckets of gradients on their way, in bytes.
@@ -301,37 +311,5 @@ def _ran(observation: Observation, facts: ModelFacts) -> Candidate:
     return Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas, knobs=knobs)
 
 
-def _activations(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
-    """What a forward pass leaves, as a line over micro-batch sizes, for each kind of setting that was run.
-
-    Where it was not seen, half of what the baseline's states left over.
-    """
-    seen: dict[Setting, dict[int, int]] = {(): {facts.micro_batch: facts.activation_bytes}}
-    for o in history.everything:
-        if o.facts is not None and o.facts.activation_bytes:
-            kind = _activation_knobs(o.candidate.knobs) if o.candidate else ()
-            seen.setdefault(kind, {})[o.facts.micro_batch] = o.facts.activation_bytes
-    lines = {}
-    for kind, left in seen.items():
-        sizes, sums = np.array(list(left), dtype=float), np.array(list(left.values()), dtype=float)
-        if not sums.any():
-            lines[kind] = (0.0, 0.25 * facts.peak_memory_bytes / facts.micro_batch)
-        elif len(sizes) == 1:
-            lines[kind] = (0.0, float(sums[0] / sizes[0]))
-        else:
-            slope, first = np.polyfit(sizes, sums, 1)
-            lines[kind] = (float(first), float(slope)) if slope > 0 else (0.0, float((sums / sizes).mean()))
-    return lines
-
-
-def _activation_knobs(setting: Setting) -> Setting:
-    """The knobs that may change what a forward pass leaves: the script's flags and what lies outside of ZeRO."""
-    return tuple((key, value) for key, value in setting if not key.startswith(ZERO) and not is_resource(key))
-
-
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB"

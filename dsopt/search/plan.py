@@ -6,17 +6,19 @@ from functools import partial
 
 from dsopt.search.comparison import comparison_step
 from dsopt.search.confirm import contenders, may_be_best
+from dsopt.search.facts import facts_without_a_run
 from dsopt.search.fixed_sizes import refusals
+from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History, Observation
 from dsopt.search.joint import joint_step
+from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import share_of_training
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
 from dsopt.study.ds_config import candidate_config
-from dsopt.study.own_sizes import own_size
-from dsopt.study.space import ACCUMULATION, NUM_GPUS, NUM_NODES, Candidate
+from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 
 
@@ -34,6 +36,8 @@ def next_step(spec: StudySpec, history: History) -> Step:
         return joint_step(spec, history, facts, partial(is_baseline, spec, history))
     if left:
         return stage_step(spec, history, facts, left[0])
+    if history.telling_run is None:  # `model_info` was all there was to go by
+        return GiveUp(message=why_nothing_runs(spec, history))
     return _confirmation_step(spec, history)
 
 
@@ -42,11 +46,6 @@ def state_of(step: Step) -> str:
     if isinstance(step, RunReference):
         return "baseline" if step.round == 0 else "confirming"
     return "searching"
-
-
-def profile_candidate(spec: StudySpec) -> Candidate:
-    """The configuration with the least memory that DeepSpeed's tutorial describes: ZeRO 3, micro-batch 1."""
-    return Candidate(stage=3, micro_batch=1, gas=own_size(spec, ACCUMULATION))
 
 
 def finalists(spec: StudySpec, history: History) -> list[Observation]:
@@ -96,7 +95,11 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return GiveUp(message=f"the baseline could not be measured: {baseline.message}")
     profile = history.find("profile")
     if profile is None:
-        return RunReference(name="profile", round=0, candidate=profile_candidate(spec))
+        if history.facts_for(spec) is not None:
+            return None  # `model_info` takes its place
+        return RunReference(
+            name="profile", round=0, candidate=profile_candidate(spec), why=_why_profiled(spec, history)
+        )
     if profile.state == "running":
         return Wait()
     if profile.state == "measured":
@@ -106,10 +109,18 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
             message=f"your configuration does not run: {baseline.message} "
             f"A smaller batch could not be tried, as {profile.message}"
         )
-    return GiveUp(
-        message="neither your configuration nor the one with the least memory (ZeRO 3, micro-batch 1) runs. "
-        f"Yours: {baseline.message} Least memory: {profile.message}"
+    return GiveUp(message=why_nothing_runs(spec, history))
+
+
+def _why_profiled(spec: StudySpec, history: History) -> str | None:
+    """Why `model_info`, where it is given, does not take the place of a profile."""
+    if spec.autotuning.model_info is None:
+        return None
+    is_counted = facts_without_a_run(spec, history.failed_engine) is not None
+    missing = (
+        "a GPU's memory; give memory_per_device" if is_counted else "how many GPUs there are; give autotuning.num_gpus"
     )
+    return f"autotuning.model_info cannot take its place, since no run has told {missing}"
 
 
 def _confirmation_step(spec: StudySpec, history: History) -> Step:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import cast
 
-from dsopt.search.history import ModelFacts
+from dsopt.search.facts import ModelFacts
 from dsopt.search.zero_memory import ELEMENT_BYTES, Offload, OffloadDevice, device_state_bytes, host_state_bytes
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
 from dsopt.study.spec import StudySpec
@@ -83,6 +83,18 @@ def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
 
 def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
     """The sharding of a candidate: the user's configuration with the candidate's stage and setting."""
+    nodes, ranks = world_size(spec, facts, setting)
+    return Sharding(
+        stage=stage,
+        nodes=nodes,
+        ranks_per_node=ranks,
+        model_parallel=spec.autotuning.mp_size,
+        offload=offload_of(spec, stage, setting),
+    )
+
+
+def offload_of(spec: StudySpec, stage: int, setting: Setting) -> Offload:
+    """What a candidate offloads: as its setting says, else as the user's configuration does, where the stage can."""
     chosen = dict(setting)
     optimizer, param = (
         chosen.get(f"{ZERO}{section}.device") or own for section, own in zip(OFFLOADS, spec.offload, strict=True)
@@ -90,11 +102,4 @@ def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting
     if stage < 3:
         # parameters are offloaded at ZeRO 3 alone, and optimizer states to NVMe too
         param, optimizer = "none", "none" if stage == 0 or optimizer == "nvme" else optimizer
-    nodes, ranks = world_size(spec, facts, setting)
-    return Sharding(
-        stage=stage,
-        nodes=nodes,
-        ranks_per_node=ranks,
-        model_parallel=spec.autotuning.mp_size,
-        offload=Offload(optimizer=cast(OffloadDevice, optimizer), param=cast(OffloadDevice, param)),
-    )
+    return Offload(optimizer=cast(OffloadDevice, optimizer), param=cast(OffloadDevice, param))

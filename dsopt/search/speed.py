@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
-from dsopt.search.history import ModelFacts
 from dsopt.search.sharding import replicas
 from dsopt.study.spec import StudySpec
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.history import History, Observation
 from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore

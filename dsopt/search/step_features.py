@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
-from dsopt.search.history import ModelFacts
 from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import NUM_NODES, ZERO, Setting, is_resource, is_script_flag

@@ -11,11 +11,12 @@ from dsopt.study.space import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReference:
-    """Run the user's configuration, the least-memory profile, or a finalist again."""
+    """Run the user's configuration, the least-memory profile, or a finalist again; `why`, where that needs words."""
 
     name: str
     round: int
     candidate: Candidate | None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

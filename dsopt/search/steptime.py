@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
-from dsopt.search.history import ModelFacts
 from dsopt.search.step_features import TERMS, Array, Features, Prior, StepFeatures, log_seconds
 from dsopt.study.spec import StudySpec
 

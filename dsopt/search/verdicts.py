@@ -19,7 +19,7 @@ def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | 
     """That a stage has had `tuner_num_trials` runs, if so."""
     spent = sum(o.is_spent for o in observations)
     if spent >= spec.autotuning.tuner_num_trials:
-        return f"explored; tuner_num_trials ({spent}) is spent"
+        return f"{_came_of(observations)}; tuner_num_trials ({spent}) is spent"
     return None
 
 
@@ -28,7 +28,7 @@ def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
     patience = spec.autotuning.tuner_early_stopping
     if any(o.launched for o in observations):
         runs = "1 run" if patience == 1 else f"{patience} runs"
-        return f"explored; stopped after {runs} without a better one"
+        return f"{_came_of(observations)}; stopped after {runs} without a better one"
     last = "last run" if patience == 1 else f"last {patience} runs"
     return f"not tried: the {last} at other stages brought nothing better"
 
@@ -39,6 +39,11 @@ def nothing_ran(observations: Sequence[Observation]) -> str:
         return "explored; every run of it was stopped early, slower than the best"
     message = next((o.message for o in observations if o.message), "nothing in it was small enough")
     return f"nothing ran: {message}"
+
+
+def _came_of(observations: Sequence[Observation]) -> str:
+    """What came of the runs of a stage that are broken off."""
+    return "explored" if any(o.state == "measured" for o in observations) else nothing_ran(observations)
 
 
 def reasons_against(spec: StudySpec, space: StageSpace, memory: MemoryModel) -> list[str | None]:

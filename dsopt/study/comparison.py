@@ -7,9 +7,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dsopt.errors import DsoptError
+from dsopt.study.check_config import check_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
-from dsopt.study.ds_config import check_keys, check_values, get_path, user_zero
+from dsopt.study.ds_config import check_values, get_path, user_zero
+from dsopt.study.ds_schema import Schema
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
@@ -102,21 +104,26 @@ def vanilla_run(spec: StudySpec) -> ComparedRun | None:
     return ComparedRun(name=VANILLA, command=str(_with_sizes(spec, command, spec.ds_config)))
 
 
-def configured_run(spec: StudySpec, name: str, config: Mapping[str, Any], where: str) -> ComparedRun:
+def configured_run(
+    spec: StudySpec, name: str, config: Mapping[str, Any], where: str, schema: Schema | None
+) -> tuple[ComparedRun, list[str]]:
     """The user's own command with a whole DeepSpeed configuration in place of theirs.
 
     Flags of the script that repeat what is in the configuration are set to it.
 
+    Returns:
+        The run, and warnings about the configuration.
+
     Raises:
-        DsoptError: a key that DeepSpeed does not know but would take, a value that cannot be, or a list of values.
+        DsoptError: a key or value that DeepSpeed does not take, or a list of values.
     """
     config = {key: value for key, value in config.items() if key not in ("autotuning", "arg_mappings", "model_info")}
-    check_keys(config, where)
     _refuse_lists(config, where)
+    warnings = check_config(config, where, schema) if schema is not None else []
     command = spec.resources
     ranks = command.ranks * command.nodes if command.ranks else None
     check_values(config, where, ranks, spec.autotuning.mp_size)
-    return ComparedRun(name=name, command=str(_with_sizes(spec, command, config)), ds_config=config)
+    return ComparedRun(name=name, command=str(_with_sizes(spec, command, config)), ds_config=config), warnings
 
 
 def _refuse_lists(config: Mapping[str, Any], where: str) -> None:

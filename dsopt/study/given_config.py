@@ -67,6 +67,16 @@ def find_config(
     return GivenConfig(content=config, where=place, warnings=warnings)
 
 
+def config_in(path: Path, schema: Schema | None) -> GivenConfig:
+    """The configuration in a file, with everything in its place.
+
+    Raises:
+        DsoptError: it cannot be read.
+    """
+    config, warnings = read_config(path)
+    return GivenConfig(content=config, where=str(path), warnings=[*warnings, *put_in_place(config, str(path), schema)])
+
+
 def read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     """The configuration in a file as it is written there, and what was put right in its text.
 

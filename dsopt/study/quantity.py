@@ -17,3 +17,8 @@ def parse_bytes(value: object) -> object:
     if len(number) > 18:
         raise ValueError("expected a number of bytes that a device can have")
     return int(float(number) * (1024 if binary else 1000) ** _POWER[prefix.lower()])
+
+
+def gib(size: float) -> str:
+    """A number of bytes for people: `12.00 GiB`."""
+    return f"{size / 2**30:.2f} GiB"

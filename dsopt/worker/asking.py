@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
 from dsopt.search import plan
-from dsopt.search.history import History
+from dsopt.search.history import History, profile_attributes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import EarlyStoppingPruner, MemoryPruner
 from dsopt.search.sampler import CandidateSampler, distributions
@@ -115,11 +115,12 @@ class Asker:
     def _ask_reference(self, study: StoredStudy, step: RunReference, history: History) -> Assignment:
         optuna_study = self._store.optuna_study(study, REFERENCE)
         trial = optuna_study.ask()
-        trials.mark(trial, candidate=step.name, round=step.round)
+        profile = profile_attributes(step.candidate) if step.name == "profile" and step.candidate else {}
+        trials.mark(trial, candidate=step.name, round=step.round, **profile)
         task = Task(part=REFERENCE, trial=trial.number, name=step.name, round=step.round)
         claimed = self._record.claim(study, task)
         assert claimed, "the plan names no reference run that is claimed, and the study is locked"
-        return Assignment(task=task, trial=trial, history=history)
+        return Assignment(task=task, trial=trial, history=history, why=step.why)
 
     def _ask_candidate(self, study: StoredStudy, step: Explore, history: History) -> Assignment | None:
         """Asks Optuna, whose sampler of ours claims a candidate. None: a pruner refused it."""

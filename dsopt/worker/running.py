@@ -25,6 +25,7 @@ from dsopt.experiment.shared import SharedRanks
 from dsopt.experiment.warm import WarmStarter
 from dsopt.search import plan
 from dsopt.search.history import History
+from dsopt.search.least_memory import profile_candidate
 from dsopt.store import trials
 from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, failed_launches, last_attempt, run_seconds
 from dsopt.store.engine import exclusive
@@ -261,5 +262,5 @@ def _candidate(study: StoredStudy, task: Task, trial: optuna.Trial, history: His
     if task.name == "baseline" or study.spec.compare:
         return None
     if task.name == "profile":
-        return plan.profile_candidate(study.spec)
+        return profile_candidate(study.spec)
     return next(o.candidate for o in history.measured if o.name == task.name)

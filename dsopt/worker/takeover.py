@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import PASSES, Measured, Slow, figures_of
-from dsopt.search import plan
-from dsopt.search.history import History, ModelFacts
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History
+from dsopt.search.least_memory import profile_candidate
 from dsopt.search.limits import is_tried
 from dsopt.search.sampler import distributions
 from dsopt.store.engine import exclusive
@@ -117,7 +118,7 @@ class _Places:
 
     def _reference(self, run: EarlierRun) -> RunToKeep | str:
         own, other = (
-            same_run_key(spec, plan.profile_candidate(spec) if run.name == "profile" else None)
+            same_run_key(spec, profile_candidate(spec) if run.name == "profile" else None)
             for spec in (self._spec, self._source)
         )
         if own != other:

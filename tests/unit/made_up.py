@@ -1,6 +1,7 @@
 """Made-up studies, models and observations that unit tests share."""
 
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History, Observation
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 

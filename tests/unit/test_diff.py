@@ -7,7 +7,8 @@ import pytest
 from dsopt.cli.diff import shown, table
 from dsopt.report.diff import Diff, best_diff
 from dsopt.report.doubts import RunQuality
-from dsopt.search.history import History, ModelFacts
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec
 from tests.unit.made_up import facts, observation, spec

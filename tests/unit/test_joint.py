@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from dsopt.search import plan, steps
+from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
-from dsopt.search.history import Earlier, ModelFacts, Observation
+from dsopt.search.history import Earlier, Observation
 from dsopt.search.joint import spaced_sizes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.sampler import ranked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dsopt.search.plan import profile_candidate
+from dsopt.search.least_memory import profile_candidate
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from dsopt.experiment.events import Engine
 from dsopt.search import plan, steps
-from dsopt.search.history import History, ModelFacts, Observation
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.sampler import ranked
@@ -44,6 +46,7 @@ class Machine:
         self.offered: set[Candidate] = set()  # whatever the plan was ready to run
         self.message = ""
         self.shape: dict[str, object] = {}
+        self.engine: Engine | None = None  # what a run that fails has told before
 
     @property
     def history(self) -> History:
@@ -74,7 +77,7 @@ class Machine:
 
     def explore(self, step: steps.Explore) -> Observation:
         candidate = (ranked(step.candidates, step.forecast) if step.phase == "joint" else step.candidates)[0]
-        known = self.history.facts
+        known = self.history.facts_for(self.spec)
         assert known is not None
         model = MemoryModel(self.spec, known, self.history)
         since = runs_since_best(self.history, self.stages[step.stage])
@@ -105,7 +108,7 @@ class Machine:
             trial=0, name=name, round=round_, candidate=candidate, phase=phase,
             state="measured" if measured else "infeasible" if result in ("oom", "invalid_config") else "failed",
             reason=None if measured else result, message="" if measured else f"because of {result}",
-            value=result if measured else None, facts=known,
+            value=result if measured else None, facts=known, engine=None if measured else self.engine,
             ended_at=float(sum(map(len, self.stages.values()))), **self.told,
         )  # fmt: skip
 

@@ -1,0 +1,40 @@
+"""What a forward pass leaves on a device, as runs have shown it for the settings that may change it."""
+
+import numpy as np
+
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History
+from dsopt.study.space import ZERO, Setting, is_resource
+
+
+def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
+    """Activations as a line over micro-batch sizes, first value and slope, for each kind of setting that was run.
+
+    `()` stands for every other kind: the user's own, else what the least-memory profile had. Where nothing was seen, it
+    is half of what the states of the run that tells left over.
+    """
+    run = history.telling_run
+    own = activation_knobs(run.candidate.knobs) if run is not None and run.candidate is not None else ()
+    seen: dict[Setting, dict[int, int]] = {}
+    if facts.activation_bytes:
+        seen[own] = {facts.micro_batch: facts.activation_bytes}
+    for o in history.everything:
+        if o.facts is not None and o.facts.activation_bytes:
+            kind = activation_knobs(o.candidate.knobs) if o.candidate else ()
+            seen.setdefault(kind, {})[o.facts.micro_batch] = o.facts.activation_bytes
+    lines = {kind: _line(left) for kind, left in seen.items()}
+    unknown = (0.0, 0.25 * facts.peak_memory_bytes / facts.micro_batch)
+    return {(): lines.get(own, unknown), **lines}
+
+
+def activation_knobs(setting: Setting) -> Setting:
+    """The knobs that may change what a forward pass leaves: the script's flags and what lies outside of ZeRO."""
+    return tuple((key, value) for key, value in setting if not key.startswith(ZERO) and not is_resource(key))
+
+
+def _line(left: dict[int, int]) -> tuple[float, float]:
+    sizes, sums = np.array(list(left), dtype=float), np.array(list(left.values()), dtype=float)
+    if len(sizes) == 1:
+        return 0.0, float(sums[0] / sizes[0])
+    slope, first = np.polyfit(sizes, sums, 1)
+    return (float(first), float(slope)) if slope > 0 else (0.0, float((sums / sizes).mean()))

@@ -1,0 +1,122 @@
+"""What is known of the model and the devices: from a run, or from what the user says of the model."""
+
+from dataclasses import dataclass, replace
+
+from dsopt.experiment.events import Engine
+from dsopt.study.ds_config import baseline_config, get_path
+from dsopt.study.own_sizes import own_size
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
+from dsopt.study.spec import ModelInfo, StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What a run told of the model and the device, as flat numbers.
+
+    Attributes:
+        num_params, trainable_params: parameters of the whole model.
+        world_size: ranks.
+        dtype: fp32, fp16 or bf16.
+        device_memory_bytes: what one rank may use of its device.
+        zero_stage, micro_batch, gas: what the engine ran with.
+        peak_memory_bytes: the largest peak of any rank, as reserved from the device.
+        peak_allocated_bytes: the same as tensors took it; 0 where it was not told.
+        outside_bytes: in use on the device beside what torch reserved (context, communication libraries); 0 where it
+            was not told, as on the CPU.
+        activation_bytes: what one forward pass of one micro-batch left allocated.
+        largest_layer_params: the most parameters that one module holds itself.
+        hidden_size, num_layers: of a transformer, where they could be read.
+        flops_per_step: floating-point operations of one rank in one step, where they were counted.
+        host_memory_bytes: memory of the node; 0 where it is not known.
+        rows: size of the first dimension of the batches that the script fed, 0 where it could not be seen.
+    """
+
+    num_params: int
+    trainable_params: int
+    world_size: int
+    dtype: str
+    device_memory_bytes: int
+    zero_stage: int
+    micro_batch: int
+    gas: int
+    peak_memory_bytes: int
+    activation_bytes: int
+    largest_layer_params: int = 0
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    flops_per_step: float | None = None
+    host_memory_bytes: int = 0
+    rows: int = 0
+    peak_allocated_bytes: int = 0
+    outside_bytes: int = 0
+
+
+def with_model_info(facts: ModelFacts, info: ModelInfo) -> ModelFacts:
+    """What a run told, with what the user says of the model in its place."""
+    return replace(
+        facts,
+        num_params=info.num_params,
+        trainable_params=info.trainable_num_params or info.num_params,
+        activation_bytes=info.activation_mem_per_gpu * facts.micro_batch or facts.activation_bytes,
+        hidden_size=info.hidden_size or facts.hidden_size,
+        num_layers=info.num_layers or facts.num_layers,
+    )
+
+
+def facts_without_a_run(spec: StudySpec, engine: Engine | None) -> ModelFacts | None:
+    """What is known where nothing was measured; None where that is not enough to count model states by.
+
+    The model is from `model_info`, else from an engine that stood before its run failed. Devices are from that engine,
+    else from the command, the configuration and `memory_per_device`; where none tells a device's memory, it is 0. A run
+    that failed is held to have filled its device.
+    """
+    info, ranks = spec.autotuning.model_info, spec.resources.ranks
+    if engine is not None:
+        facts = _of_engine(engine)
+    elif info is not None and ranks is not None:
+        facts = _of_command(spec, info, ranks * spec.resources.nodes)
+    else:
+        return None
+    return facts if info is None else with_model_info(facts, info)
+
+
+def _of_engine(engine: Engine) -> ModelFacts:
+    return ModelFacts(
+        num_params=engine.num_params,
+        trainable_params=engine.trainable_params,
+        world_size=engine.world_size,
+        dtype=engine.dtype,
+        device_memory_bytes=engine.device_memory_bytes,
+        zero_stage=engine.zero_stage,
+        micro_batch=engine.micro_batch,
+        gas=engine.gas,
+        peak_memory_bytes=engine.device_memory_bytes,
+        activation_bytes=0,
+        largest_layer_params=engine.largest_layer_params,
+        hidden_size=engine.hidden_size,
+        num_layers=engine.num_layers,
+        host_memory_bytes=engine.host_memory_bytes,
+    )
+
+
+def _of_command(spec: StudySpec, info: ModelInfo, world_size: int) -> ModelFacts:
+    device = spec.memory_per_device or 0
+    stage = get_path(baseline_config(spec.ds_config), f"{ZERO}stage")
+    return ModelFacts(
+        num_params=info.num_params,
+        trainable_params=info.num_params,
+        world_size=world_size,
+        dtype=configured_dtype(spec),
+        device_memory_bytes=device,
+        zero_stage=stage if isinstance(stage, int) else 0,
+        micro_batch=own_size(spec, MICRO_BATCH),
+        gas=own_size(spec, ACCUMULATION),
+        peak_memory_bytes=device,
+        activation_bytes=0,
+    )
+
+
+def configured_dtype(spec: StudySpec) -> str:
+    """The data type that the configuration asks for; "auto" is what the flag of the Hugging Face Trainer says."""
+    config = filled_in(spec.ds_config, spec.launch, spec.autotuning.arg_mappings)
+    return next((dtype for dtype in ("bf16", "fp16") if get_path(config, f"{dtype}.enabled") is True), "fp32")
