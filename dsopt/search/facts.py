@@ -7,6 +7,7 @@ from dsopt.study.ds_config import baseline_config, get_path
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
 from dsopt.study.spec import ModelInfo, StudySpec
+from dsopt.study.trainer import filled_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

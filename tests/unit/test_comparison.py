@@ -19,6 +19,7 @@ from dsopt.search.history import History
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
 from dsopt.study.comparison import comparison_spec, configured_run, plain_sizes, spec_of_run, vanilla_run
+from dsopt.study.ds_schema import installed_schema
 from dsopt.study.spec import StudySpec
 from tests.deepspeed_results import write_experiment
 from tests.unit.made_up import facts, history, observation
@@ -74,7 +75,7 @@ def test_vanilla_is_the_command_without_deepspeed(command: str, vanilla: str | N
 )
 def test_flags_follow_a_configuration_that_is_given(config: dict, arguments: str) -> None:
     spec = of("deepspeed --num_gpus 2 t.py --deepspeed c.json --bs 4 --gas 2", arg_mappings=TRAINER)
-    run = configured_run(spec, "mine", config, "mine.json")
+    run, _ = configured_run(spec, "mine", config, "mine.json", installed_schema())
     assert run.command.endswith(f"--deepspeed c.json {arguments}")
     assert run.ds_config == {key: value for key, value in config.items() if key != "autotuning"}
     ran = spec_of_run(comparison_spec(spec, "c", [run], None), "mine")
@@ -93,7 +94,7 @@ def test_flags_follow_a_configuration_that_is_given(config: dict, arguments: str
 )  # fmt: skip
 def test_what_cannot_be_one_configuration_is_refused(config: dict, says: str) -> None:
     with pytest.raises(DsoptError, match=says):
-        configured_run(study_spec(), "mine", config, "mine.json")
+        configured_run(study_spec(), "mine", config, "mine.json", installed_schema())
 
 
 @pytest.mark.parametrize(
