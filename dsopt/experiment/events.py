@@ -54,7 +54,7 @@ class Batch:
 class Step:
     """One optimizer step ended: wall clock since the one before, and the global number of samples in it.
 
-    `skipped`: the loss scale overflowed, and the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
+    `skipped`: the gradients were not finite, and the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
     infinite.
     """
 

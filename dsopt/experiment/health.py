@@ -10,6 +10,8 @@ _FEW: Final = 0.1  # of the steps after warm-up; a single one is never more than
 _MOST: Final = 0.5
 # From 2^32, the largest initial loss scale that is advised, 32 halvings lead to 1, and hysteresis is 2 by default.
 _HOPELESS_STEPS: Final = 40
+# an overflow of the loss scale in fp16; at some stages DeepSpeed looks at gradients of fp32 and bf16, too
+_WHY_SKIPPED: Final = "their gradients were not finite"
 _FEWEST_APPLIED: Final = 2  # with fewer there is no interval
 # The sections "training and/or eval/predict loss is NaN" and "fp32 Precision" of Hugging Face's document on DeepSpeed;
 # the scale begins at 2^initial_scale_power and is halved until nothing overflows.
@@ -48,7 +50,7 @@ def unsound(figures: Measured, rules: RunRules) -> Infeasible | None:
     """
     dtype, count = figures.engine.dtype, len(figures.window)
     if figures.skipped_share > _MOST or (rules.must_be_sound and not has_settled(figures)):
-        told = f"{figures.measurement.skipped_steps} of {count} steps after warm-up were skipped, since they overflowed"
+        told = f"{figures.measurement.skipped_steps} of {count} steps after warm-up were skipped, since {_WHY_SKIPPED}"
         return Infeasible(reason="overflow", message=f"{told}. {remedy(dtype)}")
     if rules.must_be_sound and not is_sound(figures):
         told = f"the loss of {figures.nonfinite_steps} of {count} steps after warm-up was NaN or infinite"
@@ -69,8 +71,8 @@ def never_trains(seen: Seen, rules: RunRules, *, is_over: bool) -> Infeasible | 
     is_spent = (is_over or steps > last) and skipped > 0 and len(window) - skipped < _FEWEST_APPLIED
     if seen.engine is None or not (is_spent or in_a_row >= _HOPELESS_STEPS):
         return None
-    which = f"{skipped} of {len(window)} steps" if is_spent else f"the last {in_a_row} steps"
-    message = f"{which} were skipped, since they overflowed. {remedy(seen.engine.dtype)}"
+    which = f"{skipped} of {len(window)} steps after warm-up" if is_spent else f"the last {in_a_row} steps"
+    message = f"{which} were skipped, since {_WHY_SKIPPED}. {remedy(seen.engine.dtype)}"
     return Infeasible(reason="overflow", message=message)
 
 

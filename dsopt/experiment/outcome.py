@@ -29,7 +29,7 @@ class Measured:
         flops_per_step: floating-point operations of one rank in one step, where they were counted.
         pass_seconds: of every step, what its forward passes, backward passes and optimizer calls took.
         rows: size of the first dimension of the first batch, 0 where it could not be seen.
-        skipped: indices of the steps that the optimizer skipped, since the loss scale had overflowed.
+        skipped: indices of the steps that the optimizer skipped, since their gradients were not finite.
         nonfinite: indices of the steps whose loss was NaN or infinite.
     """
 

@@ -48,5 +48,7 @@ def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
         lines.append(f"WARNING: the loss was NaN or infinite, so that nothing is learnt: {runs}.")
     if skipped:
         runs = ", ".join(f"{q.name} ({q.skipped_percent:.0f} % of its steps)" for q in skipped)
-        lines.append(f"WARNING: steps overflowed and were skipped; their times are left out: {runs}.")
+        lines.append(
+            f"WARNING: steps were skipped, since their gradients were not finite; their times are left out: {runs}."
+        )
     return lines + list(dict.fromkeys(remedy(q.dtype) for q in [*nonfinite, *skipped]))

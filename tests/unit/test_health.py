@@ -125,7 +125,7 @@ def test_the_summary_warns_and_says_what_helps() -> None:
     assert [q.is_doubtful(0.02) for q in (sound, skipping, diverging)] == [False, True, True]
     lines = doubts_text([diverging, skipping], 0.02)
     assert lines[0] == "WARNING: the loss was NaN or infinite, so that nothing is learnt: b (100 % of its steps)."
-    assert lines[1].startswith("WARNING: steps overflowed and were skipped; their times are left out: baseline (34 %")
+    assert lines[1].startswith("WARNING: steps were skipped, since their gradients were not finite; their times")
     assert "gradient_clipping" in lines[2]
     assert "initial_scale_power" in lines[3]
     assert len(lines) == 4
