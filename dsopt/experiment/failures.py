@@ -33,10 +33,20 @@ def problem(seen: Seen, rules: RunRules, launch: Launch) -> Outcome:
     raised = f"rank {first.rank}: {first.type}: {in_one_line(first.message)}"
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
-    message = f"{raised} Log: {launch.run_dir.stderr}"
+    message = f"{raised} {_without_checkpoints(seen)}Log: {launch.run_dir.stderr}"
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
+
+
+def _without_checkpoints(seen: Seen) -> str:
+    """What a script should know that asked for a checkpoint before it raised."""
+    if not seen.withheld:
+        return ""
+    return (
+        f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
+        "Let the script go on where there is none, as in its first training. "
+    )
 
 
 def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Failed:

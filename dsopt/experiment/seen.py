@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dsopt.experiment.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step
+from dsopt.experiment.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step, Withheld
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
 
@@ -18,6 +18,7 @@ class Seen:
         memory: by rank, its last peaks.
         flops: floating-point operations of one rank in one step, once they were counted.
         problems: what ranks raised, in the order in which it was read.
+        withheld: checkpoints that the script asked for and was not given, by the function that loads them.
         ended: whether the script ended by itself.
     """
 
@@ -27,6 +28,7 @@ class Seen:
     memory: dict[int, Memory] = field(default_factory=dict)
     flops: float | None = None
     problems: list[Oom | Error] = field(default_factory=list)
+    withheld: list[str] = field(default_factory=list)
     ended: bool = False
 
     def add(self, event: Event) -> None:
@@ -43,6 +45,8 @@ class Seen:
             self.flops = event.flops_per_step
         elif isinstance(event, Oom | Error):
             self.problems.append(event)
+        elif isinstance(event, Withheld) and ("load" in event.what or "resume" in event.what):
+            self.withheld.append(event.what)
         elif isinstance(event, End) and event.rank == 0:
             self.ended = True
 

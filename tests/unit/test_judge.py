@@ -2,7 +2,7 @@
 
 import pytest
 
-from dsopt.experiment.events import End, Error, Event, Flops, Oom
+from dsopt.experiment.events import End, Error, Event, Flops, Oom, Withheld
 from dsopt.experiment.judge import FEWEST_STEPS, Moment
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Slow
 from dsopt.experiment.race import Race
@@ -80,3 +80,13 @@ def test_a_run_that_cannot_win_is_slow() -> None:
     noisy = [engine(), *NOISY[:30]]
     assert outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=100.0))) is None
     assert isinstance(outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=1000.0))), Slow)
+
+
+@pytest.mark.parametrize(
+    ("what", "is_said"), [("DeepSpeedEngine.load_checkpoint", True), ("DeepSpeedEngine.save_checkpoint", False)]
+)
+def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(what: str, is_said: bool) -> None:
+    raised = Error(rank=0, type="TypeError", message="'NoneType' object is not subscriptable", time=1.0)
+    outcome = outcome_of(engine(), Withheld(rank=0, what=what, path="ckpt"), raised)
+    assert isinstance(outcome, Failed)
+    assert (f"An experiment starts without checkpoints: {what} found none." in outcome.message) == is_said
