@@ -9,25 +9,15 @@ from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.model import model_line
+from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import refusals
-from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.history import BASELINE, History
 from dsopt.search.plan import is_baseline
 from dsopt.search.unconfirmed import Unconfirmed, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageRow:
-    """One stage of the summary table; the user's own configuration is called `baseline` in it."""
-
-    tuning_space: str
-    num_experiments: int
-    best_metric_val: float | None
-    best_exp_name: str | None
-    verdict: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +209,7 @@ def summarize(
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
         model=history.facts_for(spec),
-        stages=[_row(spec, stage, history) for stage in spec.stages],
+        stages=[stage_row(spec, stage, history) for stage in spec.stages],
         imported=[o.name for o in history.observations if o.imported is not None],
         taken_over=_taken_over(history),
         comparison=comparison,
@@ -272,24 +262,6 @@ def _simulated(spec: StudySpec) -> str | None:
         return None
     gpu, model = spec.simulation.gpu.name or "GPUs", spec.simulation.model.name or "a model"
     return f"{model} on {(spec.resources.ranks or 1) * spec.resources.nodes} simulated {gpu}"
-
-
-def _row(spec: StudySpec, stage: int, history: History) -> StageRow:
-    """The row of a stage, in which the user's own configuration stands unless it was tried there under another name."""
-    tried: list[Observation] = [*history.stages[stage]]
-    baseline = history.find(BASELINE)
-    is_among = any(is_baseline(spec, history, o.candidate) for o in tried)
-    if baseline is not None and stage == history.own_stage and not is_among:
-        tried.append(baseline)
-    measured = [o for o in tried if o.state == "measured"]
-    best = max(measured, key=history.score, default=None)
-    return StageRow(
-        tuning_space=f"z{stage}",
-        num_experiments=sum(o.launched for o in tried),
-        best_metric_val=best.value if best else None,
-        best_exp_name=best.name if best else None,
-        verdict=history.verdicts.get(stage, ""),
-    )
 
 
 def _taken_over(history: History) -> dict[str, list[str]]:

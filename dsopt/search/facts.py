@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 
 from dsopt.experiment.events import Engine
+from dsopt.study.autotuning import ModelInfo
 from dsopt.study.ds_config import baseline_config, get_path
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
-from dsopt.study.spec import ModelInfo, StudySpec
+from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import filled_in
 
 

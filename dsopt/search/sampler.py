@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import Observation
 from dsopt.search.optuna_samplers import suggested_first
+from dsopt.study.autotuning import OPTUNA_SAMPLERS
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, Candidate, StageSpace
-from dsopt.study.spec import OPTUNA_SAMPLERS
 
 
 class NothingToClaim(Exception):  # noqa: N818 - not an error: other workers were faster

@@ -3,7 +3,9 @@
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
+
+from dsopt.study.strict import Strict
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OWN_NAMES: Final = ("baseline", "profile", "yours")
@@ -18,7 +20,7 @@ def check_name(name: str) -> str:
     return name
 
 
-class ComparedRun(BaseModel):
+class ComparedRun(Strict):
     """One configuration that is measured beside the user's own.
 
     Attributes:
@@ -27,8 +29,6 @@ class ComparedRun(BaseModel):
         ds_config: DeepSpeed's configuration, in place of the one that the command names; None: the command trains
             without DeepSpeed.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, AfterValidator(check_name)]
     command: str

@@ -10,12 +10,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dsopt.errors import DsoptError
+from dsopt.study.autotuning import Autotuning
 from dsopt.study.check_command import check_command
 from dsopt.study.check_config import check_config
 from dsopt.study.check_dimensions import check_dimensions
 from dsopt.study.check_mappings import full_paths
 from dsopt.study.check_simulation import check_simulation
 from dsopt.study.command import LaunchCommand
+from dsopt.study.dimensions import Search
 from dsopt.study.documents import nearest, read_yaml
 from dsopt.study.ds_config import check_values
 from dsopt.study.ds_schema import schema_if_readable
@@ -23,7 +25,7 @@ from dsopt.study.given_config import find_config
 from dsopt.study.isolation import isolation_notes
 from dsopt.study.own_sizes import smallest_micro_batch
 from dsopt.study.simulation import SimulatedGpu, SimulatedModel, Simulation
-from dsopt.study.spec import Autotuning, Confirmation, MeasurementBudget, Search, StudySpec
+from dsopt.study.spec import Confirmation, MeasurementBudget, StudySpec
 from dsopt.study.trainer import trainer_mappings
 from dsopt.study.typed import typed_words
 

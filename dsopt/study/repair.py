@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.autotuning import Autotuning
 from dsopt.study.documents import parse_json
 from dsopt.study.ds_schema import Schema
-from dsopt.study.spec import Autotuning
 
 _MOST_MISSING_BRACES: Final = 2
 _ZERO: Final = "zero_optimization"

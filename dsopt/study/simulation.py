@@ -2,11 +2,12 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
 from dsopt.study.documents import nearest
 from dsopt.study.quantity import parse_bytes
+from dsopt.study.strict import Strict
 
 # what `dsopt.simulated` knows by name
 GPUS: Final = (
@@ -37,11 +38,7 @@ def _known(names: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class SimulatedGpu(_Section):
+class SimulatedGpu(Strict):
     """A GPU by name, or by its numbers.
 
     Attributes:
@@ -64,7 +61,7 @@ class SimulatedGpu(_Section):
         return self
 
 
-class SimulatedModel(_Section):
+class SimulatedModel(Strict):
     """A transformer by name, or by its shape; what is given goes before what the name stands for.
 
     Attributes:
@@ -96,7 +93,7 @@ class SimulatedModel(_Section):
         return self
 
 
-class Simulation(_Section):
+class Simulation(Strict):
     """What is simulated.
 
     Attributes:

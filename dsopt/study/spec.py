@@ -2,105 +2,21 @@
 
 import hashlib
 import json
-import math
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
+from dsopt.study.autotuning import Autotuning
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
-from dsopt.study.ds_config import baseline_config, has_twins, offload_devices, user_zero, zero_stages
+from dsopt.study.dimensions import Search
+from dsopt.study.ds_config import baseline_config, offload_devices, user_zero, zero_stages
 from dsopt.study.quantity import parse_bytes
 from dsopt.study.simulation import Simulation
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Knob, StageSpace, stage_space
-
-OPTUNA_SAMPLERS = ("tpe", "gp", "auto", "cmaes")
-
-
-def _mappings(value: object) -> object:
-    """Flags as people write them: stray spaces in keys, with and without the leading dashes.
-
-    The keys are checked with the configuration at hand (`check_mappings`).
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError("expected an object of DeepSpeed keys and the script's flags")
-    result = {}
-    for key, flag in value.items():
-        name = str(key).strip()
-        if not isinstance(flag, str) or not flag.strip():
-            raise ValueError(f"{name}: expected the script's flag, such as --per_device_train_batch_size")
-        if name in result:
-            raise ValueError(f"{name} stands twice")
-        result[name] = flag.strip() if flag.strip().startswith("-") else f"--{flag.strip()}"
-    return result
-
-
-def _stripped(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-def _metric(value: object) -> object:
-    """Names in any case: the documents write FLOPS, DeepSpeed's code flops."""
-    if not isinstance(value, str):
-        return value
-    name = value.strip()
-    return "FLOPS" if name.lower() in ("flops", "flops_per_gpu") else name.lower()
-
-
-def _counts(value: object) -> object:
-    """One number, or a list of different ones to try."""
-    listed = value if isinstance(value, list) else [value]
-    if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in listed) or not listed:
-        raise ValueError("expected a whole number of at least 1, or a list of such numbers to try")
-    if len(set(listed)) < len(listed):
-        raise ValueError("a number stands twice in the list")
-    return value
-
-
-def _choices(value: object, prefix: str = "") -> object:
-    """Dimensions by dotted path: nested sections are taken apart, and each leaf has to be a list of single values."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError("expected an object of names, each with a list of values to try")
-    found: dict[str, list[Knob]] = {}
-    for key, choices in value.items():
-        path = f"{prefix}{str(key).strip()}"
-        if isinstance(choices, dict):
-            nested = _choices(choices, f"{path}.")
-            assert isinstance(nested, dict)
-            found |= nested
-            continue
-        single = (bool, int, float, str, type(None))
-        if not isinstance(choices, list) or not choices or not all(isinstance(c, single) for c in choices):
-            raise ValueError(f"{path}: expected a list of single values to try")
-        if any(isinstance(choice, float) and not math.isfinite(choice) for choice in choices):
-            raise ValueError(f"{path}: expected finite numbers in the list")
-        if has_twins(choices):
-            raise ValueError(f"{path}: a value stands twice in the list")
-        found[path] = choices
-    return found
-
-
-def _flags(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
-    """Flags of the script with their dashes; a switch is `null` (absent) or "" (given)."""
-    result: dict[str, list[Knob]] = {}
-    for name, choices in value.items():
-        switches: dict[Knob, Knob] = {True: "", False: None}
-        flag = name if name.startswith("-") else f"--{name}"
-        if flag in result:
-            raise ValueError(f"{flag}: stands twice; give its values in one list")
-        result[flag] = [
-            switches[choice] if isinstance(choice, bool) else choice if choice is None else str(choice)
-            for choice in choices
-        ]
-        if has_twins(result[flag]):
-            raise ValueError(f'{flag}: a value stands twice in the list; true is the same as "", and false as null')
-    return result
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Knob, StageSpace, stage_space
+from dsopt.study.strict import Strict
 
 
 def _flag_names(value: object) -> object:
@@ -110,104 +26,7 @@ def _flag_names(value: object) -> object:
     return [flag if flag.startswith("-") else f"--{flag}" for flag in map(str.strip, value)]
 
 
-def _paths(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
-    for path in value:
-        if path in (MICRO_BATCH, ACCUMULATION, "train_batch_size", f"{ZERO}stage"):
-            raise ValueError(f"{path}: give its values in the DeepSpeed configuration itself, as a list")
-    return value
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ModelInfo(_Strict):
-    """What the user knows of the model; it takes the place of a profile where the baseline does not run.
-
-    Attributes:
-        num_params, trainable_num_params: parameters of the whole model.
-        activation_mem_per_gpu: bytes that one forward pass of one sample leaves allocated.
-        hidden_size, num_layers: of the transformer.
-        profile: DeepSpeed's switch for its own profiler; of no use here.
-    """
-
-    num_params: int = Field(ge=1)
-    trainable_num_params: int | None = Field(None, ge=1)
-    activation_mem_per_gpu: int = Field(0, ge=0)
-    hidden_size: int | None = Field(None, ge=1)
-    num_layers: int | None = Field(None, ge=1)
-    profile: bool = False
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if self.trainable_num_params is not None and self.trainable_num_params > self.num_params:
-            raise ValueError(f"trainable_num_params is more than num_params, {self.num_params}")
-        return self
-
-
-class Autotuning(_Strict):
-    """DeepSpeed's `autotuning` section, with the tutorial's defaults."""
-
-    enabled: bool = True
-    results_dir: str | None = None
-    exps_dir: str | None = None
-    overwrite: bool = False
-    metric: Annotated[
-        Literal["throughput", "latency", "FLOPS", "forward", "backward", "step"], BeforeValidator(_metric)
-    ] = "throughput"
-    start_profile_step: int = Field(3, ge=0, validation_alias=AliasChoices("start_profile_step", "start_step"))
-    end_profile_step: int = Field(5, ge=0, validation_alias=AliasChoices("end_profile_step", "end_step"))
-    fast: bool = True
-    num_nodes: Annotated[int | list[int] | None, BeforeValidator(_counts)] = None
-    num_gpus: Annotated[int | list[int] | None, BeforeValidator(_counts)] = None
-    max_train_batch_size: int | None = Field(None, ge=1)
-    min_train_batch_size: int = Field(1, ge=1)
-    min_train_micro_batch_size_per_gpu: int = Field(1, ge=1)
-    max_train_micro_batch_size_per_gpu: int | None = Field(None, ge=1)
-    mp_size: int = Field(1, ge=1)
-    num_tuning_micro_batch_sizes: int = Field(3, ge=1)
-    tuner_type: Annotated[
-        Literal["model_based", "random", "gridsearch", "tpe", "gp", "auto", "cmaes"], BeforeValidator(_stripped)
-    ] = "model_based"
-    tuner_early_stopping: int = Field(5, ge=1)
-    tuner_num_trials: int = Field(50, ge=1)
-    arg_mappings: Annotated[dict[str, str], BeforeValidator(_mappings)] = Field(default_factory=dict)
-    model_info: ModelInfo | None = None
-
-    @property
-    def window(self) -> tuple[int, int] | None:
-        """First and last step to measure, where the user set them; otherwise warm-up is detected."""
-        given = {"start_profile_step", "end_profile_step"} & self.model_fields_set
-        return (self.start_profile_step, self.end_profile_step) if given else None
-
-    @property
-    def unit(self) -> str:
-        """The metric's unit, as people read it."""
-        return {"throughput": "samples/s", "FLOPS": "FLOPS/GPU"}.get(self.metric, "ms/step")
-
-    @property
-    def maximize(self) -> bool:
-        """Whether a larger metric is better."""
-        return self.metric in ("throughput", "FLOPS")
-
-
-class Search(_Strict):
-    """Dimensions that DeepSpeed's autotuner does not know.
-
-    Attributes:
-        args: values of the training script's flags; None is absent, "" is given without a value.
-        ds_config: values of keys in DeepSpeed's configuration, by dotted path; None is absent.
-    """
-
-    args: Annotated[dict[str, list[Knob]], BeforeValidator(_choices), AfterValidator(_flags)] = Field(
-        default_factory=dict
-    )
-    ds_config: Annotated[dict[str, list[Knob]], BeforeValidator(_choices), AfterValidator(_paths)] = Field(
-        default_factory=dict
-    )
-
-
-class MeasurementBudget(_Strict):
+class MeasurementBudget(Strict):
     """How long one run is measured.
 
     Attributes:
@@ -223,7 +42,7 @@ class MeasurementBudget(_Strict):
     race: bool = True
 
 
-class Confirmation(_Strict):
+class Confirmation(Strict):
     """How the best is confirmed: finalists and the baseline are measured again, in interleaved rounds.
 
     Attributes:
@@ -238,7 +57,7 @@ class Confirmation(_Strict):
     certainty: float = Field(0.95, gt=0.5, lt=1)
 
 
-class StudySpec(_Strict):
+class StudySpec(Strict):
     """One tuning job. Immutable once created; its hash tells two specs apart.
 
     Attributes:
