@@ -10,14 +10,17 @@ from dsopt.errors import DsoptError
 from dsopt.study.check_config import check_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
-from dsopt.study.ds_config import check_values, get_path, user_zero
+from dsopt.study.ds_config import baseline_config, check_values, get_path, user_zero
 from dsopt.study.ds_schema import Schema
+from dsopt.study.mapped_flags import with_flags_of
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
 VANILLA: Final = "vanilla"
 # what a comparison has of the study it is made of; the rest of a spec is of a search
-_KEPT: Final = ("cwd", "ds_config", "start", "timeout_seconds", "memory_per_device", "measurement", "max_attempts")
+_KEPT: Final = (
+    *("cwd", "ds_config", "start", "timeout_seconds", "isolate", "memory_per_device", "measurement", "max_attempts"),
+)
 _KEPT_AUTOTUNING: Final = (
     *("results_dir", "exps_dir", "metric", "start_profile_step", "end_profile_step", "mp_size", "arg_mappings"),
 )
@@ -101,7 +104,8 @@ def vanilla_run(spec: StudySpec) -> ComparedRun | None:
     command = spec.resources.without_config()
     if command is None:
         return None
-    return ComparedRun(name=VANILLA, command=str(_with_sizes(spec, command, spec.ds_config)))
+    command = with_flags_of(command, spec.autotuning.arg_mappings, baseline_config(spec.ds_config))
+    return ComparedRun(name=VANILLA, command=str(command))
 
 
 def configured_run(
@@ -123,7 +127,8 @@ def configured_run(
     command = spec.resources
     ranks = command.ranks * command.nodes if command.ranks else None
     check_values(config, where, ranks, spec.autotuning.mp_size)
-    return ComparedRun(name=name, command=str(_with_sizes(spec, command, config)), ds_config=config), warnings
+    command = with_flags_of(command, spec.autotuning.arg_mappings, config)
+    return ComparedRun(name=name, command=str(command), ds_config=config), warnings
 
 
 def _refuse_lists(config: Mapping[str, Any], where: str) -> None:
@@ -134,16 +139,6 @@ def _refuse_lists(config: Mapping[str, Any], where: str) -> None:
         value = get_path(config, path)
         if isinstance(value, list) or value == "all":
             raise DsoptError(f"{where}: {path}: {json.dumps(value)}. Expected one value: this is what is measured.")
-
-
-def _with_sizes(spec: StudySpec, command: LaunchCommand, config: Mapping[str, Any]) -> LaunchCommand:
-    """A command with the script's mapped flags set to what a configuration says; as typed where it leaves that open."""
-    for key, flag in spec.autotuning.arg_mappings.items():
-        given = get_path(config, key)
-        value = given[0] if isinstance(given, list) else given
-        if value is not None and value != "auto":
-            command = command.with_script_value(flag, str(value))
-    return command
 
 
 def _typed(spec: StudySpec, command: LaunchCommand, key: str) -> int | None:

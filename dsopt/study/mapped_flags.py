@@ -76,6 +76,15 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
     return command
 
 
+def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: Mapping[str, Any]) -> LaunchCommand:
+    """A command with the mapped flags set to what a configuration says; what it leaves open stays as typed."""
+    for path, flag in mappings.items():
+        value = get_path(config, path)
+        if is_explicit(value):
+            command = _with_flag(command, flag, value)
+    return command
+
+
 def is_explicit(value: object) -> bool:
     """Whether a configuration gives a value itself, and does not leave it to the script ("auto") or to DeepSpeed."""
     return value not in (None, "auto")

@@ -285,6 +285,17 @@ def test_what_failed_later_keeps_its_figure_and_says_when() -> None:
     assert table.rows[1].reason == "not launched again after round 2: does not run: it broke"
 
 
+def test_a_mapped_switch_and_isolated_flags_are_those_of_the_configuration_and_the_study() -> None:
+    """Vanilla trains in the precision that your configuration says; nothing of an experiment is the user's."""
+    mapped = {"bf16.enabled": "--bf16"}
+    spec = of("deepspeed --num_gpus 2 t.py --deepspeed c.json", {"bf16": {"enabled": True}}, arg_mappings=mapped)
+    spec = StudySpec.model_validate({**spec.model_dump(exclude_unset=True), "isolate": ["--runs"]})
+    vanilla = vanilla_run(spec)
+    assert vanilla is not None
+    assert vanilla.command == "deepspeed --num_gpus 2 t.py --bf16"
+    assert comparison_spec(spec, "c", [vanilla], None).isolate == ["--runs"]
+
+
 def test_dsopts_best_of_a_study_is_compared() -> None:
     found = history(value=100.0)
     runs, _ = compared_runs(study_spec(), [], found)
