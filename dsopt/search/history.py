@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
@@ -251,8 +251,10 @@ def profile_attributes(candidate: Candidate) -> dict[str, str | int]:
 
 
 def _engine(attrs: Mapping[str, Any]) -> Engine | None:
-    known = {name: attrs[name] for name in Engine.__dataclass_fields__ if name in attrs}
-    return Engine(**{"rank": 0, **known}) if "device" in known else None
+    """What an engine said of itself; None while a worker still writes it, one attribute after the other."""
+    known = {"rank": 0, **{name: attrs[name] for name in Engine.__dataclass_fields__ if name in attrs}}
+    is_whole = all(f.name in known for f in fields(Engine) if f.default is MISSING)
+    return Engine(**known) if is_whole else None
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:

@@ -1,6 +1,7 @@
 """What to do next at one ZeRO stage: find the range of micro-batch sizes, explore within it, close the stage."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import fixed_sizes
@@ -109,6 +110,11 @@ def _next_in_range(
     bests = [best.candidate for s in sorted({*history.verdicts, stage}) if (best := history.best(s)) is not None]
     if bests and bests[-1] is not None:
         start = max(start, bests[-1].micro_batch)
+    # below the user's smallest size only where that does not fit: a crash is no reason
+    may_shrink = not memory.fits(replace(probe, micro_batch=smallest)) or any(
+        o.reason in ("oom", "predicted_oom") and o.candidate is not None and o.candidate.knobs == setting
+        for o in observations
+    )
     limits = [
         size
         for size in (
@@ -121,7 +127,7 @@ def _next_in_range(
         measured,
         unrunnable,
         start=start,
-        floor=smallest if measured else least,
+        floor=least if not measured and may_shrink else smallest,
         ceiling=min(limits, default=None),
         is_better=history.is_better,
     )

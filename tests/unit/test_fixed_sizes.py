@@ -92,3 +92,11 @@ def test_an_accumulation_that_nobody_fixes_may_fill_the_largest_batch(given: dic
     asked = study("joint", {MICRO_BATCH: [1, 4], **given}, max_train_batch_size=64)
     machine = Machine(asked, grows).run()
     assert {(c.micro_batch, c.gas) for c in machine.offered} == {(1, 1), (1, 32), (4, 1), (4, 8)}
+
+
+@ORDERS
+def test_a_crash_is_no_reason_to_go_below_the_users_size(order: str) -> None:
+    machine = Machine(study(order, {MICRO_BATCH: 4}), lambda candidate: 100.0 if candidate is None else "crash").run()
+    tried = [o.candidate.micro_batch for stage in machine.stages.values() for o in stage if o.candidate]
+    assert tried
+    assert min(tried) >= 4
