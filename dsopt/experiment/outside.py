@@ -8,7 +8,7 @@ from typing import Final
 
 # what a checkpoint's folder or file is usually called
 _FOLDER: Final = re.compile(r"(checkpoint|ckpt|global_?step|epoch|step)[-_.]?\d*s?", re.IGNORECASE)
-_FILE: Final = re.compile(r"latest|.*\.(pt|pth|ckpt|bin|safetensors)", re.IGNORECASE)
+_FILE: Final = re.compile(r"latest|.*\.(pt|pth|ckpt|bin|safetensors|distcp|npz|h5|msgpack)", re.IGNORECASE)
 _DEPTH: Final = 3
 _MOST: Final = 20_000  # entries looked at: a folder of data is not gone through
 
@@ -49,6 +49,6 @@ def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
 
 
 def new_traces(before: Traces, after: Traces) -> list[Path]:
-    """What came or changed between two looks; what lies in a new folder is not named beside it."""
-    changed = {path for path, time in after.items() if before.get(path) != time}
+    """What came, changed or went between two looks; what lies in such a folder is not named beside it."""
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     return sorted(path for path in changed if not changed & set(path.parents))

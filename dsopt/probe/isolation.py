@@ -16,24 +16,28 @@ from dsopt.experiment.events import EventWriter, Withheld
 from dsopt.experiment.rundir import RunDir
 from dsopt.probe.imports import after_import
 
-# module, class, method, and what the method answers in an experiment: as if it had saved, or had found no checkpoint
+_ITS_PATH: Final = object()
+# module, class, method, and what the method answers in an experiment: as if it had saved, or had found no checkpoint;
+# `_ITS_PATH` is the path that it was given
 _LEFT_OUT: Final = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", True),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_16bit_model", True),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", (None, None)),
     ("accelerate.accelerator", "Accelerator", "init_trackers", None),
-    ("accelerate.accelerator", "Accelerator", "save_state", None),
+    ("accelerate.accelerator", "Accelerator", "save_state", _ITS_PATH),
     ("accelerate.accelerator", "Accelerator", "save_model", None),
     ("accelerate.accelerator", "Accelerator", "load_state", None),
+    # whatever the arguments say by then: it also deletes older checkpoints (`save_total_limit`)
+    ("transformers.trainer", "Trainer", "_save_checkpoint", None),
     ("transformers.trainer", "Trainer", "save_model", None),
     ("transformers.trainer", "Trainer", "push_to_hub", None),
-    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", None),
 )
-# functions that write weights to a path, by the index of the path among their arguments and its name
+# what writes weights to a path, by the index of the path among its arguments and its name; a class where it is a method
 _WRITERS: Final = (
-    ("torch.serialization", "save", 1, "f"),
-    ("safetensors.torch", "save_file", 1, "filename"),
-    ("safetensors.torch", "save_model", 1, "filename"),
+    ("torch.serialization", None, "save", 1, "f"),
+    ("safetensors.torch", None, "save_file", 1, "filename"),
+    ("safetensors.torch", None, "save_model", 1, "filename"),
+    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, "save_directory"),
 )
 # fields of the Trainer's arguments, however they came about
 _TRAINER_FIELDS: Final = {
@@ -53,16 +57,17 @@ class Isolation:
         self._writer = writer
         self._run_dir = run_dir
         self._said: set[str] = set()
+        self._own: set[Path] = set()  # what the script itself has made in this run
         self._wrapped: list[tuple[Any, str, Any]] = []  # owner, name, the original
 
     def begin(self) -> None:
         """Wraps it all, what is not imported yet as soon as it is."""
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
-        for module, function, index, name in _WRITERS:
-            after_import(module, functools.partial(self._protect, function, index, name))
+        for module, holder, function, index, name in _WRITERS:
+            after_import(module, functools.partial(self._protect, holder, function, index, name))
         after_import("transformers.training_args", self._isolate_arguments)
-        after_import("transformers.trainer", self._begin_anew)
+        after_import("transformers.trainer", self._isolate_trainer)
 
     def end(self) -> None:
         """Puts everything back."""
@@ -71,32 +76,37 @@ class Isolation:
         self._wrapped.clear()
 
     def _leave_out(self, owner: str, method: str, answer: object, module: ModuleType) -> None:
-        def around(_original: Callable[..., Any], *args: Any, **_kwargs: Any) -> object:  # noqa: ANN401
-            self._say(f"{owner}.{method}", args[1] if len(args) > 1 else None)
-            return answer
+        def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+            path = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
+            self._say(f"{owner}.{method}", path if isinstance(path, str | os.PathLike) else None)
+            return path if answer is _ITS_PATH else answer
 
         self._wrap(getattr(module, owner, None), method, around)
 
-    def _protect(self, function: str, index: int, name: str, module: ModuleType) -> None:
+    def _protect(self, owner: str | None, function: str, index: int, name: str, module: ModuleType) -> None:
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             target = args[index] if len(args) > index else kwargs.get(name)
-            if isinstance(target, str | os.PathLike) and self._is_the_users(Path(target)):
-                self._say(f"{module.__name__.partition('.')[0]}.{function} over a file that is there", target)
-                return None
+            if isinstance(target, str | os.PathLike):
+                path = Path(target).absolute()
+                if self._is_the_users(path):
+                    self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over what is there", target)
+                    return None
+                self._own.add(path)
             return original(*args, **kwargs)
 
+        if owner is not None:
+            self._wrap(getattr(module, owner, None), function, around)
+            return
         original = getattr(module, function, None)
-        package = sys.modules[module.__name__.partition(".")[0]]
-        for holder in (module, package):  # `torch.save` is `torch.serialization.save`
-            if getattr(holder, function, None) is original:
-                self._wrap(holder, function, around)
+        # `torch.save` is `torch.serialization.save`, and modules that were imported beforehand have it, too
+        for holder in [m for m in list(sys.modules.values()) if getattr(m, "__dict__", {}).get(function) is original]:
+            self._wrap(holder, function, around)
 
     def _isolate_arguments(self, module: ModuleType) -> None:
         def around(original: Callable[..., Any], arguments: Any) -> object:  # noqa: ANN401
-            for field in _TRAINER_FOLDERS:
-                given = getattr(arguments, field, None)
-                if field == "output_dir" or given is not None:
-                    setattr(arguments, field, str(self._run_dir.own_path(field, str(given or ""))))
+            if getattr(arguments, "load_best_model_at_end", False) and not arguments.metric_for_best_model:
+                arguments.metric_for_best_model = "loss"  # as the Trainer has it then; callbacks ask for it
+            self._isolate_folders(arguments)
             for field, value in _TRAINER_FIELDS.items():
                 if hasattr(arguments, field):
                     setattr(arguments, field, value)
@@ -104,19 +114,34 @@ class Isolation:
 
         self._wrap(module.TrainingArguments, "__post_init__", around)
 
-    def _begin_anew(self, module: ModuleType) -> None:
-        def around(original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+    def _isolate_trainer(self, module: ModuleType) -> None:
+        def around_init(original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+            arguments = kwargs.get("args", args[1] if len(args) > 1 else None)
+            if arguments is not None:
+                self._isolate_folders(arguments)  # they may have been changed since
+            return original(trainer, *args, **kwargs)
+
+        def around_train(original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             given = args[0] if args else kwargs.get("resume_from_checkpoint")
             if given:
                 self._say("Trainer.train(resume_from_checkpoint=…)", given)
             kwargs.pop("resume_from_checkpoint", None)
             return original(trainer, None, *args[1:], **kwargs)
 
-        self._wrap(module.Trainer, "train", around)
+        self._wrap(module.Trainer, "__init__", around_init)
+        self._wrap(module.Trainer, "train", around_train)
+
+    def _isolate_folders(self, arguments: Any) -> None:  # noqa: ANN401 - of the Trainer
+        for field in _TRAINER_FOLDERS:
+            given = getattr(arguments, field, None)
+            if field == "output_dir" or given is not None:
+                setattr(arguments, field, str(self._run_dir.own_path(field, "")))
 
     def _is_the_users(self, path: Path) -> bool:
-        """Whether this is a file that is there, outside of the run's own folder."""
-        return path.is_file() and not path.resolve().is_relative_to(self._run_dir.path.resolve())
+        """Whether something is there that this run has not made: a file, or a folder, with content."""
+        if path in self._own or path.resolve().is_relative_to(self._run_dir.path.resolve()):
+            return False
+        return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., object]) -> None:  # noqa: ANN401 - a class or a module
         """Replaces `owner.name` by `around(original, …)`, where this version of the library has it."""

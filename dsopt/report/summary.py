@@ -230,8 +230,9 @@ def summarize(
 def outside_text(paths: Sequence[str]) -> str:
     """What to do about checkpoints that appeared in the working folder."""
     return (
-        f"While experiments ran, what looks like checkpoints appeared in the working folder: {', '.join(paths)}. "
-        "If the training script saved them, name its flag for that place in 'isolate' (on the command line: --isolate)."
+        f"While experiments ran, these appeared, changed or went in the working folder: {', '.join(paths)}. "
+        "They look like checkpoints. If the training script did it, name its flag for that place in 'isolate' "
+        "(on the command line: --isolate)."
     )
 
 

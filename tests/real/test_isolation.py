@@ -55,7 +55,7 @@ def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsop
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(dsopt.cwd / "out", dsopt.cwd / "csv") == own
     assert "times the baseline" in output
-    assert "checkpoints appeared" not in output
+    assert "They look like checkpoints" not in output
     logs = list((dsopt.cwd / "autotuning_results").glob("*/stdout.log"))
     assert len(logs) >= 4
     for log in logs:  # each began anew, with a folder of its own
@@ -94,8 +94,30 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(*places) == own
     assert "z1_gas1_tmbspg4 " in output
-    assert "what looks like checkpoints appeared in the working folder: fresh.pt." in output
+    assert "these appeared, changed or went in the working folder: fresh.pt. They look like checkpoints." in output
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
     assert "left out in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
-    assert "left out in an experiment: torch.save over a file that is there (model.pt)" in log
+    assert "left out in an experiment: torch.save over what is there (model.pt)" in log
     assert "begins at step 0" in (dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log").read_text()
+
+
+@pytest.mark.parametrize("beforehand", ["", "import torch, transformers, accelerate; "])
+def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, beforehand: str) -> None:
+    """The Trainer's rotation of checkpoints would delete the user's; modules may have been imported before, as in a fork."""
+    for name in ("checkpoint-100", "checkpoint-200"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "trainer_state.json").write_text(json.dumps({"global_step": 100}))
+    (tmp_path / "mine.pt").write_text("mine")
+    own = contents(tmp_path / "mine", tmp_path / "mine.pt")
+    (tmp_path / "run").mkdir()
+    program = (
+        f"{beforehand}import sys; sys.argv = ['probe', sys.argv[1]]; from dsopt.probe.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(SCRIPTS / "saves_oddly.py")],
+        cwd=tmp_path, env={**os.environ, "DSOPT_RUN_DIR": str(tmp_path / "run")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "mine", tmp_path / "mine.pt") == own
+    told = json.loads((tmp_path / "run" / "told.json").read_text())
+    assert told == {"steps": 6, "read_back": "GPT2LMHeadModel", "saved": 1, "saved_again": 2}
