@@ -35,12 +35,19 @@ def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Opt
 
 
 def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr: bool = False) -> list[Path]:
-    """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`."""
+    """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
+
+    Where there is none, those of an earlier result get another name: they would look like this one's.
+    """
     folder = results_folder(spec)
     written = [write_summary(spec, summary.text(scaled=scale_lr))]
-    if summary.comparison is not None:
+    config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
+    if summary.comparison is None:
+        for path in (config, command):
+            if path.exists():
+                path.replace(path.with_name(f"{path.name}.earlier"))
+    else:
         best = optimum(spec, history, scale_lr=scale_lr)
-        config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
         write_config(config, best)
         line = f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n"
         command.write_text(line, encoding="utf-8")

@@ -8,14 +8,16 @@ from typing import Any
 from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
+from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
 from dsopt.report.model import model_line
+from dsopt.report.numbers import number
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import refusals
 from dsopt.search.history import BASELINE, History
 from dsopt.search.plan import is_baseline
-from dsopt.search.unconfirmed import Unconfirmed, unconfirmed
+from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -36,6 +38,8 @@ class Summary:
         comparison: the confirmed result; None while there is none.
         unconfirmed: what the search found, where its confirmation failed.
         alternatives: whether any configuration but the user's own was measured.
+        crashed: of the search, runs that failed, as name and message.
+        left_out: finalists that failed in the confirmation, as name, round and message.
         rows: confirmed metric of each configuration, best first.
         doubts: runs whose numbers are not as good as asked for.
         fixed_sizes: why no other batch sizes were tried, where the script has sizes of its own; else empty.
@@ -61,6 +65,8 @@ class Summary:
     comparison: Comparison | None
     unconfirmed: Unconfirmed | None
     alternatives: bool
+    crashed: Sequence[tuple[str, str]]
+    left_out: Sequence[tuple[str, int, str]]
     doubts: Sequence[RunQuality]
     fixed_sizes: str
     precision: float
@@ -84,33 +90,19 @@ class Summary:
     def _result(self) -> str:
         result = self.comparison
         if self.unconfirmed is not None:
-            return self._not_confirmed(self.unconfirmed)
+            return not_confirmed_text(self.unconfirmed, self.unit, self.study)
         if result is None:
             return (
                 "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
             )
         if result.best == BASELINE:
             if not self.alternatives:
-                return "No configuration but your own could be measured: keep it."
+                return alone_text(self.crashed)
             return "Your own configuration is the fastest that was found: keep it."
-        value = f"{result.best}: {_number(result.value)} {self.unit}"
+        value = f"{result.best}: {number(result.value)} {self.unit}"
         if result.speedup is None:
             return f"{value}. No speed-up can be given, because your configuration does not run."
         return f"{value}, {speedup_text(result.speedup, result.interval)}"
-
-    def _not_confirmed(self, found: Unconfirmed) -> str:
-        """What the search says, that it is no result, what failed, and what to do."""
-        baseline = "does not run" if found.baseline is None else f"had {_number(found.baseline)}"
-        runs = [f"{name} (round {round_}): {message}" for name, round_, message in found.failures]
-        return "\n".join(
-            [
-                f"Not confirmed. In the search {found.best} had {_number(found.value)} {self.unit}, and your own "
-                f"configuration {baseline}; when they were measured again, this failed:",
-                *(f"  {run}" for run in runs),
-                "So no configuration is called best, and none is written. See the logs, mend what made these runs "
-                f"fail, and measure them again: dsopt study resume {self.study}, then dsopt worker {self.study}",
-            ]
-        )
 
     def text(self, *, scaled: bool = False) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt.
@@ -124,7 +116,7 @@ class Summary:
             duration = datetime.timedelta(seconds=round(self.duration_seconds, 6))
             lines += [f"Tuning completed in {duration}. Total number of experiments: {self.experiments}.", ""]
         if self.baseline is not None:
-            lines.append(f"Baseline (your configuration): {_number(self.baseline)} {self.unit} when first measured.")
+            lines.append(f"Baseline (your configuration): {number(self.baseline)} {self.unit} when first measured.")
         elif self.baseline_message:
             lines.append(f"Baseline (your configuration) does not run: {self.baseline_message}")
         if self.model is not None:
@@ -139,10 +131,7 @@ class Summary:
             lines.append(f"Taken over from study '{source}', where it ran the same: {', '.join(names)}.")
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
-            lines.append(
-                f"From {self.comparison.runs} confirmation runs, baseline and finalists in turn; the interval holds "
-                "the differences between launches."
-            )
+            lines += self._basis(self.comparison)
             lines += self._certainty()
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
@@ -154,6 +143,17 @@ class Summary:
         if self.note:
             lines.append(f"Stopped: {self.note}")
         return "\n".join(lines)
+
+    def _basis(self, result: Comparison) -> list[str]:
+        """What the result rests on, and what it leaves out."""
+        runs = "1 confirmation run" if result.runs == 1 else f"{result.runs} confirmation runs"
+        lines = [f"Based on {runs} of finalists in turn; your configuration does not run."]
+        if result.baseline is not None:
+            lines = [
+                f"Based on {runs}, alternating baseline ({number(result.baseline)} {self.unit} there) and finalists; "
+                "the interval includes launch-to-launch variation."
+            ]
+        return lines + left_out_lines(self.left_out)
 
     def _certainty(self) -> list[str]:
         """How sure it is that the best is the best, and what may be lost if it is not."""
@@ -167,7 +167,7 @@ class Summary:
 
     def _table(self) -> str:
         rows = [
-            (row.tuning_space, str(row.num_experiments), _number(row.best_metric_val), self._marked(row.best_exp_name))
+            (row.tuning_space, str(row.num_experiments), number(row.best_metric_val), self._marked(row.best_exp_name))
             for row in self.stages
         ]
         ranked = [row for row in self.stages if row.best_metric_val is not None]
@@ -175,7 +175,7 @@ class Summary:
         total = (
             "global",
             str(self.experiments),
-            _number(best.best_metric_val if best else None),
+            number(best.best_metric_val if best else None),
             self._marked(best.best_exp_name if best else None),
         )
         header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
@@ -214,6 +214,8 @@ def summarize(
         taken_over=_taken_over(history),
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,
+        crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
+        left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         alternatives=any(
             o.state in ("measured", "slow") and not is_baseline(spec, history, o.candidate)
             for o in history.observations
@@ -275,7 +277,3 @@ def _taken_over(history: History) -> dict[str, list[str]]:
 
 def _percent(probability: float) -> str:
     return "more than 99 %" if probability > 0.99 else f"{probability:.0%}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"

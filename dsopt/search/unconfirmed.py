@@ -32,6 +32,11 @@ def failures(history: History) -> list[Observation]:
     return [o for o in history.reference if o.round >= 1 and o.state in ("failed", "infeasible")]
 
 
+def left_out(history: History) -> list[Observation]:
+    """Of each finalist that failed, the run that did: a result beside it does not hold for that one."""
+    return [next(o for o in failures(history) if o.name == name) for name in failed_finalists(history)]
+
+
 def failed_finalists(history: History) -> list[str]:
     """Names of the finalists that failed in any round: others take their place."""
     return list(dict.fromkeys(o.name for o in failures(history) if o.name != BASELINE))

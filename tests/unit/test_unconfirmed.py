@@ -53,7 +53,10 @@ def test_the_next_finalist_takes_the_place_of_one_that_fails() -> None:
     result = compare(machine.history)
     assert result is not None
     assert (result.best, result.speedup is not None) == (second, True)
+    text = machine.summary().text()
     assert second in machine.summary().sentence()
+    assert f"Left out, since it failed when it was measured again (round 1): {best}: no disk." in text
+    assert f"alternating baseline ({result.baseline:.6g} samples/s there) and finalists" in text
 
 
 def test_a_finalist_that_fails_in_a_later_round_is_no_result_either() -> None:
@@ -130,3 +133,10 @@ def test_ones_own_is_called_the_fastest_only_beside_others(
     known = History(reference=[*before.reference, *rounds], stages=before.stages)
     summary = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None)
     assert summary.sentence() == sentence
+
+
+def test_crashes_are_no_reason_to_call_ones_own_the_best() -> None:
+    crashed = observation(Candidate(stage=0, micro_batch=8, gas=1), state="failed", reason="crash", message="no disk.")
+    known = history(crashed, baseline=facts(), value=100.0)
+    sentence = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None).sentence()
+    assert sentence.endswith("nothing can be said of others: 1 run failed. The first, z0_gas1_tmbspg8: no disk.")

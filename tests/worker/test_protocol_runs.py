@@ -392,6 +392,11 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     assert "error: study 'simulated': the result is not confirmed" in output
     assert "keep it" not in output
     results = dsopt_on.cwd / "autotuning_results"
+    (results / "cmd_optimal.txt").write_text("of an earlier study of this name")
+    dsopt_on("study", "resume", "simulated")
+    dsopt_on("worker", "simulated", "--devices", "cpu:2", code=1)
+    assert (results / "cmd_optimal.txt.earlier").read_text() == "of an earlier study of this name"
+    assert not (results / "cmd_optimal.txt").exists()
     assert "Not confirmed." in (results / "summary.txt").read_text()
     assert not (results / "ds_config_optimal.json").exists()
     assert "is not confirmed" in dsopt_on("study", "best", "simulated", code=1)
