@@ -55,6 +55,8 @@ def finished_summary(store: Store, study: StoredStudy) -> Summary:
     summary = summary_of(store, study)
     if summary.unconfirmed is not None:
         raise not_confirmed([study.name])
+    if summary.comparison is None and study.state == "finished":
+        raise DsoptError(f"study '{study.name}' has no result: {summary.sentence()} Why: dsopt study show {study.name}")
     if summary.comparison is None:
         raise DsoptError(
             f"study '{study.name}' has no result yet: its state is '{study.state}'. "

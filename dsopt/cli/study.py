@@ -173,6 +173,11 @@ def best(name: str, output: Path | None, scale_lr: bool, storage: str, as_json: 
     result = optimum(found.spec, load_history(store, found), scale_lr=scale_lr)
     if output is not None:
         output = output.absolute()  # the command is run in another folder
+        own = found.spec.launch.config
+        if own is not None and output == (Path(found.spec.cwd) / own).absolute():
+            raise DsoptError(
+                f"--output: {output} is your own configuration, which dsopt never changes. Name another file."
+            )
         try:
             write_config(output, result)
         except OSError as error:

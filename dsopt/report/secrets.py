@@ -14,7 +14,8 @@ HIDDEN: Final = "***"
 
 # in any case; neither a tokenizer nor an author, and no KeyError
 _NAME: Final = (
-    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|passphrase|auth(?!or)|credential)"
+    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
+    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig)(?![A-Za-z]))"
 )
 _SENSITIVE: Final = re.compile(_NAME, re.IGNORECASE)
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
@@ -27,6 +28,18 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(rf"(--?[\w-]*{_NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    # JSON that is written in a text, and a secret that is told in a sentence: nearly all of them have a digit in them
+    (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*\\+["']\s*:\s*\\+["'])[^"'\\]+""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"\b((?:token|password|pwd|secret|api[_ ]?key)\s+(?:is\s+)?)(?=[^\s'\"]*\d)[^\s'\",;]{6,}", re.IGNORECASE
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\s-u\s+[^\s:]+:)\S+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(hooks\.slack\.com/services/)[\w/-]+"), rf"\1{HIDDEN}"),
+    # Databricks, npm, Replicate, SendGrid, Weights & Biases' new ones
+    (re.compile(r"\b(?:dapi[0-9a-f]{16,}|npm_\w{16,}|r8_\w{16,}|SG\.[\w.-]{16,}|wandb_v1_\w{8,})"), HIDDEN),
     # Hugging Face, OpenAI and like it, GitHub, GitLab, AWS, Slack, Google, JSON web tokens, Weights & Biases
     (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), HIDDEN),
     (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), HIDDEN),

@@ -9,6 +9,7 @@ from dsopt.study.check_mappings import check_flag, check_mappings, check_single_
 from dsopt.study.ds_config import check_offload, get_path, set_path, user_zero
 from dsopt.study.ds_schema import Schema
 from dsopt.study.fixed_offload import check_stages
+from dsopt.study.isolation import KNOWN
 from dsopt.study.script_flags import same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
@@ -62,13 +63,22 @@ def _check_flags(spec: StudySpec, where: str) -> None:
 
 
 def _check_isolated(spec: StudySpec, where: str) -> None:
-    for flag in spec.isolate:
+    searched = (*spec.search.args, *spec.autotuning.arg_mappings.values())
+    for index, flag in enumerate(spec.isolate):
         check_flag(flag, f"{where}: isolate")
         check_single_value(spec, flag, f"{where}: isolate")
-        if any(same_flag(flag, other) for other in (*spec.search.args, *spec.autotuning.arg_mappings.values())):
+        if any(same_flag(flag, other) for other in searched):
             raise DsoptError(
                 f"{where}: isolate: {flag} is set by the search too (search.args or autotuning.arg_mappings). "
                 "Expected a flag that names what the script writes."
+            )
+        if any(same_flag(flag, other) for other in spec.isolate[:index]):
+            raise DsoptError(f"{where}: isolate: {flag} appears twice. Keep one of them.")
+    for flag in searched:
+        if any(same_flag(flag, known) for known in KNOWN):
+            raise DsoptError(
+                f"{where}: {flag} (in search.args or autotuning.arg_mappings): dsopt sets it for each experiment, so that "
+                "none resumes from or saves to what is yours. Expected another flag."
             )
 
 

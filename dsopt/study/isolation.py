@@ -17,6 +17,7 @@ _RESUMING: Final = ("--resume_from_checkpoint",)
 _SAVING: Final = ("--checkpointing_steps",)
 _SWITCHES: Final = ("--push_to_hub", "--with_tracking", "--load_best_model_at_end")
 _VALUES: Final = {"--report_to": "none", "--save_strategy": "no"}
+KNOWN: Final = (*FOLDERS, *_RESUMING, *_SAVING, *_SWITCHES, *_VALUES)
 # flags that by their names say where a script writes
 _WRITES: Final = re.compile(
     r"--?(save|out|output|((save|ckpt|checkpoint|output|out|log|tensorboard|tb|results?)s?_)+(dir|path|folder|root))"
@@ -33,7 +34,8 @@ QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
 
 def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
     """The flags of a command whose folder each run has for itself: known ones that are given, and `isolate`."""
-    return [*(flag for flag in FOLDERS if command.script_switch(flag) is not None), *isolate]
+    known = [flag for flag in FOLDERS if command.script_switch(flag) is not None]
+    return [*known, *(flag for flag in isolate if not any(same_flag(flag, other) for other in known))]
 
 
 def isolated_command(
@@ -75,7 +77,7 @@ def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Pa
 def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
     """What differs between the user's command and that of an experiment, and what else may have to, for people."""
     own = folder_flags(command, isolate)
-    dropped = [flag for flag in (*_RESUMING, *_SAVING, *_SWITCHES, *_VALUES) if command.script_switch(flag) is not None]
+    dropped = [flag for flag in KNOWN if flag not in FOLDERS and command.script_switch(flag) is not None]
     notes = []
     if own:
         notes.append(f"each experiment has a folder of its own for {', '.join(own)}")

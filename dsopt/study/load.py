@@ -238,16 +238,24 @@ def _check_resources(spec: StudySpec, cwd: Path, where: str) -> list[str]:
             f"{where}: autotuning.num_gpus: {spec.autotuning.num_gpus}: the command chooses its devices with "
             f"{filtered}. Keep one of the two."
         )
+    warnings = [
+        f"{where}: autotuning.{key}: {given}: runs have that many, your own too, though the command says {typed}"
+        for key, given, typed in (
+            ("num_gpus", spec.autotuning.num_gpus, spec.launch.option(*spec.launch.launcher.ranks)),
+            ("num_nodes", spec.autotuning.num_nodes, spec.launch.option(*spec.launch.launcher.nodes)),
+        )
+        if isinstance(given, int) and typed is not None and str(given) != typed
+    ]
     given = spec.autotuning.num_nodes
     check_command(spec.resources, cwd, where, is_simulated=spec.is_simulated)
     for nodes in given if isinstance(given, list) else []:
         check_command(spec.resources.with_nodes(nodes), cwd, where, is_simulated=spec.is_simulated)
-    if spec.resources.hostfile == spec.launch.hostfile:
-        return []
-    return [
-        f"{where}: command: --hostfile {spec.launch.hostfile} is left out: a run on one node starts on its worker's "
-        "own; start a worker on each node"
-    ]
+    if spec.resources.hostfile != spec.launch.hostfile:
+        warnings.append(
+            f"{where}: command: --hostfile {spec.launch.hostfile} is left out: a run on one node starts on its worker's "
+            "own; start a worker on each node"
+        )
+    return warnings
 
 
 def _check_folders(spec: StudySpec, where: str) -> None:

@@ -147,3 +147,18 @@ def test_new_checkpoints_in_the_working_folder_are_noticed(tmp_path: Path) -> No
     (tmp_path / "data" / "rows.csv").touch()
     (tmp_path / "far/far/far/far" / "model.pt").touch()
     assert new_traces(before, traces(tmp_path, (results,))) == [tmp_path / "ckpt", tmp_path / "model.pt"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"search": {"args": {"--output_dir": ["a", "b"]}}}, "--output_dir .*dsopt sets it for each experiment"),
+        ({"autotuning": {"arg_mappings": {"zero_optimization.stage": "--report_to"}}}, "--report_to .*dsopt sets it"),
+        ({"isolate": ["--save-dir", "--save_dir"]}, "isolate: --save_dir appears twice"),
+    ],
+)
+def test_what_isolation_sets_is_no_dimension(tmp_path: Path, keys: dict, message: str) -> None:
+    (tmp_path / "t.py").touch()
+    study = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {"train_batch_size": 2}}
+    with pytest.raises(DsoptError, match=message):
+        build_spec({**study, **keys}, "study.yaml")

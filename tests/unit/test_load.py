@@ -462,3 +462,14 @@ def test_a_dimension_in_the_study_file_is_tried_where_it_applies(folder: Path) -
 def test_a_spec_survives_being_kept(folder: Path) -> None:
     spec, _ = load(folder, search={"args": {"ck": [False, True], "--lr": [0.1, "x"]}})
     assert StudySpec.model_validate_json(spec.to_json()).digest == spec.digest
+
+
+def test_numbers_of_gpus_that_contradict_the_command_are_said(tmp_path: Path) -> None:
+    (tmp_path / "t.py").touch()
+    study = {"name": "s", "command": "deepspeed --num_gpus=16 t.py", "cwd": str(tmp_path), "ds_config": {}}
+    _, warnings = build_spec({**study, "autotuning": {"num_gpus": 1}}, "study.yaml")
+    assert (
+        "study.yaml: autotuning.num_gpus: 1: runs have that many, your own too, though the command says 16" in warnings
+    )
+    _, warnings = build_spec({**study, "autotuning": {"num_gpus": 16}}, "study.yaml")
+    assert not any("num_gpus" in warning for warning in warnings)
