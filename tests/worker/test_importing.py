@@ -117,6 +117,8 @@ def test_knobs_of_the_full_mode_are_imported_and_searched_with(dsopt: Dsopt) -> 
     )
     buckets = {"reduce_bucket_size": 5e7, "allgather_bucket_size": 1e9}
     write_experiment(dsopt.cwd / "r", 1, 4, 700.0, zero=buckets, name="z1_rbs5e+07_abs1e+09_gas1_tmbspg4")
+    same = {**buckets, "allgather_bucket_size": 5e7}  # DeepSpeed reads no allgather_bucket_size
+    write_experiment(dsopt.cwd / "r", 1, 4, 710.0, zero=same, name="z1_rbs5e+07_abs5e+07_gas1_tmbspg4")
     write_experiment(dsopt.cwd / "r", 3, 4, 700.0)
     dsopt("study", "create", "study.yaml")
     imported = dsopt.json("import", "r", "simulated")
