@@ -9,6 +9,7 @@ from typing import Any, Final
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import TRAIN_BATCH, candidate_config, get_path
 from dsopt.study.mapped_flags import agrees, is_explicit
+from dsopt.study.own_sizes import smallest_micro_batch
 from dsopt.study.space import (
     ACCUMULATION,
     MICRO_BATCH,
@@ -137,8 +138,9 @@ def _other_sizes(spec: StudySpec, candidate: Candidate, run: ForeignRun, gases: 
     if spec.micro_batch_list is not None and size not in spec.micro_batch_list:
         listed = ", ".join(str(known) for known in spec.micro_batch_list)
         yield f"{MICRO_BATCH} is {size}; the study tries {listed}"
-    if size < tuning.min_train_micro_batch_size_per_gpu:
-        yield f"{MICRO_BATCH} is {size}; the study tries {tuning.min_train_micro_batch_size_per_gpu} and more"
+    smallest = tuning.min_train_micro_batch_size_per_gpu if spec.micro_batch_list else smallest_micro_batch(spec)
+    if size < smallest:
+        yield f"{MICRO_BATCH} is {size}; the study tries {smallest} and more"
     largest = tuning.max_train_micro_batch_size_per_gpu
     if largest is not None and size > largest:
         yield f"{MICRO_BATCH} is {size}; the study tries {largest} at most"
