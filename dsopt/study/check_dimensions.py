@@ -77,8 +77,8 @@ def _check_isolated(spec: StudySpec, where: str) -> None:
     for flag in searched:
         if any(same_flag(flag, known) for known in KNOWN):
             raise DsoptError(
-                f"{where}: {flag} (in search.args or autotuning.arg_mappings): dsopt sets it for each experiment, so that "
-                "none resumes from or saves to what is yours. Expected another flag."
+                f"{where}: {flag} (in search.args or autotuning.arg_mappings): dsopt sets it for each experiment, so "
+                "that none resumes from or saves to what is yours. Expected another flag."
             )
 
 

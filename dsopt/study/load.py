@@ -252,8 +252,8 @@ def _check_resources(spec: StudySpec, cwd: Path, where: str) -> list[str]:
         check_command(spec.resources.with_nodes(nodes), cwd, where, is_simulated=spec.is_simulated)
     if spec.resources.hostfile != spec.launch.hostfile:
         warnings.append(
-            f"{where}: command: --hostfile {spec.launch.hostfile} is left out: a run on one node starts on its worker's "
-            "own; start a worker on each node"
+            f"{where}: command: --hostfile {spec.launch.hostfile} is left out: a run on one node starts on its "
+            "worker's own; start a worker on each node"
         )
     return warnings
 
