@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-chaos test-fast lint format bench bench-search wheels-gpu clean
+.PHONY: help install demo test test-slow test-chaos test-fast lint format bench bench-search wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -20,8 +20,11 @@ demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt worker tiny-gpt
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the other.
-test: install ## everything that can run on this machine
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos"
+test: install ## what can run on this machine in a quarter of an hour
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos and not slow"
+
+test-slow: install ## longer studies with real runs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 test-chaos: install ## workers killed again and again, with real runs too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos

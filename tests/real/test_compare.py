@@ -10,7 +10,7 @@ import yaml
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
 from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
 OPTIMIZER = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
 WINDOW = {"start_profile_step": 3, "end_profile_step": 9}

@@ -10,7 +10,7 @@ import yaml
 from tests.conftest import SCRIPTS, Dsopt
 from tests.worker.test_examples import DEBERTA, GPT2_LARGE, SNIPPETS, VARIABLES
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
 SHORT = {
     "measurement": {"max_steps": 15, "max_seconds": 4, "race": False},

@@ -26,7 +26,7 @@ from tests.conftest import TINY_GPT
 from tests.real.test_experiment import CONFIG
 from tests.real.test_warm import RULES, ends, knows, launch_of
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]
 
 SETTING: SharedSetting = (0, ())
 
