@@ -18,7 +18,7 @@ _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspee
 _NO_SCALE_LEFT = "Current loss scale already at minimum"
 
 
-def problem(seen: Seen, rules: RunRules, launch: Launch) -> Outcome:
+def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Outcome:
     """What the first rank that failed raised. Others often fail only because that one is gone."""
     first = min(seen.problems, key=lambda p: p.time)
     oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
@@ -31,6 +31,8 @@ def problem(seen: Seen, rules: RunRules, launch: Launch) -> Outcome:
     if refusal is not None:
         return refusal
     raised = f"rank {first.rank}: {first.type}: {in_one_line(first.message)}"
+    if first.type == "SystemExit" and last_output:  # a script that ends itself has said why before, as argparse does
+        raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     message = f"{raised} {_without_checkpoints(seen)}Log: {launch.run_dir.stderr}"

@@ -25,7 +25,7 @@ class Moment:
         seconds: since its launch.
         training_seconds: since its first step ended; 0 before.
         exit_code: the launcher's, negative for a signal; None while it runs.
-        last_output: the end of its log; empty while it runs.
+        last_output: the end of its log; empty while it runs and nothing was raised.
     """
 
     seconds: float
@@ -60,7 +60,7 @@ def judge(
         launch: names command and logs in messages.
     """
     if seen.problems:
-        return problem(seen, rules, launch)
+        return problem(seen, moment.last_output, rules, launch)
     is_over = moment.exit_code is not None
     refusal = plain_contradiction(seen, launch) or contradiction(seen, rules, launch.command)
     refusal = refusal or never_trains(seen, rules, is_over=is_over)

@@ -60,7 +60,7 @@ def run_experiment(
                 seconds=now - started,
                 training_seconds=now - first_step_ended if first_step_ended is not None else 0.0,
                 exit_code=exit_code,
-                last_output=_last_lines(launch.run_dir) if exit_code is not None else "",
+                last_output=_last_lines(launch.run_dir) if exit_code is not None or seen.problems else "",
             )
             if new_steps or not seen.steps:
                 phase = "measuring" if seen.steps else "starting"

@@ -90,3 +90,12 @@ def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(wh
     outcome = outcome_of(engine(), Withheld(rank=0, what=what, path="ckpt"), raised)
     assert isinstance(outcome, Failed)
     assert (f"An experiment starts without checkpoints: {what} found none." in outcome.message) == is_said
+
+
+def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:
+    said = Moment(seconds=5.0, last_output="t.py: error: unrecognized arguments: --epochs")
+    outcome = outcome_of(error(type="SystemExit", message="exit code 2"), moment=said)
+    assert isinstance(outcome, Failed)
+    assert (
+        "SystemExit: exit code 2. Last output: t.py: error: unrecognized arguments: --epochs" in outcome.message
+    )
