@@ -77,12 +77,13 @@ def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Pa
 def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
     """What differs between the user's command and that of an experiment, and what else may have to, for people."""
     own = folder_flags(command, isolate)
-    dropped = [flag for flag in KNOWN if flag not in FOLDERS and command.script_switch(flag) is not None]
+    given = {flag: command.script_switch(flag) for flag in KNOWN if flag not in FOLDERS}
+    changed = [flag for flag, value in given.items() if value not in (None, _VALUES.get(flag))]
     notes = []
     if own:
         notes.append(f"each experiment has a folder of its own for {', '.join(own)}")
-    if dropped:
-        notes.append(f"experiments neither resume, save nor report: {', '.join(dropped)} does not apply to them")
+    if changed:
+        notes.append(f"experiments neither resume, save nor report, whatever {', '.join(changed)} says")
     for flag in dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-")):
         is_known = any(same_flag(flag, known) for known in (*own, *FOLDERS))
         if _WRITES.fullmatch(flag.replace("-", "_").replace("__", "--", 1)) and not is_known:

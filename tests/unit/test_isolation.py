@@ -78,10 +78,10 @@ def test_a_run_has_a_path_of_its_own_for_each_flag(tmp_path: Path, given: str, o
 
 
 def test_what_differs_is_said() -> None:
-    command = LaunchCommand.parse("deepspeed t.py --output_dir o --push_to_hub", "test")
+    command = LaunchCommand.parse("deepspeed t.py --output_dir o --push_to_hub --report_to none", "test")
     assert isolation_notes(command, ["--save"]) == [
         "each experiment has a folder of its own for --output_dir, --save",
-        "experiments neither resume, save nor report: --push_to_hub does not apply to them",
+        "experiments neither resume, save nor report, whatever --push_to_hub says",
     ]
     assert isolation_notes(LaunchCommand.parse("deepspeed t.py", "test"), []) == []
 

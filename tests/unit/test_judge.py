@@ -96,6 +96,4 @@ def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:
     said = Moment(seconds=5.0, last_output="t.py: error: unrecognized arguments: --epochs")
     outcome = outcome_of(error(type="SystemExit", message="exit code 2"), moment=said)
     assert isinstance(outcome, Failed)
-    assert (
-        "SystemExit: exit code 2. Last output: t.py: error: unrecognized arguments: --epochs" in outcome.message
-    )
+    assert "SystemExit: exit code 2. Last output: t.py: error: unrecognized arguments: --epochs" in outcome.message
