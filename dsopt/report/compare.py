@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.report.aligned import markdown
+from dsopt.report.numbers import percent
 from dsopt.search.confirm import Ratio, Standing, standing_after
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
@@ -90,7 +91,7 @@ class ComparisonTable:
         if not measured:
             return "\n".join([*lines, "No configuration could be measured."])
         if self.fastest is not None and self.probability is not None and len(measured) > 1:
-            lines.append(f"{self.fastest} is the fastest with a probability of {self.probability:.0%}.")
+            lines.append(f"{self.fastest} is the fastest with a probability of {percent(self.probability)}.")
         launches = sum(row.runs for row in measured)
         lines.append(
             f"From {launches} launches, all configurations in turn in each of {self.rounds} rounds. "

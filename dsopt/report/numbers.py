@@ -4,3 +4,8 @@
 def number(value: float | None) -> str:
     """A metric, or a dash where there is none."""
     return "-" if value is None else f"{value:.6g}"
+
+
+def percent(probability: float) -> str:
+    """A probability, which is never told as certain."""
+    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}"

@@ -10,7 +10,7 @@ from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
 from dsopt.report.model import model_line
-from dsopt.report.numbers import number
+from dsopt.report.numbers import number, percent
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
@@ -161,7 +161,7 @@ class Summary:
         if result is None or result.probability is None or result.regret is None:
             return []
         return [
-            f"It is the best of those confirmed with a probability of {_percent(result.probability)}; "
+            f"It is the best of those confirmed with a probability of {percent(result.probability)}; "
             f"what is lost on average, since it may not be: {result.regret:.1%}."
         ]
 
@@ -273,7 +273,3 @@ def _taken_over(history: History) -> dict[str, list[str]]:
         if observation.taken_over is not None:
             found.setdefault(observation.taken_over, []).append(observation.name)
     return found
-
-
-def _percent(probability: float) -> str:
-    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}"
