@@ -7,9 +7,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from dsopt.store import queries
+from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.studies import Store, StoredStudy
-from dsopt.store.trials import add_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,37 +34,8 @@ class ImportedTrial:
 
 
 def keep_imported(store: Store, study: StoredStudy, trials: Sequence[ImportedTrial]) -> list[ImportedTrial]:
-    """Keeps trials whose candidates nobody has claimed yet; needs the study's lock.
-
-    A trial counts when its claim exists, and that is written last: one that an interruption left without is taken up
-    the next time. The claim has no worker, and its trial is over, so that no worker adopts it.
-
-    Returns:
-        Those that were kept.
-    """
-    with store.engine.connect() as connection:
-        claims = queries.claims_of(connection, study.id)
-    claimed = {(row["stage"], row["candidate"]) for row in claims if row["round"] == 0}
-    kept = []
-    for trial in trials:
-        if (trial.part, trial.candidate) in claimed:
-            continue
-        claimed.add((trial.part, trial.candidate))
-        numbers = {row["trial"] for row in claims if row["stage"] == trial.part}
-        number = add_once(store.optuna_study(study, trial.part), _frozen(trial), numbers)
-        with store.engine.begin() as connection:
-            is_new = queries.insert_claim(
-                connection,
-                study_id=study.id,
-                stage=trial.part,
-                candidate=trial.candidate,
-                round_=0,
-                trial=number,
-                worker_id=None,
-            )
-        assert is_new, "nobody else claims while the study is locked"
-        kept.append(trial)
-    return kept
+    """Keeps trials whose candidates nobody has claimed yet, and gives those; needs the study's lock."""
+    return keep_unclaimed(store, study, trials, _frozen)
 
 
 def _frozen(trial: ImportedTrial) -> FrozenTrial:

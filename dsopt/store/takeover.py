@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sqlalchemy as sa
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from dsopt.experiment.outcome import Infeasible, Measured, Slow
 from dsopt.store import queries
 from dsopt.store.attempts import measurement_row
+from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.studies import REFERENCE, Store, StoredStudy
-from dsopt.store.trials import add_once, finished_trial, recorded_outcome
+from dsopt.store.trials import finished_trial, recorded_outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,13 @@ class RunToKeep:
 
     Attributes:
         run: the earlier run.
-        part, name: the part of this study, and the candidate's name in it.
+        part, candidate: the part of this study, and the candidate's name in it.
         params, distributions: as Optuna keeps the part's trials.
     """
 
     run: EarlierRun
     part: str
-    name: str
+    candidate: str
     params: Mapping[str, Any]
     distributions: Mapping[str, BaseDistribution]
 
@@ -84,33 +86,27 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
 def keep_taken_over(
     store: Store, study: StoredStudy, source: StoredStudy, runs: Sequence[RunToKeep]
 ) -> list[RunToKeep]:
-    """Keeps runs whose candidates nobody has claimed yet; needs the study's lock.
-
-    The trial is added first, then its claim with a copy of the attempt: it counts once it is whole, and an interruption
-    is made up for the next time. The claim has no worker and its trial is over, so that no worker adopts it.
+    """Keeps runs whose candidates nobody has claimed yet, each with a copy of its attempt; needs the study's lock.
 
     Returns:
         Those that were kept.
     """
-    with store.engine.connect() as connection:
-        claims = queries.claims_of(connection, study.id)
-    claimed = {(row["stage"], row["candidate"]) for row in claims if row["round"] == 0}
-    kept = []
-    for known in runs:
-        if (known.part, known.name) in claimed:
-            continue
-        claimed.add((known.part, known.name))
-        numbers = {row["trial"] for row in claims if row["stage"] == known.part}
-        number = add_once(store.optuna_study(study, known.part), _trial(study, source, known), numbers)
-        _claim(store, study, known, number)
-        kept.append(known)
-    return kept
+
+    def copy_attempt(connection: sa.Connection, known: RunToKeep, number: int) -> None:
+        outcome = known.run.outcome
+        copy = queries.copy_attempt(
+            connection, known.run.attempt, study_id=study.id, stage=known.part, trial=number, candidate=known.candidate
+        )
+        if isinstance(outcome, Measured | Slow):
+            queries.insert_measurement(connection, copy, measurement_row(outcome, study.spec.autotuning.metric))
+
+    return keep_unclaimed(store, study, runs, lambda known: _trial(study, source, known), copy_attempt)
 
 
 def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenTrial:
     """The trial as this study's own run would have left it, at the time when it was run."""
     run = known.run
-    attrs: dict[str, str | int] = {"candidate": known.name, "run_dir": run.run_dir, "taken_over": source.name}
+    attrs: dict[str, str | int] = {"candidate": known.candidate, "run_dir": run.run_dir, "taken_over": source.name}
     attrs |= {"round": 0} if known.part == REFERENCE else {"phase": "range"}
     trial = finished_trial(
         run.outcome,
@@ -122,23 +118,3 @@ def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenT
     )
     trial.datetime_start, trial.datetime_complete = run.trial.datetime_start, run.trial.datetime_complete
     return trial
-
-
-def _claim(store: Store, study: StoredStudy, known: RunToKeep, number: int) -> None:
-    outcome, metric = known.run.outcome, study.spec.autotuning.metric
-    with store.engine.begin() as connection:
-        is_new = queries.insert_claim(
-            connection,
-            study_id=study.id,
-            stage=known.part,
-            candidate=known.name,
-            round_=0,
-            trial=number,
-            worker_id=None,
-        )
-        assert is_new, "nobody else claims while the study is locked"
-        copy = queries.copy_attempt(
-            connection, known.run.attempt, study_id=study.id, stage=known.part, trial=number, candidate=known.name
-        )
-        if isinstance(outcome, Measured | Slow):
-            queries.insert_measurement(connection, copy, measurement_row(outcome, metric))

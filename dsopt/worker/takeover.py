@@ -87,8 +87,8 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
         kept = keep_taken_over(store, study, source, runs)
         _keep_aio(store, study, source, kept)
     return TakenOver(
-        taken=[run.name for run in kept],
-        known=[run.name for run in runs if run not in kept],
+        taken=[run.candidate for run in kept],
+        known=[run.candidate for run in runs if run not in kept],
         left=[*left, *slower],
     )
 
@@ -123,7 +123,7 @@ class _Places:
         )
         if own != other:
             return "it would run with another configuration or command now"
-        return RunToKeep(run=run, part=REFERENCE, name=run.name, params={}, distributions={})
+        return RunToKeep(run=run, part=REFERENCE, candidate=run.name, params={}, distributions={})
 
     def _candidate(self, run: EarlierRun) -> RunToKeep | str:
         earlier = Candidate.from_params(int(run.part.removeprefix("z")), run.trial.params)
@@ -142,7 +142,7 @@ class _Places:
         return RunToKeep(
             run=run,
             part=run.part,
-            name=candidate.name,
+            candidate=candidate.name,
             params=candidate.params,
             distributions=distributions(space),
         )
@@ -180,7 +180,7 @@ def _without_open_races(
     for known in runs:
         outcome = known.run.outcome
         if isinstance(outcome, Slow) and best < sign * outcome.best:
-            left.append((known.name, "it was stopped as slower than a run that is not taken over"))
+            left.append((known.candidate, "it was stopped as slower than a run that is not taken over"))
         else:
             kept.append(known)
     return kept, left

@@ -216,7 +216,7 @@ def test_a_run_that_was_stopped_counts_only_beside_what_it_was_slower_than(bar: 
                 part="z0", name=str(number), attempt=number, trial=optuna.trial.create_trial(value=1.0),
                 outcome=outcome, run_dir="", started_at=0.0, seconds=1.0,
             ),
-            part="z0", name=str(number), params={}, distributions={},
+            part="z0", candidate=str(number), params={}, distributions={},
         )
         for number, outcome in enumerate(outcomes)
     ]  # fmt: skip
