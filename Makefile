@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made when it is not there.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTHONS := 3.10 3.11 3.12 3.13
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-chaos test-fast lint format bench bench-search wheels-gpu clean
 
@@ -32,10 +33,10 @@ test-chaos: install ## workers killed again and again, with real runs too
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not real and not gpu and not chaos"
 
-lint: install ## ruff, mypy, import contracts
+lint: install ## ruff, mypy for each Python that is supported, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	for version in $(PYTHONS); do $(BIN)/mypy --python-version $$version || exit 1; done
 	$(BIN)/lint-imports
 
 format: install ## let ruff mend what it can
@@ -48,7 +49,6 @@ bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.choosing
 	$(BIN)/python -m benchmarks.overhead
-	$(BIN)/python -m benchmarks.shared
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
 
 bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)

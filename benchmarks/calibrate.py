@@ -24,7 +24,7 @@ from dsopt.simulated.memory import memory_use
 from dsopt.simulated.model import Cluster, Traits
 
 FIGURES = Path(__file__).parent / "headline.json"
-TARGET = Path(__file__).parent.parent / "dsopt" / "simulated" / "published.json"
+TARGET = Path(__file__).parent.parent / "benchmarks" / "scenarios" / "published.json"
 
 # the user's own: the published run without DeepSpeed as ZeRO 0, else ZeRO 1 with micro-batch 1
 BASELINES = {"gpt2-xl": (1, 1), "deberta-v2-xxlarge": (1, 1)}

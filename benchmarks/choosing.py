@@ -8,13 +8,13 @@ import statistics
 import sys
 import time
 
+from benchmarks.scenarios.families import draw
 from benchmarks.search.dsopt_tuner import spec_of
 from benchmarks.search.machine import Simulated
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
-from dsopt.search.sampler import ranked
-from dsopt.simulated.families import draw
+from dsopt.search.tuners.model_based import ranked
 from dsopt.study.space import Candidate
 
 _KNOWN, _CANDIDATES = 500, 10_000

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from dsopt.experiment.devices import free_ports
-from dsopt.experiment.leftovers import remove_shared_memory
-from dsopt.experiment.rundir import RUN_DIR_VARIABLE
+from dsopt.launch.devices import free_ports
+from dsopt.launch.leftovers import remove_shared_memory
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "studies" / "tiny-gpt.yaml"

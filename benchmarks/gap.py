@@ -18,8 +18,8 @@ from pathlib import Path
 
 import yaml
 
-from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.launched import Process
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.process import Process
 from dsopt.store.studies import Store
 from dsopt.study.load import load_spec
 from dsopt.worker.loop import Worker
@@ -35,8 +35,8 @@ def main() -> None:
     moments: list[tuple[str, float]] = []
     start, clean_up = Process.__init__, Process._clean_up
 
-    def timed_start(self, launch):  # noqa: ANN001, ANN202
-        start(self, launch)
+    def timed_start(self, *args, **kwargs):  # noqa: ANN001, ANN002, ANN003, ANN202
+        start(self, *args, **kwargs)
         moments.append(("start", time.perf_counter()))
 
     def timed_clean_up(self):  # noqa: ANN001, ANN202

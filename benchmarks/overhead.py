@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ratio import ratio_of
-from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.fallback import run_with_fallback
-from dsopt.experiment.launch import Launch, find_launcher
-from dsopt.experiment.leftovers import remove_shared_memory
+from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Measured
 from dsopt.experiment.rules import RunRules
-from dsopt.experiment.rundir import RunDir
-from dsopt.experiment.warm import WarmStarter
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.launch import Launch
+from dsopt.launch.leftovers import remove_shared_memory
+from dsopt.launch.program import find_launcher
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
-from dsopt.study.spec import MeasurementBudget
+from dsopt.study.spec import MeasurementBudget, Start
 
 TINY_GPT = Path(__file__).parent.parent / "studies" / "tiny-gpt"
 
@@ -54,7 +54,7 @@ def bare(port: int, steps: int) -> Timed:
     return Timed(seconds=seconds)
 
 
-def experiment(port: int, folder: Path, steps: int, *, is_direct: bool, warm: WarmStarter | None = None) -> Timed:
+def experiment(port: int, folder: Path, steps: int, lane: Lane, start: Start) -> Timed:
     """What one dsopt experiment takes to measure the same steps."""
     run_dir = RunDir.create(folder, "experiment")
     run_dir.ds_config.write_text((TINY_GPT / "ds_config.json").read_text())
@@ -66,8 +66,7 @@ def experiment(port: int, folder: Path, steps: int, *, is_direct: bool, warm: Wa
         devices=DevicePool(kind="cpu", indices=(0, 1)),
         port=port,
         memory_limit_bytes=None,
-        is_direct=is_direct,
-        warm=warm,
+        start=start,
     )
     rules = RunRules(
         measurement=MeasurementBudget(),
@@ -78,7 +77,7 @@ def experiment(port: int, folder: Path, steps: int, *, is_direct: bool, warm: Wa
         needs_flops=False,
     )
     started = time.perf_counter()
-    outcome = run_with_fallback(launch, rules, threading.Event().is_set, lambda _progress: None)
+    outcome = lane.run(launch, rules, lambda _progress: None)
     seconds = time.perf_counter() - started
     assert isinstance(outcome, Measured), outcome
     assert len(outcome.step_seconds) >= steps
@@ -89,15 +88,15 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     ports = free_ports()
-    warm = WarmStarter(threading.Event().is_set, lambda why: sys.exit(f"ranks cannot be forked: {why}"))
+    lane = Lane(threading.Event().is_set, lambda why: sys.exit(f"ranks cannot be forked: {why}"))
     bare(next(ports), steps)  # warms the file cache
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ways: dict[str, Callable[[], Timed]] = {
             "launcher alone": lambda: bare(next(ports), steps),
-            "experiment, launcher": lambda: experiment(next(ports), folder, steps, is_direct=False),
-            "experiment, direct": lambda: experiment(next(ports), folder, steps, is_direct=True),
-            "experiment, warm": lambda: experiment(next(ports), folder, steps, is_direct=True, warm=warm),
+            "experiment, launcher": lambda: experiment(next(ports), folder, steps, lane, "launcher"),
+            "experiment, direct": lambda: experiment(next(ports), folder, steps, lane, "direct"),
+            "experiment, warm": lambda: experiment(next(ports), folder, steps, lane, "warm"),
         }
         timed: dict[str, list[Timed]] = {way: [] for way in ways}
         for _ in range(2):  # the first tells what is imported, the second waits for the imports
@@ -105,7 +104,7 @@ def main() -> None:
         for number in range(rounds):
             for way in list(ways) if number % 2 == 0 else reversed(ways):
                 timed[way].append(ways[way]())
-    warm.close()
+    lane.close()
     alone = [run.seconds for run in timed["launcher alone"]]
     for way, runs in timed.items():
         ratios = [run.seconds / a for run, a in zip(runs, alone, strict=True)]

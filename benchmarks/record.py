@@ -24,14 +24,14 @@ import numpy as np
 
 from benchmarks.grid import About, Grid, Launched, read_grid, write_grid
 from benchmarks.quiet import Busy, wait_until_quiet
-from dsopt.experiment.devices import DevicePool, free_ports, parse_devices
-from dsopt.experiment.events import Engine, Event, EventReader, Flops, Memory, Step
-from dsopt.experiment.guard import Guard
-from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.run import Progress, run_experiment
-from dsopt.experiment.rundir import RunDir
+from dsopt.launch.devices import DevicePool, free_ports, parse_devices
+from dsopt.launch.guard import Guard
+from dsopt.launch.launch import Launch
+from dsopt.protocol.events import Engine, Event, EventReader, Flops, Memory, Step
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.ds_config import baseline_config
 from dsopt.study.load import load_spec
@@ -148,7 +148,7 @@ class Recorder:
             devices=self.devices,
             port=port,
             memory_limit_bytes=self.spec.memory_per_device,
-            is_direct=self.spec.start != "launcher",
+            start=self.spec.start,
             count_flops=True,
         )
         rules = RunRules(

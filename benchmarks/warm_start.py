@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.scenarios.families import HELD_OUT_SEEDS, draw
 from benchmarks.search.dsopt_tuner import DsoptTuner
 from benchmarks.search.machine import Simulated
 from benchmarks.search.oracle import oracle
 from benchmarks.search.records import Record
 from dsopt.search.history import Earlier
-from dsopt.simulated.families import HELD_OUT_SEEDS, draw
 
 _NOISE = 0.02
 

@@ -1,34 +1,74 @@
-"""dsopt finds the fastest DeepSpeed configuration for a training job, by short real runs of it."""
+"""dsopt finds the fastest DeepSpeed configuration for a training job with short, real runs.
 
-from typing import TYPE_CHECKING
+The names here are the Python API, which `docs/api.md` describes. Each is imported when you first use it, so that
+`import dsopt` alone imports neither torch nor Optuna.
+"""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dsopt.errors import DsoptError
 from dsopt.version import __version__
 
 if TYPE_CHECKING:
-    from dsopt.report.estimate import Estimate
-    from dsopt.search.zero_memory import Dtype
+    from dsopt.api import events
+    from dsopt.api.comparing import compare
+    from dsopt.api.creating import create_study
+    from dsopt.api.estimating import estimate
+    from dsopt.api.issues import issue_report
+    from dsopt.api.results import Result, Run
+    from dsopt.api.studies import delete_study, list_studies, load_study, start_worker
+    from dsopt.api.study import Study
+    from dsopt.api.tuning import tune
+    from dsopt.api.workers import WorkerThread
 
-__all__ = ["__version__", "estimate"]
+__all__ = [
+    "DsoptError",
+    "Result",
+    "Run",
+    "Study",
+    "WorkerThread",
+    "__version__",
+    "compare",
+    "create_study",
+    "delete_study",
+    "estimate",
+    "events",
+    "issue_report",
+    "list_studies",
+    "load_study",
+    "start_worker",
+    "tune",
+]
+
+_PLACES = {
+    "Result": "results",
+    "Run": "results",
+    "Study": "study",
+    "WorkerThread": "workers",
+    "compare": "comparing",
+    "create_study": "creating",
+    "delete_study": "studies",
+    "estimate": "estimating",
+    "issue_report": "issues",
+    "list_studies": "studies",
+    "load_study": "studies",
+    "start_worker": "studies",
+    "tune": "tuning",
+}
 
 
-def estimate(model: object, *, num_gpus: int = 1, num_nodes: int = 1, dtype: "Dtype" = "fp16") -> "Estimate":
-    """Estimates the memory that a live model's states need under each ZeRO stage, as `dsopt estimate` does.
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - type checkers see the imports above
+    """Imports a name of the API when it is first used."""
+    if name == "events":
+        return importlib.import_module("dsopt.api.events")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'dsopt' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"dsopt.api.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
 
-        print(dsopt.estimate(model, num_gpus=8))
 
-    Printed, it is DeepSpeed's tables of ZeRO 2 and 3, the ZeRO paper's of ZeRO 0 and 1, and what fits on usual GPUs;
-    `rows` and `fits` are the same as values, `to_json()` as data.
-
-    Args:
-        model: a `torch.nn.Module`; frozen parameters count as such in the paper's figures.
-        num_gpus: GPUs of each node.
-        num_nodes: nodes.
-        dtype: what is trained in: fp16 or bf16 in mixed precision, or fp32.
-
-    Raises:
-        TypeError: `model` is no module.
-        ValueError: it has no parameters, or another argument is none of those described.
-    """
-    from dsopt.report.live_model import estimate_model  # `import dsopt` alone stays light
-
-    return estimate_model(model, num_gpus=num_gpus, num_nodes=num_nodes, dtype=dtype)
+def __dir__() -> list[str]:
+    """All names, including those not imported yet."""
+    return sorted({*globals(), *__all__})

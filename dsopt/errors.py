@@ -1,10 +1,10 @@
-"""The one error type for what a person can cause and mend."""
+"""The one error type for what a person can cause and fix."""
 
 
 class DsoptError(Exception):
-    """Something the user asked for cannot be done. The message says where, what, what was expected and what to do.
+    """dsopt cannot do what the user asked for. The message says where, what, what was expected and what to do.
 
-    The command line prints the message alone, without a traceback, and exits with 1.
+    The command line prints only the message, without a traceback, and exits with 1.
     """
 
 

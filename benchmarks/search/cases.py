@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.replay import Recorded
+from benchmarks.scenarios.families import DEVELOPMENT_SEEDS, HELD_OUT_SEEDS, draw
+from benchmarks.scenarios.published import published
 from benchmarks.search.machine import Machine, Simulated
 from benchmarks.search.results import Cases
-from dsopt.simulated.families import DEVELOPMENT_SEEDS, HELD_OUT_SEEDS, draw
-from dsopt.simulated.published import published
 
 GRIDS = Path(__file__).parent.parent / "grids"
 # the published cases are few, so each is tuned with several seeds of its noise

@@ -9,15 +9,15 @@ from benchmarks.search.measuring import measured
 from benchmarks.search.records import Journal, Phase, Record
 from benchmarks.search.space import Space
 from dsopt.experiment.race import Race
-from dsopt.search import plan
-from dsopt.search.confirm import BASELINE, compare
+from dsopt.search.carry_out import next_run
+from dsopt.search.confirm import compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
-from dsopt.search.history import Earlier, History, Observation
+from dsopt.search.history import BASELINE, Earlier, History, Observation
 from dsopt.search.memory import MemoryModel
-from dsopt.search.sampler import ranked
-from dsopt.search.steps import CloseStage, Explore, Finish, GiveUp, RunReference, Wait
+from dsopt.search.steps import Explore, Finish, RunReference, Wait
+from dsopt.search.tuners.model_based import ranked
 from dsopt.simulated.cluster import Run
 from dsopt.study.ds_config import baseline_config, candidate_config
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
@@ -93,30 +93,29 @@ class Study:
         return History(reference=self.reference, stages=self.stages, verdicts=self.verdicts, earlier=self.tuner.earlier)
 
     def run(self) -> Record:
-        while True:
-            history = self.history
-            match plan.next_step(self.spec, history):
-                case Finish():
-                    return self.close()
-                case GiveUp():
-                    return self.journal.close(None)
-                case Wait():
-                    raise AssertionError("nothing is running")
-                case CloseStage(stage=stage, verdict=verdict):
-                    self.verdicts[stage] = verdict
-                    self.log.append(f"close z{stage}: {verdict}")
-                case RunReference(name=name, round=round_, candidate=candidate):
-                    phase: Phase = "confirm" if round_ else "profile" if name == "profile" else "baseline"
-                    found = self.observe(candidate, phase)
-                    self.reference.append(
-                        replace(found, name=name, round=round_, candidate=None if name == BASELINE else candidate)
-                    )
-                case Explore() as step:
-                    candidate = ranked(step.candidates, step.forecast)[0]
-                    if step.forecast is not None:
-                        self.predict(step.forecast, candidate)
-                    found = self.observe(candidate, "search", race_of(self.spec, step.phase, history))
-                    self.stages[step.stage].append(replace(found, phase=step.phase))
+        while isinstance(run := next_run(self.spec, self), Observation):
+            pass
+        assert not isinstance(run, Wait), "nothing is running"
+        return self.close() if isinstance(run, Finish) else self.journal.close(None)
+
+    def close_stage(self, stage: int, verdict: str) -> None:
+        self.verdicts[stage] = verdict
+        self.log.append(f"close z{stage}: {verdict}")
+
+    def run_reference(self, step: RunReference) -> Observation:
+        phase: Phase = "confirm" if step.round else "profile" if step.name == "profile" else "baseline"
+        found = self.observe(step.candidate, phase)
+        candidate = None if step.name == BASELINE else step.candidate
+        self.reference.append(replace(found, name=step.name, round=step.round, candidate=candidate))
+        return self.reference[-1]
+
+    def explore(self, step: Explore) -> Observation:
+        candidate = ranked(step.candidates, step.forecast)[0]
+        if step.forecast is not None:
+            self.predict(step.forecast, candidate)
+        found = self.observe(candidate, "search", race_of(self.spec, step.phase, self.history))
+        self.stages[step.stage].append(replace(found, phase=step.phase))
+        return self.stages[step.stage][-1]
 
     def close(self) -> Record:
         history = self.history

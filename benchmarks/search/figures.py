@@ -51,42 +51,61 @@ def figures(rows: Sequence[Row], *, tuner: str = OURS, rival: str = THEIRS, nois
         rival: whom it is compared with.
         noise: of the rows; the goals for what is found depend on it.
     """
-    cases = by_case(rows)
-    geometric, worst = (0.99, 0.97) if noise is None or noise <= 0.02 else (0.98, 0.94)
+    cases, sides = by_case(rows), _Sides(tuner=tuner, rival=rival)
+    return [*_costs(cases, sides), *_choices(cases, sides, noise), *_models(cases, sides)]
 
-    def ours(value: Callable[[Row], float]) -> Callable[[Sequence[Case]], float]:
-        return lambda chosen: sum(value(case[tuner]) for case in chosen)
 
-    def against(value: Callable[[Row], float], other: Callable[[Row], float]) -> Statistic:
-        return lambda chosen: ours(value)(chosen) / sum(other(case[rival]) for case in chosen)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """Whose figures, and whom it is compared with: what makes statistics over cases of values of their rows."""
 
-    def mean(value: Callable[[Row], float]) -> Statistic:
-        return lambda chosen: ours(value)(chosen) / len(chosen)
+    tuner: str
+    rival: str
 
-    found = [
+    def total(self, value: Callable[[Row], float]) -> Statistic:
+        return lambda chosen: sum(value(case[self.tuner]) for case in chosen)
+
+    def against(self, value: Callable[[Row], float], other: Callable[[Row], float]) -> Statistic:
+        return lambda chosen: self.total(value)(chosen) / sum(other(case[self.rival]) for case in chosen)
+
+    def mean(self, value: Callable[[Row], float]) -> Statistic:
+        return lambda chosen: self.total(value)(chosen) / len(chosen)
+
+
+def _costs(cases: Sequence[Case], sides: _Sides) -> list[Figure]:
+    """What the answer costs, in runs and in time."""
+    return [
         _figure(
             "experiments until the choice was measured ÷ the same of DeepSpeed's",
             cases,
-            against(lambda r: r.experiments_to_choice, lambda r: r.experiments_to_choice),
+            sides.against(lambda r: r.experiments_to_choice, lambda r: r.experiments_to_choice),
             at_most=0.40,
         ),
         _figure(
             "experiments until the choice was measured ÷ all of DeepSpeed's",
             cases,
-            against(lambda r: r.experiments_to_choice, lambda r: r.launches),
+            sides.against(lambda r: r.experiments_to_choice, lambda r: r.launches),
         ),
         _figure(
             "all launches, baseline and confirmation included ÷ all of DeepSpeed's",
             cases,
-            against(lambda r: r.launches, lambda r: r.launches),
+            sides.against(lambda r: r.launches, lambda r: r.launches),
             at_most=0.55,
         ),
         _figure(
             "cluster time to the answer ÷ DeepSpeed's",
             cases,
-            against(lambda r: r.cluster_seconds, lambda r: r.cluster_seconds),
+            sides.against(lambda r: r.cluster_seconds, lambda r: r.cluster_seconds),
             at_most=0.50,
         ),
+    ]
+
+
+def _choices(cases: Sequence[Case], sides: _Sides, noise: float | None) -> list[Figure]:
+    """How good the answer is."""
+    tuner, rival = sides.tuner, sides.rival
+    geometric, worst = (0.99, 0.97) if noise is None or noise <= 0.02 else (0.98, 0.94)
+    return [
         _figure(
             "choice ÷ oracle, geometric mean",
             cases,
@@ -96,38 +115,40 @@ def figures(rows: Sequence[Row], *, tuner: str = OURS, rival: str = THEIRS, nois
         _worst("choice ÷ oracle, worst", [case[tuner].share for case in cases], worst),
         _worst("choice ÷ DeepSpeed's choice, worst", [_over(c[tuner].share, _allowed(c[rival])) for c in cases], 0.99),
         _worst("choice ÷ baseline, worst", [_over(c[tuner].share, c[tuner].baseline_share) for c in cases], 1.0),
+    ]
+
+
+def _models(cases: Sequence[Case], sides: _Sides) -> list[Figure]:
+    """How well the search knows what fits, what is fast, and how sure it is."""
+    tuner = sides.tuner
+    found = [
         _figure(
             "share of launches that ran out of memory",
             cases,
-            lambda chosen: ours(lambda r: r.ooms)(chosen) / ours(lambda r: r.launches)(chosen),
+            lambda chosen: sides.total(lambda r: r.ooms)(chosen) / sides.total(lambda r: r.launches)(chosen),
             at_most=0.02,
         ),
-        _figure("cases whose optimum was ruled out", cases, ours(lambda r: r.optimum_ruled_out), at_most=0.0),
+        _figure("cases whose optimum was ruled out", cases, sides.total(lambda r: r.optimum_ruled_out), at_most=0.0),
         _figure(
             f"cases within {WITHIN:.0%} of the oracle after {AFTER_LAUNCHES} launches",
             cases,
-            mean(lambda r: r.share_after(AFTER_LAUNCHES) >= 1 - WITHIN),
+            sides.mean(lambda r: r.share_after(AFTER_LAUNCHES) >= 1 - WITHIN),
             at_least=0.95,
         ),
     ]
-    errors = [error for case in cases for error in case[tuner].memory_errors]
-    if errors:
-        found.append(
-            _figure(
-                "mean error of predicted peak memory after three launches",
-                [case for case in cases if case[tuner].memory_errors],
-                mean(lambda r: float(np.mean(np.abs(r.memory_errors)))),
-                at_most=0.05,
-            )
-        )
+    told = [case for case in cases if case[tuner].memory_errors]
+    if told:
+        name, error = "mean error of predicted peak memory after three launches", sides.mean(_memory_error)
+        found.append(_figure(name, told, error, at_most=0.05))
     stated = [case for case in cases if case[tuner].interval_holds is not None]
     if stated:
-        found.append(
-            _figure(
-                "stated 95 % intervals that hold", stated, mean(lambda r: bool(r.interval_holds)), within=(0.93, 0.97)
-            )
-        )
+        holds = sides.mean(lambda r: bool(r.interval_holds))
+        found.append(_figure("stated 95 % intervals that hold", stated, holds, within=(0.93, 0.97)))
     return found
+
+
+def _memory_error(row: Row) -> float:
+    return float(np.mean(np.abs(row.memory_errors)))
 
 
 def by_case(rows: Sequence[Row]) -> list[Case]:

@@ -19,10 +19,11 @@ from benchmarks.search.machine import DsConfig, Machine, seconds_to_first_step
 from benchmarks.search.measuring import measured
 from benchmarks.search.records import Journal, Record
 from benchmarks.search.space import Space
+from dsopt.optuna import XGBoostSampler
 from dsopt.study.space import Candidate, Knob
 from dsopt.study.spec import MeasurementBudget
 
-SamplerName = Literal["tpe", "gp", "random"]
+SamplerName = Literal["tpe", "gp", "random", "xgboost"]
 _STARTUP_TRIALS = 4
 # a sampler that asks for what it knows so often in a row is given a random candidate instead
 _PATIENCE = 4
@@ -104,6 +105,8 @@ def _sampler(name: SamplerName, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS, multivariate=True)
     if name == "gp":
         return optuna.samplers.GPSampler(seed=seed, n_startup_trials=_STARTUP_TRIALS)
+    if name == "xgboost":
+        return XGBoostSampler(seed=seed)
     return optuna.samplers.RandomSampler(seed=seed)
 
 

@@ -1,6 +1,6 @@
 """The `dsopt` command: dispatch, exit codes, and the one place where errors are printed.
 
-Exit codes: 0 done; 1 something the user can mend; 2 wrong usage; 3 a defect of dsopt; 130 interrupted.
+Exit codes: 0 done; 1 something the user can fix; 2 wrong usage; 3 a bug in dsopt; 130 interrupted.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import traceback
 
 import click
 
+from dsopt.api.storage import database_error
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.version import __version__
 
@@ -17,19 +18,19 @@ _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
     "diff": ("dsopt.cli.diff", "diff", "Show what the best configuration changes, and what each change is worth."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
-    "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine: create, work, summary."),
+    "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine and print the summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
-    "compare": ("dsopt.cli.compare", "compare", "Measure configurations in turn: vanilla, yours, hand-tuned, dsopt's."),
+    "compare": ("dsopt.cli.compare", "compare", "Compare configurations: vanilla, yours, hand-tuned, dsopt's."),
     "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
-    "import": ("dsopt.cli.import_", "import_", "Take the results of DeepSpeed's own autotuner into a study."),
-    "db": ("dsopt.cli.db", "db", "Make, upgrade and check the database."),
+    "import": ("dsopt.cli.import_", "import_", "Import the results of DeepSpeed's own autotuner into a study."),
+    "db": ("dsopt.cli.db", "db", "Create, upgrade and check the database."),
     "report-issue": ("dsopt.cli.report_issue", "report_issue", "Collect what an issue needs, without secrets."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
 }
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module when it is called, so that `--help` needs none of them."""
+    """Imports a command's module when the command is called, so that `--help` imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -49,10 +50,10 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dsopt")
 def dsopt() -> None:
-    """Finds the fastest DeepSpeed configuration for a training job, by short real runs of it.
+    """Find the fastest DeepSpeed configuration for a training job with short, real runs.
 
     \b
-    All of it on one machine:
+    Everything on one machine:
       dsopt tune -- deepspeed --num_gpus 8 train.py --deepspeed_config ds_config.json
     A study for several workers:
       dsopt study create studies/tiny-gpt.yaml
@@ -64,7 +65,8 @@ def dsopt() -> None:
 def main() -> None:
     """Runs the command line and exits."""
     try:
-        dsopt(standalone_mode=False, prog_name="dsopt")
+        code = dsopt(standalone_mode=False, prog_name="dsopt")
+        sys.exit(code if isinstance(code, int) else 0)  # `dsopt run` has the exit code of the training
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -77,23 +79,22 @@ def main() -> None:
         click.echo(str(error) or "Interrupted.", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # the reader of our output, such as `head`, has gone
+        # the reader of our output, such as `head`, is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        # a disk that is full, a folder that may not be written: the user's to mend wherever it is met
+        # a full disk or a folder without write permission: something the user can fix, wherever it happens
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(1)
     except Exception as error:
-        engine = sys.modules.get("dsopt.store.engine")
-        reason = engine.database_error(error) if engine else None
+        reason = database_error(error)
         if reason is not None:
             click.echo(f"error: the database: {reason}", err=True)
             sys.exit(1)
         traceback.print_exc()
         click.echo(
-            "error: this is a defect of dsopt; please report it with the lines above and what this prints: "
+            "error: this is a bug in dsopt. Please report it with the lines above and the output of: "
             "dsopt report-issue",
             err=True,
         )

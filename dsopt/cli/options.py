@@ -1,16 +1,16 @@
-"""Options and set-up that several commands share."""
+"""Options that several commands share, and how they print."""
 
+import contextlib
 import json
-import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from dsopt.store.studies import Store
+from dsopt.api.storage import DEFAULT_STORAGE, STORAGE_VARIABLE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-DEFAULT_STORAGE = "sqlite:///.dsopt/dsopt.db"
 
 
 def storage_option(command: _F) -> _F:
@@ -18,17 +18,25 @@ def storage_option(command: _F) -> _F:
     return click.option(
         "--storage",
         "storage",
-        envvar="DSOPT_STORAGE",
-        default=DEFAULT_STORAGE,
         metavar="URL",
         help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME. "
-        f"Default: DSOPT_STORAGE, else {DEFAULT_STORAGE}.",
+        f"Default: {STORAGE_VARIABLE}, else {DEFAULT_STORAGE}.",
     )(command)
 
 
 def json_option(command: _F) -> _F:
     """`--json`: data instead of text."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def json_at_the_end_option(command: _F) -> _F:
+    """`--json` of a command that works: progress goes to stderr."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document at the end, with the summary of each study; progress goes to stderr.",
+    )(command)
 
 
 def devices_option(command: _F) -> _F:
@@ -52,7 +60,7 @@ def scaling_option(command: _F) -> _F:
 
 
 def take_over_option(command: _F) -> _F:
-    """`--take-over`: an earlier study whose runs are not made again."""
+    """`--take-over`: an earlier study whose runs the new one reuses."""
     return click.option(
         "--take-over",
         "earlier",
@@ -61,23 +69,15 @@ def take_over_option(command: _F) -> _F:
     )(command)
 
 
-def quiet_libraries() -> None:
-    """Log lines of Optuna and Alembic are not for the user of a command."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+def only_data_on_stdout(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Sends what is printed for people to stderr if the user asked for data."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def run_label(name: str, round_: int) -> str:
-    """How a run is called: its candidate, and its round in the confirmation."""
-    return f"{name} (round {round_})" if round_ else name
-
-
-def open_store(url: str, *, make: bool = False) -> Store:
-    """Opens the storage, and makes it with `make`."""
-    quiet_libraries()
-    return Store.open(url, make=make)
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Prints warnings to stderr, one per line."""
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value

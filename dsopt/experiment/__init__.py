@@ -1,1 +1,1 @@
-"""One run: launch, devices, run directory, events, measurement, outcome."""
+"""One run: watched from its launch on, judged, measured; and what came of it."""

@@ -1,4 +1,4 @@
-"""Whether a script took the sizes and the ZeRO stage that it was given, and what to do where it did not."""
+"""Checks that a script used the sizes and the ZeRO stage that it got, and says what to do if it did not."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """Why a run is not the candidate's, by its engine and its first batch."""
+    """Why a run is not the candidate's, from its engine and its first batch."""
     if seen.engine is None:
         return None
     if rules.expected is None:
@@ -33,24 +33,24 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
         own_sizes = (rules.own.micro_batch, rules.own.gas)
         for key, found, given, own in zip(_REASONS, built[1:], asked[1:], own_sizes, strict=True):
             if found == own != given:
-                what = f"the script built its engine with {found}, as in your own run, though {key} says {given}"
+                what = f"the script built its engine with {found}, as in your own run, although {key} is {given}"
                 return fixed(what, key, str(found), rules, command)
     return Infeasible(
         reason="invalid_config",
         message="the script built its engine with ZeRO stage {}, micro-batch {}, accumulation {}, ".format(*built)
-        + "not the {}, {}, {} it was given. ".format(*asked)
-        + "Let it take DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
+        + "not with {}, {}, {} as configured. ".format(*asked)
+        + "Let it read DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
         "and name the flags that override it in autotuning.arg_mappings.",
     )
 
 
 def refused_sizes(message: str, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """The same where the Trainer or DeepSpeed raised, since the script's sizes contradict those it was given."""
+    """The same if the Trainer or DeepSpeed raised, because the script's sizes contradict those that it got."""
     if rules.expected is None:
         return None
     for key, argument, value in _MISMATCH.findall(message) if _TRAINER in message else ():
         if key in _REASONS:
-            what = f"the Trainer refused {key}, since its own {argument} is {value}"
+            what = f"the Trainer refused {key}, because its own {argument} is {value}"
             return fixed(what, key, value, rules, command, flag=f"--{argument}")
     if _WHOLE_BATCH in message and rules.own is not None:
         asked, own = rules.expected.micro_batch, rules.own.micro_batch
@@ -63,27 +63,27 @@ def refused_sizes(message: str, rules: RunRules, command: LaunchCommand) -> Infe
 def fixed(
     what: str, key: str, value: str, rules: RunRules, command: LaunchCommand, *, flag: str | None = None
 ) -> Infeasible:
-    """The refusal of a candidate whose script has a size of its own, with the line that maps its flag.
+    """The refusal of a candidate whose script has its own size, with the line that maps its flag.
 
     Args:
-        what: what was seen.
+        what: what dsopt saw.
         key: the size, by its key in DeepSpeed's configuration.
-        value: what the script has.
-        rules: tell what is mapped already.
+        value: the script's value.
+        rules: say which flags are already mapped.
         command: the command as it was run.
-        flag: the flag that sets the size, where it is known.
+        flag: the flag that sets the size, if known.
     """
     name, mapped = _NAMES[key], rules.arg_mappings.get(key)
     flags = [flag] if flag is not None else _flags_with(value, command, rules.arg_mappings)
     if mapped is not None:
-        what += f" ({mapped}, which is mapped to it, does not change that)"
+        what += f" ({mapped}, which is mapped to it, has no effect)"
     typed = " and ".join(f"'{each} {value}'" for each in flags)
     if flag is not None:
         found = "Map it:"
     elif not flags:
         found = (
-            "No flag of your command has that value, so it is a flag's default or stands in the script: "
-            "let the script take it from a flag, and map that one:"
+            "No flag of your command has that value, so it is a flag's default or fixed in the script. "
+            "Let the script take it from a flag, and map that one:"
         )
     elif len(flags) == 1:
         found = f"{typed} in your command has that value. Map it:"
@@ -92,15 +92,15 @@ def fixed(
     line = f'"autotuning": {{"arg_mappings": {{"{key}": "{flags[0] if flags else "--FLAG"}"}}}}'
     return Infeasible(
         reason=_REASONS[key],
-        message=f"{what}: it has a {name} of its own. {found} {line} (in the study file or in DeepSpeed's "
+        message=f"{what}: it has its own {name}. {found} {line} (in the study file or in DeepSpeed's "
         f"configuration), and tune in a new study. In this one the {name} stays {value}.",
     )
 
 
 def _stale_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """Where the script still feeds the batches of the user's own run.
+    """The refusal if the script still feeds the batches of the user's own run.
 
-    The engine believes its configuration and would count samples that were never there. Rows say that only where they
+    The engine believes its configuration and would count samples that never existed. The rows show this only if they
     were the micro-batch size in the user's own run; one row may be a packed batch.
     """
     own = rules.own
@@ -108,12 +108,12 @@ def _stale_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
         return None
     if own.rows != own.micro_batch or own.rows == 1 or seen.rows != own.rows or own.rows == asked:
         return None
-    what = f"the script fed batches of {own.rows}, as in your own run, though its configuration says {asked}"
+    what = f"the script fed batches of {own.rows}, as in your own run, although its configuration says {asked}"
     return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
 
 
 def _flags_with(value: str, command: LaunchCommand, mappings: Mapping[str, str]) -> list[str]:
-    """The script's flags that have this value and are not mapped; those that name a batch, where any does."""
+    """The script's unmapped flags that have this value; only those that name a batch, if any does."""
     given = dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-"))
     flags = [
         flag

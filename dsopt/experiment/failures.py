@@ -1,17 +1,17 @@
-"""Why a run came to nothing: what its ranks raised, or how it ended without a word."""
+"""Why a run failed: what its ranks raised, or how it ended without an exception."""
 
 from dsopt.experiment.contradiction import refused_sizes
-from dsopt.experiment.events import Error, Oom
 from dsopt.experiment.health import remedy
-from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.experiment.plain import NO_PLAIN_STEP
 from dsopt.experiment.reason import in_one_line
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
+from dsopt.launch.launch import Launch
+from dsopt.protocol.events import Error, Oom
 
 _STEPS_HINT = 20  # what most runs need to be measured
-# a script that raises in these modules before an engine exists was given a configuration it cannot take
+# a script that raises in these modules before an engine exists got a configuration that it cannot use
 _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
 
 # deepspeed/runtime/fp16/loss_scaler.py, at ZeRO 1 and above: the loss scale is 1, and the step overflowed again
@@ -19,7 +19,7 @@ _NO_SCALE_LEFT = "Current loss scale already at minimum"
 
 
 def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Outcome:
-    """What the first rank that failed raised. Others often fail only because that one is gone."""
+    """What the first rank that failed raised. Other ranks often fail only because that one is gone."""
     first = min(seen.problems, key=lambda p: p.time)
     oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
     if oom is not None:
@@ -31,7 +31,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if refusal is not None:
         return refusal
     raised = f"rank {first.rank}: {first.type}: {in_one_line(first.message)}"
-    if first.type == "SystemExit" and last_output:  # a script that ends itself has said why before, as argparse does
+    if first.type == "SystemExit" and last_output:  # a script that ends itself has already said why, as argparse does
         raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
@@ -42,19 +42,19 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
 
 
 def _without_checkpoints(seen: Seen) -> str:
-    """What a script should know that asked for a checkpoint before it raised."""
+    """A hint for a script that asked for a checkpoint before it raised."""
     if not seen.withheld:
         return ""
     return (
         f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
-        "Let the script go on where there is none, as in its first training. "
+        "Let the script continue without one, as in its first training. "
     )
 
 
 def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Failed:
-    """The launcher has ended before anything could be measured, and no rank said why."""
+    """The launcher ended before dsopt could measure anything, and no rank said why."""
     log = launch.run_dir.stderr
-    ended_well = exit_code == 0 or seen.ended  # torch may abort a process that has done all its work
+    ended_well = exit_code == 0 or seen.ended  # torch may abort a process that has finished its work
     if ended_well and seen.engine is None and launch.plain is not None:
         return Failed(reason="no_metrics", message=f"{NO_PLAIN_STEP} Log: {launch.run_dir.stdout}")
     if ended_well and seen.engine is None:
@@ -66,7 +66,7 @@ def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Faile
     if ended_well:
         return Failed(
             reason="no_metrics",
-            message=f"the script ended after {len(seen.steps)} optimizer steps, before it could be measured. "
+            message=f"the script ended after {len(seen.steps)} optimizer steps, before dsopt could measure it. "
             f"Let it train for at least {_STEPS_HINT} steps. Log: {launch.run_dir.stdout}",
         )
     if "No module named dsopt" in last_output or "No module named 'dsopt'" in last_output:
@@ -79,15 +79,15 @@ def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Faile
     hint = " Signal 9 is often the kernel's out-of-memory killer." if exit_code in (-9, 137) else ""
     return Failed(
         reason="crash",
-        message=f"the launcher {how}, {stage_reached(seen, launch)}.{hint} Last output: {last_output} Log: {log}",
+        message=f"the launcher {how}; {stage_reached(seen, launch)}.{hint} Last output: {last_output} Log: {log}",
         retryable=True,
     )
 
 
 def stage_reached(seen: Seen, launch: Launch) -> str:
-    """How far a run came, as the subject of a sentence's rest."""
+    """How far a run got, as a clause."""
     if seen.steps:
-        return f"only {len(seen.steps)} optimizer steps had been done"
+        return f"the script had done only {len(seen.steps)} optimizer steps"
     if launch.plain is not None:
-        return "no optimizer step had been seen"
-    return "the first optimizer step had not ended" if seen.engine else "DeepSpeed's engine had not been built"
+        return "the script had not done an optimizer step"
+    return "the first optimizer step had not ended" if seen.engine else "the script had not built DeepSpeed's engine"

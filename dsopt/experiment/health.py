@@ -1,4 +1,4 @@
-"""Whether the steps that a figure rests on were real ones: applied by the optimizer, with a loss that is a number."""
+"""Checks that the steps behind a figure were real: applied by the optimizer, with a finite loss."""
 
 from typing import Final
 
@@ -10,47 +10,48 @@ _FEW: Final = 0.1  # of the steps after warm-up; a single one is never more than
 _MOST: Final = 0.5
 # From 2^32, the largest initial loss scale that is advised, 32 halvings lead to 1, and hysteresis is 2 by default.
 _HOPELESS_STEPS: Final = 40
-# an overflow of the loss scale in fp16; at some stages DeepSpeed looks at gradients of fp32 and bf16, too
+# in fp16 the loss scale overflowed; at some stages DeepSpeed also checks gradients of fp32 and bf16
 _WHY_SKIPPED: Final = "their gradients were not finite"
 _FEWEST_APPLIED: Final = 2  # with fewer there is no interval
 # The sections "training and/or eval/predict loss is NaN" and "fp32 Precision" of Hugging Face's document on DeepSpeed;
 # the scale begins at 2^initial_scale_power and is halved until nothing overflows.
 _FP16_REMEDY: Final = (
-    "A model that was pre-trained in bf16, as most T5 models are, overflows in fp16: train it in bf16 or in fp32. "
+    "A model that was pre-trained in bf16, such as most T5 models, overflows in fp16: train it in bf16 or fp32. "
     "Otherwise change fp16.initial_scale_power: 32 gives the loss scale more room, a smaller number than yours lets it "
     "settle sooner."
 )
 _OTHER_REMEDY: Final = (
-    "See whether the data are sound, lower the learning rate, or set gradient_clipping. "
-    "A loss that is NaN in fp32, too, is none of DeepSpeed's doing."
+    "Check the data, lower the learning rate, or set gradient_clipping. "
+    "If the loss is NaN in fp32, too, DeepSpeed is not the cause."
 )
 
 
 def remedy(dtype: str) -> str:
-    """What helps against a loss that is not finite, or against skipped steps."""
+    """Advice against a loss that is not finite, or against skipped steps."""
     return _FP16_REMEDY if dtype == "fp16" else _OTHER_REMEDY
 
 
 def is_sound(figures: Measured) -> bool:
-    """Whether nearly all steps after warm-up were applied, with finite losses."""
+    """Whether the optimizer applied nearly all steps after warm-up, and their losses were finite."""
     return has_settled(figures) and not _are_many(figures.nonfinite_share, figures)
 
 
 def has_settled(figures: Measured) -> bool:
-    """Whether the loss scale has settled: nearly all steps after warm-up were applied."""
+    """Whether the loss scale has settled: the optimizer applied nearly all steps after warm-up."""
     return not _are_many(figures.skipped_share, figures)
 
 
 def unsound(figures: Measured, rules: RunRules) -> Infeasible | None:
-    """Why a figure is refused, if so.
+    """Why dsopt refuses a figure, if so.
 
-    Times of skipped steps are left out already. Where most were skipped, what is left tells nothing; a few say that the
-    loss scale has not settled, and a loss that is not finite says that nothing is learnt. The user's own run is what it
-    is, and the standard for all others.
+    The figure already leaves out skipped steps. If most steps were skipped, the rest says nothing. If a few were, the
+    loss scale has not settled. If the loss is not finite, the model learns nothing. The user's own run is taken as it
+    is, as the standard for all others.
     """
     dtype, count = figures.engine.dtype, len(figures.window)
     if figures.skipped_share > _MOST or (rules.must_be_sound and not has_settled(figures)):
-        told = f"{figures.measurement.skipped_steps} of {count} steps after warm-up were skipped, since {_WHY_SKIPPED}"
+        skipped = figures.measurement.skipped_steps
+        told = f"the optimizer skipped {skipped} of {count} steps after warm-up: {_WHY_SKIPPED}"
         return Infeasible(reason="overflow", message=f"{told}. {remedy(dtype)}")
     if rules.must_be_sound and not is_sound(figures):
         told = f"the loss of {figures.nonfinite_steps} of {count} steps after warm-up was NaN or infinite"
@@ -59,7 +60,7 @@ def unsound(figures: Measured, rules: RunRules) -> Infeasible | None:
 
 
 def never_trains(seen: Seen, rules: RunRules, *, is_over: bool) -> Infeasible | None:
-    """That skipped steps leave nothing to measure: no loss scale is left to try, or no step to do.
+    """Says if skipped steps leave nothing to measure: there is no loss scale left to try, or no step left to do.
 
     `is_over`: the run does no more steps.
     """
@@ -72,7 +73,7 @@ def never_trains(seen: Seen, rules: RunRules, *, is_over: bool) -> Infeasible | 
     if seen.engine is None or not (is_spent or in_a_row >= _HOPELESS_STEPS):
         return None
     which = f"{skipped} of {len(window)} steps after warm-up" if is_spent else f"the last {in_a_row} steps"
-    message = f"{which} were skipped, since {_WHY_SKIPPED}. {remedy(seen.engine.dtype)}"
+    message = f"the optimizer skipped {which}: {_WHY_SKIPPED}. {remedy(seen.engine.dtype)}"
     return Infeasible(reason="overflow", message=message)
 
 

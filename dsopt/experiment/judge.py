@@ -1,4 +1,4 @@
-"""What a run has come to, from its events alone: measured, slow, refused or failed, or nothing yet."""
+"""Judges a run from its events alone: measured, slow, refused or failed, or nothing yet."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from dsopt.experiment.contradiction import contradiction
 from dsopt.experiment.failures import ended, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
-from dsopt.experiment.launch import Launch
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Failed, Outcome, Slow
 from dsopt.experiment.plain import plain_contradiction
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
+from dsopt.launch.launch import Launch
 
 FEWEST_STEPS: Final = 3  # after warm-up, however long they take: with fewer there is no interval
 _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
@@ -19,13 +19,13 @@ _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a run is looked at.
+    """The moment of a look at a run.
 
     Attributes:
         seconds: since its launch.
         training_seconds: since its first step ended; 0 before.
         exit_code: the launcher's, negative for a signal; None while it runs.
-        last_output: the end of its log; empty while it runs and nothing was raised.
+        last_output: the end of its log; empty while it runs and has raised nothing.
     """
 
     seconds: float
@@ -50,13 +50,13 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
 def judge(
     seen: Seen, rules: RunRules, measurement: Measurement | None, moment: Moment, launch: Launch
 ) -> Outcome | None:
-    """The outcome of a run, once there is one; None: it goes on.
+    """The outcome of a run, once there is one; None: it continues.
 
     Args:
         seen: what its events have said.
-        rules: when it has said enough.
-        measurement: what new steps support; None where there are none since it was judged last, or too few.
-        moment: when it is judged.
+        rules: when that is enough.
+        measurement: what new steps support; None if there are no new ones since the last time, or too few.
+        moment: the moment of this look.
         launch: names command and logs in messages.
     """
     if seen.problems:
@@ -75,12 +75,12 @@ def judge(
         if (precise and enough and has_settled(figures)) or spent or ended_well:
             if rules.needs_flops and seen.flops is None:
                 return Failed(
-                    reason="no_metrics", message="no floating-point operations were counted; choose another metric"
+                    reason="no_metrics", message="dsopt counted no floating-point operations; choose another metric"
                 )
             if rules.needs_pass and not any(seen.passes()[rules.needs_pass]):
                 return Failed(
                     reason="no_metrics",
-                    message=f"the engine's {rules.needs_pass} calls are not seen in this script; choose another metric",
+                    message=f"dsopt sees no {rules.needs_pass} calls of the script's engine; choose another metric",
                 )
             return unsound(figures, rules) or figures
         why = rules.race.lost(measurement) if rules.race is not None and enough else None
@@ -92,13 +92,13 @@ def judge(
         return Failed(
             reason="timeout",
             message=f"{stage_reached(seen, launch)} when timeout_seconds ({rules.timeout_seconds:g} s) had passed. "
-            f"Raise timeout_seconds, or see whether the script hangs. Log: {launch.run_dir.stderr}",
+            f"Raise timeout_seconds, or check whether the script hangs. Log: {launch.run_dir.stderr}",
         )
     return None
 
 
 def _budget_spent(seen: Seen, rules: RunRules, measurement: Measurement, moment: Moment) -> bool:
-    """Whether a run may go on no longer; where a step takes minutes, the budget of seconds waits for a few of them."""
+    """Whether a run has used up its budget; if a step takes minutes, the budget of seconds waits for a few steps."""
     if rules.window is not None:
         return len(seen.steps) > rules.window[1]
     budget = rules.measurement

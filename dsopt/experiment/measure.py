@@ -1,4 +1,4 @@
-"""Step times into a measurement: warm-up found, mean with its 95 % interval, drift named."""
+"""Turns step times into a measurement: detects the warm-up, gives the mean with its 95 % interval, detects drift."""
 
 import math
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 _MIN_STEPS = 12
-# What is assumed of the correlation of successive steps until a run's own steps outweigh it, and how many they must be
-# for that. Chosen so that intervals hold what they promise over `benchmarks/coverage.py`.
+# The correlation of successive steps that dsopt assumes until a run's own steps outweigh it, and how many steps that
+# takes. Chosen so that intervals cover as much as they promise in `benchmarks/coverage.py`.
 _PRIOR_CORRELATION = 0.5
 _PRIOR_STEPS = 40
 _MAX_CORRELATION = 0.9
 _MIN_FREEDOM = 2.0
-# a single step further than this from the others, in their standard deviations, is a straggler and no sign of warm-up
+# a single step further than this from the others, in their standard deviations, is a straggler and not warm-up
 _CHANCE_DEVIATION = 4.0
 _MAD_TO_DEVIATION = 1.4826  # median absolute deviation to standard deviation, of a normal distribution
 
@@ -29,11 +29,11 @@ class Measurement:
         half_width_seconds: half-width of the 95 % interval of that mean (see `interval`).
         freedom: degrees of freedom of Student's t behind it.
         median_step_seconds: median after warm-up.
-        warmup_steps: steps at the start that were left out.
-        measured_steps: steps that the mean is taken over.
+        warmup_steps: steps at the start that the mean leaves out.
+        measured_steps: number of steps in the mean.
         samples_per_step: global samples in an optimizer step.
-        skipped_steps: steps after warm-up that the optimizer skipped; their times are left out.
-        drifting: whether the steps still became slower or faster while they were measured.
+        skipped_steps: steps after warm-up that the optimizer skipped; the mean leaves them out.
+        drifting: whether the steps still became slower or faster during the measurement.
     """
 
     step_seconds: float
@@ -43,7 +43,7 @@ class Measurement:
     measured_steps: int
     samples_per_step: int
     drifting: bool
-    freedom: float = math.inf  # not told by earlier versions
+    freedom: float = math.inf  # earlier versions did not save it
     skipped_steps: int = 0
 
     @property
@@ -57,12 +57,12 @@ class Measurement:
         return self.half_width_seconds / self.step_seconds
 
     def relative_bound(self, confidence: float) -> float:
-        """By what fraction the long-run mean is at most below (or, as surely, above) the mean that was measured."""
+        """The largest fraction by which the long-run mean is below (or, as surely, above) the measured mean."""
         return self.relative_half_width * t_quantile(self.freedom, confidence) / t_quantile(self.freedom)
 
     @property
     def is_settled(self) -> bool:
-        """Whether there are enough steps to be sure that warm-up is over, and they do not drift."""
+        """Whether there are enough steps to be sure that warm-up is over, and whether they do not drift."""
         return self.measured_steps >= _MIN_STEPS and not self.drifting
 
     def is_precise(self, precision: float) -> bool:
@@ -78,16 +78,16 @@ def measure(
     min_warmup: int = 1,
     skipped: Sequence[int] = (),
 ) -> Measurement | None:
-    """The measurement that these step times support, or None where there are too few for any.
+    """The measurement that these step times support, or None if there are too few.
 
-    A step that the optimizer skipped is quicker than others: it counts neither for warm-up nor for the mean.
+    A step that the optimizer skipped is faster than others: it counts neither for the warm-up nor for the mean.
 
     Args:
         seconds: wall clock of each optimizer step since the start, raw.
         samples_per_step: global samples in each.
         precision: relative difference above which a trend counts as drift.
-        window: first and last step to measure, both included, where the user set them; otherwise warm-up is detected.
-        min_warmup: steps that are warm-up in any case, where it is detected.
+        window: first and last step to measure, inclusive, if the user set them; otherwise it detects the warm-up.
+        min_warmup: if it detects the warm-up, the steps that are warm-up in any case.
         skipped: indices of the steps that the optimizer skipped.
     """
     times = np.asarray(seconds, dtype=float)
@@ -115,11 +115,11 @@ def measure(
 def warmup_steps(times: NDArray[np.float64]) -> int:
     """How many steps at the start are warm-up, by the marginal standard error rule (MSER; White, 1997).
 
-    MSER cuts where the standard error of what remains is smallest; at most the first half, and at least the first step,
-    in which allocators and communicators are set up. Steady steps would lose their largest deviations and every early
-    straggler that way, and the interval of the rest would be too narrow. So deviations from the second half's median
-    are clipped, and the cut is the earliest one whose squared error exceeds the smallest by no more than one clipped
-    step is worth.
+    MSER cuts where the standard error of the rest is smallest: at most the first half, and at least the first step, in
+    which allocators and communicators are set up. On steady steps it would cut off the largest deviations and every
+    early straggler, and the interval of the rest would be too narrow. So this clips deviations from the second half's
+    median, and takes the earliest cut whose squared error exceeds the smallest by no more than one clipped step is
+    worth.
     """
     n = len(times)
     if n < 4:
@@ -140,10 +140,10 @@ def warmup_steps(times: NDArray[np.float64]) -> int:
 def interval(times: NDArray[np.float64]) -> tuple[float, float]:
     """Half-width in seconds of the 95 % interval of the mean of correlated times, and its degrees of freedom.
 
-    Steps are taken as a first-order autoregression. Its correlation is estimated, corrected for the bias of short
-    series (Kendall, 1954) and drawn towards a prior, since a dozen steps say next to nothing of it. The variance of the
-    mean is that of a step times the variance inflation of such a series, over the number of steps; the degrees of
-    freedom are those of as many independent steps as would tell as much.
+    It models steps as a first-order autoregression. It estimates the correlation, corrects it for the bias of short
+    series (Kendall, 1954) and shrinks it towards a prior, since a dozen steps say almost nothing about it. The variance
+    of the mean is that of a step times the variance inflation of such a series, divided by the number of steps. The
+    degrees of freedom are those of the number of independent steps that would say as much.
     """
     n = len(times)
     deviations = times - times.mean()

@@ -1,13 +1,15 @@
-"""What came of one attempt: one of five values, never a number that stands for a failure."""
+"""The outcome of one attempt: one of five values, never a number that means a failure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
-from dsopt.experiment.events import Engine
 from dsopt.experiment.measure import Measurement
+from dsopt.protocol.events import Engine
 
 PASSES: Final = ("forward", "backward", "step")
+# metrics that DeepSpeed's autotuner has too, by the keys of its `metrics.json`
+DEEPSPEED_KEYS: Final[Mapping[str, str]] = {"throughput": "throughput", "latency": "latency", "FLOPS": "FLOPS_per_gpu"}
 InfeasibleReason = Literal[
     "oom", "predicted_oom", "invalid_config", "fixed_batch", "fixed_accumulation", "overflow", "nonfinite_loss"
 ]
@@ -16,20 +18,20 @@ FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The run was measured.
+    """dsopt measured the run.
 
     Attributes:
         measurement: step times with their interval.
         step_seconds: raw wall clock of every step, warm-up included.
-        engine: what DeepSpeed's engine said of itself.
+        engine: what DeepSpeed's engine reports about itself.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
-        peak_allocated_bytes: the largest peak of any rank, as tensors took it; 0 where it was not told.
-        outside_bytes: the most in use on a device beside what torch reserved; 0 where it was not told.
+        peak_allocated_bytes: the largest peak of any rank, as allocated by tensors; 0 if unknown.
+        outside_bytes: the most in use on a device in addition to what torch reserved; 0 if unknown.
         activation_bytes: what one forward pass of one micro-batch left allocated.
-        flops_per_step: floating-point operations of one rank in one step, where they were counted.
-        pass_seconds: of every step, what its forward passes, backward passes and optimizer calls took.
-        rows: size of the first dimension of the first batch, 0 where it could not be seen.
-        skipped: indices of the steps that the optimizer skipped, since their gradients were not finite.
+        flops_per_step: floating-point operations of one rank in one step, if they were counted.
+        pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
+        rows: size of the first dimension of the first batch, 0 if unknown.
+        skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
         nonfinite: indices of the steps whose loss was NaN or infinite.
     """
 
@@ -49,13 +51,13 @@ class Measured:
 
     @property
     def window(self) -> range:
-        """Indices of the steps after warm-up, skipped ones included."""
+        """Indices of the steps after warm-up, including skipped ones."""
         m = self.measurement
         return range(m.warmup_steps, m.warmup_steps + m.measured_steps + m.skipped_steps)
 
     @property
     def skipped_share(self) -> float:
-        """The part of the steps after warm-up that was skipped."""
+        """The share of the steps after warm-up that were skipped."""
         return self.measurement.skipped_steps / len(self.window)
 
     @property
@@ -65,7 +67,7 @@ class Measured:
 
     @property
     def nonfinite_share(self) -> float:
-        """The part of the steps after warm-up that these are."""
+        """Their share of the steps after warm-up."""
         return self.nonfinite_steps / len(self.window)
 
     def metric(self, name: str) -> float:
@@ -86,15 +88,42 @@ class Measured:
         assert self.flops_per_step is not None, "FLOPS are counted whenever they are the metric"
         return self.flops_per_step / self.measurement.step_seconds
 
+    def tells(self, name: str) -> bool:
+        """Whether the run has a figure for a tuning metric."""
+        if name == "FLOPS":
+            return self.flops_per_step is not None
+        return name not in PASSES or bool(self.pass_seconds.get(name))
+
+    def to_json(self) -> dict[str, Any]:
+        """DeepSpeed's keys first, then everything else; in seconds, bytes and milliseconds (`latency`)."""
+        m = self.measurement
+        return {
+            **{key: self.metric(name) if self.tells(name) else None for name, key in DEEPSPEED_KEYS.items()},
+            "step_seconds_interval_95": [m.step_seconds - m.half_width_seconds, m.step_seconds + m.half_width_seconds],
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "peak_allocated_bytes": self.peak_allocated_bytes,
+            "outside_bytes": self.outside_bytes,
+            "activation_bytes": self.activation_bytes,
+            "flops_per_step": self.flops_per_step,
+            "rows": self.rows,
+            "measurement": asdict(m),
+            "engine": asdict(self.engine),
+            "step_seconds": list(self.step_seconds),
+            "pass_seconds": {name: list(seconds) for name, seconds in self.pass_seconds.items()},
+            "skipped_steps": list(self.skipped),
+            "nonfinite_losses": list(self.nonfinite),
+            "state": self.state,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """The run was stopped, since it could not become the best any more. It works; its figures say how slow it is.
+    """dsopt stopped the run, because it could no longer become the best. It works; its figures say how slow it is.
 
     Attributes:
-        so_far: what was measured until then.
-        best: the metric that it would have had to reach.
-        message: the same for people, with what it could have reached at most.
+        so_far: what dsopt measured until then.
+        best: the metric that it had to reach.
+        message: the same for people, with the most that it could have reached.
     """
 
     state: ClassVar = "slow"
@@ -102,6 +131,10 @@ class Slow:
     so_far: Measured
     best: float
     message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures so far, and what dsopt compared them with."""
+        return self.so_far.to_json() | _ending(self) | {"slower_than": self.best}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,29 +145,81 @@ class Infeasible:
     reason: InfeasibleReason
     message: str
 
+    def to_json(self) -> dict[str, Any]:
+        """State, reason and message."""
+        return _ending(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The run came to nothing. `retryable` when nothing in the script itself was seen to raise."""
+    """The run failed. `retryable` if the script itself raised nothing."""
 
     state: ClassVar = "failed"
     reason: FailedReason
     message: str
     retryable: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        """State, reason and message."""
+        return _ending(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """The worker was asked to stop."""
+    """Someone asked the worker to stop."""
 
     state: ClassVar = "cancelled"
     reason: ClassVar = "cancelled"
     message: str = "the worker was asked to stop"
+
+    def to_json(self) -> dict[str, Any]:
+        """State, reason and message."""
+        return _ending(self)
 
 
 Outcome: TypeAlias = Measured | Slow | Infeasible | Failed | Cancelled
 
 
 def figures_of(outcome: Measured | Slow) -> Measured:
-    """What the steps of a run told, also of one that was stopped because it was slow."""
+    """The figures of a run, including one that was stopped because it was slow."""
     return outcome.so_far if isinstance(outcome, Slow) else outcome
+
+
+def from_json(content: Mapping[str, Any]) -> Outcome:
+    """The outcome that `to_json` wrote; earlier versions wrote fewer figures.
+
+    Raises:
+        KeyError: it is incomplete.
+    """
+    state, reason, message = content["state"], content.get("reason"), content.get("message") or ""
+    if state == "measured":
+        return _figures(content)
+    if state == "slow":
+        return Slow(so_far=_figures(content), best=content["slower_than"], message=message)
+    if state == "infeasible":
+        return Infeasible(reason=cast(InfeasibleReason, reason), message=message)
+    if state == "failed":
+        return Failed(reason=cast(FailedReason, reason), message=message)
+    assert state == "cancelled", state
+    return Cancelled(message=message)
+
+
+def _ending(outcome: Slow | Infeasible | Failed | Cancelled) -> dict[str, Any]:
+    return {"state": outcome.state, "reason": outcome.reason, "message": outcome.message}
+
+
+def _figures(content: Mapping[str, Any]) -> Measured:
+    return Measured(
+        measurement=Measurement(**content["measurement"]),
+        step_seconds=tuple(content["step_seconds"]),
+        engine=Engine(**content["engine"]),
+        peak_memory_bytes=content["peak_memory_bytes"],
+        activation_bytes=content["activation_bytes"],
+        flops_per_step=content["flops_per_step"],
+        pass_seconds={name: tuple(seconds) for name, seconds in content["pass_seconds"].items()},
+        rows=content["rows"],
+        peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
+        outside_bytes=content.get("outside_bytes", 0),
+        skipped=tuple(content.get("skipped_steps", ())),
+        nonfinite=tuple(content.get("nonfinite_losses", ())),
+    )

@@ -1,4 +1,4 @@
-"""What a run leaves outside of its own folder: checkpoints that a script saves where nobody told it to."""
+"""Finds what a run leaves outside its own folder: checkpoints that a script saves where nobody told it to."""
 
 import os
 import re
@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-# what a checkpoint's folder or file is usually called
+# usual names of checkpoint folders and files
 _FOLDER: Final = re.compile(r"(checkpoint|ckpt|global_?step|epoch|step)[-_.]?\d*s?", re.IGNORECASE)
 _FILE: Final = re.compile(r"latest|.*\.(pt|pth|ckpt|bin|safetensors|distcp|npz|h5|msgpack)", re.IGNORECASE)
 _DEPTH: Final = 3
-_MOST: Final = 20_000  # entries looked at: a folder of data is not gone through
+_MOST: Final = 20_000  # entries to look at: not all of a folder of data
 
 Traces = Mapping[Path, int]
 
@@ -20,7 +20,7 @@ def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
 
     Args:
         folder: the working folder of the runs.
-        passed_over: folders in it that are not looked into; hidden ones never are.
+        passed_over: folders in it to skip; hidden ones are always skipped.
     """
     found: dict[Path, int] = {}
     left = _MOST
@@ -49,6 +49,6 @@ def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
 
 
 def new_traces(before: Traces, after: Traces) -> list[Path]:
-    """What came, changed or went between two looks; what lies in such a folder is not named beside it."""
+    """What appeared, changed or disappeared between two looks; it does not list files in a folder that it lists."""
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     return sorted(path for path in changed if not changed & set(path.parents))

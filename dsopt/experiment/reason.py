@@ -1,11 +1,11 @@
-"""What an exception said, as one line for people: all of it where it is a few lines, else its beginning and its end."""
+"""An exception's message as one line for people: all of it if it is short, else its beginning and its end."""
 
 import itertools
 import re
 from typing import Final
 
 _LENGTH: Final = 600
-_BEGINNING: Final = 360  # of a message that is cut; what is raised again often ends with what was raised first
+_BEGINNING: Final = 360  # of a message that is cut; an exception raised again often ends with the first one's message
 _HEADLINE = re.compile(r"\d+ validation errors? for ")  # pydantic: then a line with the key, and what is wrong with it
 _ADVERTISEMENT = "For further information visit "  # pydantic, under each error
 _ENDS_SENTENCE = (".", "!", "?", ":", ";", ",")

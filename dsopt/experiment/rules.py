@@ -1,4 +1,4 @@
-"""When a run has said enough, and what it must agree with."""
+"""When dsopt has seen enough of a run, and what the run must agree with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ class OwnSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRules:
-    """When a run has said enough.
+    """When dsopt has seen enough of a run, and what the run must agree with.
 
     Attributes:
         measurement: precision wanted, and the step and time budget.
-        window: first and last step to measure, where the user set them.
-        floor: where warm-up is detected, the earliest first and last step: DeepSpeed's own window.
-        timeout_seconds: a run that has not been measured by then is ended.
+        window: first and last step to measure, if the user set them.
+        floor: the earliest first and last step if dsopt detects the warm-up: DeepSpeed's own window.
+        timeout_seconds: dsopt ends a run that it has not measured by then.
         expected: the candidate whose settings the engine must report, or None for the user's own configuration.
         needs_flops: whether the run must count floating-point operations.
-        needs_pass: the pass of a step that has to be seen: `forward`, `backward` or `step`.
-        own: sizes of the user's own run, where they are known.
-        arg_mappings: the flags of the script that are set with the configuration, by its keys.
-        must_be_sound: whether a figure is refused that rests on skipped steps or on a loss that is not finite.
-        race: what the run has to be able to reach; it is stopped as soon as it cannot. None: it is measured whatever.
+        needs_pass: the pass of a step that dsopt must see: `forward`, `backward` or `step`.
+        own: sizes of the user's own run, if known.
+        arg_mappings: the flags of the script that dsopt sets with the configuration, by its keys.
+        must_be_sound: whether to refuse a figure that rests on skipped steps or on a loss that is not finite.
+        race: what the run must be able to reach; dsopt stops it as soon as it cannot. None: measure it in any case.
     """
 
     measurement: MeasurementBudget

@@ -1,19 +1,19 @@
-"""One run from launch to outcome: start it, read its events, end it as soon as it has said enough."""
+"""One run from launch to outcome: starts it, reads its events, ends it as soon as it has seen enough."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dsopt.experiment.events import Engine, EventReader
 from dsopt.experiment.judge import Moment, judge, measurement_of
-from dsopt.experiment.launch import Launch
-from dsopt.experiment.launched import Process
-from dsopt.experiment.leftovers import remove_stale_build_locks
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
+from dsopt.experiment.outcome import Cancelled, Outcome
 from dsopt.experiment.rules import RunRules
-from dsopt.experiment.rundir import RunDir
 from dsopt.experiment.seen import Seen
+from dsopt.launch.launch import Launch
+from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.launch.process import Process
+from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
+from dsopt.protocol.run_dir import RunDir
 
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
@@ -24,7 +24,7 @@ _TAIL_LENGTH = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run has come, for people who watch: "starting" until the first step ended, then "measuring"."""
+    """How far a run is, for people who watch: "starting" until the first step has ended, then "measuring"."""
 
     phase: str
     seconds: float
@@ -34,56 +34,108 @@ class Progress:
 
 
 def run_experiment(
-    launch: Launch, rules: RunRules, stop_asked: Callable[[], bool], on_progress: Callable[[Progress], None]
+    launch: Launch,
+    rules: RunRules,
+    stop_asked: Callable[[], bool],
+    on_progress: Callable[[Progress], None],
+    start: Callable[[Launch], Process] = Process,
 ) -> Outcome:
-    """Runs one attempt and says what came of it. Its processes are gone when this returns or raises, or parked."""
+    """Runs one attempt and returns its outcome. Its processes are gone when this returns or raises."""
     remove_stale_build_locks()
-    started = time.monotonic()
-    first_step_ended: float | None = None
-    process = Process(launch)
-    reader = EventReader(launch.run_dir)
-    seen = Seen()
+    watched = _Watched(launch, rules, start, on_progress)
     try:
         while True:
-            exit_code = process.exit_code()  # asked before reading, so that nothing written before the end is missed
-            new_steps, engine = len(seen.steps), seen.engine
-            for event in reader.read():
-                seen.add(event)
-            new_steps = len(seen.steps) - new_steps
-            if seen.engine is not engine:
-                process.learn()
-            now = time.monotonic()
-            if seen.steps and first_step_ended is None:
-                first_step_ended = now
-            measurement = measurement_of(seen, rules) if new_steps or exit_code is not None else None
-            moment = Moment(
-                seconds=now - started,
-                training_seconds=now - first_step_ended if first_step_ended is not None else 0.0,
-                exit_code=exit_code,
-                last_output=_last_lines(launch.run_dir) if exit_code is not None or seen.problems else "",
-            )
-            if new_steps or not seen.steps:
-                phase = "measuring" if seen.steps else "starting"
-                progress = Progress(
-                    phase=phase, seconds=moment.seconds, steps=len(seen.steps), engine=seen.engine,
-                    measurement=measurement,
-                )  # fmt: skip
-                on_progress(progress)
-            outcome = judge(seen, rules, measurement, moment, launch)
-            if isinstance(outcome, Measured | Slow) and exit_code is None and not seen.ended:
-                process.park(len(seen.steps), seen.steps[-1].seconds, reader)
+            outcome = watched.look()
             if outcome is not None:
                 return outcome
-            if new_steps:
-                process.lead(len(seen.steps), seen.steps[-1].seconds)
             if stop_asked():
-                process.terminate()
+                watched.process.terminate()
                 return Cancelled()
-            time.sleep(_POLL_SECONDS if seen.engine else _SLOW_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
     finally:
-        if seen.problems and process.exit_code() is None:
+        if watched.seen.problems and watched.process.exit_code() is None:
             time.sleep(_LAST_WORDS_SECONDS)  # other ranks and tracebacks are still being written
-        process.kill()
+        watched.process.kill()
+
+
+class _Watched:
+    """A run in progress: what its events have said so far, and since when."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        rules: RunRules,
+        start: Callable[[Launch], Process],
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._started = time.monotonic()
+        self.process = start(launch)
+        self.seen = Seen()
+        self._launch = launch
+        self._rules = rules
+        self._on_progress = on_progress
+        self._reader = EventReader(launch.run_dir)
+        self._first_step_ended: float | None = None
+
+    def look(self) -> Outcome | None:
+        """Reads what is new since the last look, and judges it.
+
+        It judges each step by itself, so the outcome depends on the events, and not on when it reads them. Only the
+        time limits depend on the clock: it checks them once, after everything else. What ranks say beside their steps
+        comes first, because each rank has its own file.
+        """
+        exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
+        events = sorted(self._reader.read(), key=lambda event: isinstance(event, Step))
+        has_problem = any(isinstance(event, Oom | Error) for event in events)
+        measurement: Measurement | None = None
+        outcome: Outcome | None = None
+        steps = len(self.seen.steps)
+        for event in events:
+            if self._add(event) and not has_problem:
+                measurement = measurement_of(self.seen, self._rules)
+                outcome = judge(self.seen, self._rules, measurement, Moment(seconds=0.0), self._launch)
+                if outcome is not None:
+                    break
+        self._tell(measurement, has_steps=len(self.seen.steps) > steps)
+        if outcome is None:
+            if exit_code is not None:
+                measurement = measurement_of(self.seen, self._rules)
+            outcome = self._judge(measurement, exit_code)
+        return outcome
+
+    def _add(self, event: Event) -> bool:
+        """Takes in an event, and returns whether it is a step that counts."""
+        steps, engine = len(self.seen.steps), self.seen.engine
+        self.seen.add(event)
+        if self.seen.engine is not engine:
+            self.process.observe()
+        is_step = len(self.seen.steps) > steps
+        if is_step and self._first_step_ended is None:
+            self._first_step_ended = time.monotonic()
+        return is_step
+
+    def _judge(self, measurement: Measurement | None, exit_code: int | None) -> Outcome | None:
+        now, run_dir = time.monotonic(), self._launch.run_dir
+        moment = Moment(
+            seconds=now - self._started,
+            training_seconds=now - self._first_step_ended if self._first_step_ended is not None else 0.0,
+            exit_code=exit_code,
+            last_output=_last_lines(run_dir) if exit_code is not None or self.seen.problems else "",
+        )
+        return judge(self.seen, self._rules, measurement, moment, self._launch)
+
+    def _tell(self, measurement: Measurement | None, *, has_steps: bool) -> None:
+        if self.seen.steps and not has_steps:
+            return  # nothing new
+        self._on_progress(
+            Progress(
+                phase="measuring" if self.seen.steps else "starting",
+                seconds=time.monotonic() - self._started,
+                steps=len(self.seen.steps),
+                engine=self.seen.engine,
+                measurement=measurement,
+            )
+        )
 
 
 def _last_lines(run_dir: RunDir) -> str:

@@ -1,10 +1,10 @@
-"""What the events of a run have said so far, put together."""
+"""Puts together what the events of a run have said so far."""
 
 from dataclasses import dataclass, field
 
-from dsopt.experiment.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step, Withheld
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
+from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step, Withheld
 
 
 @dataclass(slots=True)
@@ -13,12 +13,12 @@ class Seen:
 
     Attributes:
         engine: the settings in force, once there is an engine.
-        rows: size of the first dimension of the first batch, 0 where it could not be seen.
+        rows: size of the first dimension of the first batch, 0 if unknown.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
         flops: floating-point operations of one rank in one step, once they were counted.
-        problems: what ranks raised, in the order in which it was read.
-        withheld: checkpoints that the script asked for and was not given, by the function that loads them.
+        problems: what ranks raised, in the order in which dsopt read it.
+        withheld: functions with which the script tried to load a checkpoint, and got none.
         ended: whether the script ended by itself.
     """
 
@@ -32,7 +32,7 @@ class Seen:
     ended: bool = False
 
     def add(self, event: Event) -> None:
-        """Takes one event in. Rank 0's count, but for memory and problems, which count from any."""
+        """Takes in one event. Only those of rank 0 count, except memory and problems, which count from every rank."""
         if isinstance(event, Engine) and event.rank == 0:
             self.engine = event
         elif isinstance(event, Batch) and event.rank == 0:
@@ -55,7 +55,7 @@ class Seen:
         return tuple(index for index, step in enumerate(self.steps) if step.skipped)
 
     def passes(self) -> dict[str, tuple[float, ...]]:
-        """Of every step, what its forward passes, backward passes and optimizer calls took, in seconds."""
+        """How many seconds the forward passes, backward passes and optimizer calls of each step took."""
         return {
             "forward": tuple(step.forward_seconds for step in self.steps),
             "backward": tuple(step.backward_seconds for step in self.steps),
@@ -63,7 +63,7 @@ class Seen:
         }
 
     def measured(self, measurement: Measurement) -> Measured:
-        """The figures of the run, with what its steps support. Only of a run that has an engine."""
+        """The figures of the run, with this measurement. Only for a run that has an engine."""
         assert self.engine is not None
         return Measured(
             measurement=measurement,

@@ -1,33 +1,27 @@
-"""The program that stands in front of the user's script: sets the memory limit, hooks DeepSpeed, keeps the script from
-the user's checkpoints, runs it."""
+"""The program that wraps the user's script: sets the memory limit, hooks DeepSpeed, keeps the script away from the
+user's checkpoints, runs it."""
 
 import os
 import resource
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from dsopt.experiment.events import End, Error, EventWriter, Oom, now
-from dsopt.experiment.rundir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, PLAIN_VARIABLE, from_environment
 from dsopt.probe.engine import EngineObserver
-from dsopt.probe.failure import is_out_of_memory, origin_of
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
 from dsopt.probe.isolation import Isolation
-from dsopt.probe.orders import LeaveScript
 from dsopt.probe.plain import PlainObserver
+from dsopt.protocol.events import End, Error, EventWriter, Oom, now
+from dsopt.protocol.out_of_memory import is_out_of_memory
+from dsopt.protocol.run_dir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, PLAIN_VARIABLE, from_environment
 
 
-def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None) -> None:
+def main(*, is_warm: bool = False) -> None:
     """Runs the script named in `sys.argv` as if the launcher had started it itself.
 
     Args:
-        is_warm: modules were imported beforehand (`warm.py`): then imports tell nothing of the script.
-        on_step: called at each step boundary, with the number of steps done.
-
-    Raises:
-        LeaveScript: `on_step` has raised it.
+        is_warm: modules were imported beforehand (`warm.py`), so imports say nothing about the script.
     """
     target, is_module, argv = split_arguments(sys.argv[1:])
     run_dir = from_environment()
@@ -36,12 +30,10 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
         return
     limit = int(os.environ.get(MEMORY_LIMIT_VARIABLE, 0))
     if limit:
-        # On the CPU the kernel enforces it: what is private and writable may not grow beyond the limit.
+        # On the CPU the kernel enforces it: private writable memory may not grow beyond the limit.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
-    if on_step is not None:
-        observer.on_step = on_step
     flush = observer.flush
     if PLAIN_VARIABLE in os.environ:
         flush = _watch_plain(writer, observer, limit).flush
@@ -55,10 +47,6 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:
         run_script(target, is_module, argv)
-    except LeaveScript as leave:
-        leave.left = observer.release()
-        isolation.end()
-        raise
     except SystemExit as error:
         flush()
         if error.code not in (None, 0):
@@ -73,14 +61,14 @@ def main(*, is_warm: bool = False, on_step: Callable[[int], None] | None = None)
             writer.emit(Oom(rank=writer.rank, message=str(error), time=now()))
         else:
             kind = type(error).__name__
-            writer.emit(Error(rank=writer.rank, type=kind, message=str(error), origin=origin_of(error), time=now()))
+            writer.emit(Error(rank=writer.rank, type=kind, message=str(error), origin=_origin_of(error), time=now()))
         raise
     flush()
     writer.emit(End(rank=writer.rank))
 
 
 def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_bytes: int) -> PlainObserver:
-    """Watches for a training without DeepSpeed, which is none as soon as an engine is built."""
+    """Watches for a training without DeepSpeed, until the script builds an engine."""
     micro_batch, gas = map(int, os.environ[PLAIN_VARIABLE].split(","))
     plain = PlainObserver(writer, memory_limit_bytes=memory_limit_bytes, micro_batch=micro_batch, gas=gas)
     observer.on_engine = plain.stop
@@ -89,8 +77,18 @@ def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_byt
     return plain
 
 
+def _origin_of(error: BaseException) -> str:
+    """The module of the innermost frame that raised the exception, such as `deepspeed.runtime.config`."""
+    traceback = error.__traceback__
+    name = ""
+    while traceback is not None:
+        name = traceback.tb_frame.f_globals.get("__name__", "")
+        traceback = traceback.tb_next
+    return name
+
+
 def split_arguments(words: list[str]) -> tuple[str, bool, list[str]]:
-    """Takes `[--local_rank=N] [-m] target [args …]` apart into the target, whether it is a module, and its arguments.
+    """Splits `[--local_rank=N] [-m] target [args …]` into the target, whether it is a module, and its arguments.
 
     The launcher puts the local rank in front; the script expects it first among its own arguments.
     """

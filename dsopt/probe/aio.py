@@ -1,7 +1,7 @@
 """Measures a folder for DeepSpeed's offload to NVMe: `python -m dsopt.probe.aio FOLDER [--megabytes 256]`.
 
-Moves data with DeepSpeed's own `async_io` op, as its swapper does, and prints one JSON object with the `aio` section
-that is fastest there. The scratch file has no name: whatever ends the program, nothing of it stays in the folder.
+It moves data with DeepSpeed's own `async_io` op, as DeepSpeed's swapper does, and prints one JSON object with the `aio`
+section that is fastest there. The scratch file has no name, so nothing stays in the folder however the program ends.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _MIB = 2**20
 _ROUNDS = 3
 _BUDGET_SECONDS = 6.0
 _LEAST_TRANSFER_BYTES = 32 * _MIB
-# Settings this close to the fastest are as good, as disks vary; then the one that asks for less is taken.
+# Settings this close to the fastest count as equal, since disks vary; the one that asks for least wins.
 _TIE = 1.1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -59,7 +59,7 @@ class Speed:
         return 1 / self.write_bytes_per_second + 1 / self.read_bytes_per_second
 
 
-# From what asks for least. The first is DeepSpeed's default. Blocks above 1 MiB come late since DeepSpeed keeps
+# What asks for least comes first, which is DeepSpeed's default. Blocks above 1 MiB come late, because DeepSpeed keeps
 # tensors that are smaller than a block in memory.
 SHAPES = (
     Setting(block_size=_MIB, queue_depth=8, intra_op_parallelism=1),
@@ -83,7 +83,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.megabytes < 1:
         parser.error("--megabytes: expected 1 or more")
-    # Libraries, and the compiler of the op, print to standard output, too; ours is to hold the answer alone.
+    # libraries, and the compiler of the op, print to standard output, too, but ours must contain only the answer
     answer = os.dup(1)
     os.dup2(2, 1)
     result = measure(arguments.folder, arguments.megabytes * _MIB)
@@ -98,12 +98,12 @@ def measure(folder: Path, scratch_bytes: int) -> dict[str, object]:
     `scratch_bytes` is a multiple of 1 MiB, which any number of threads in `SHAPES` divides into whole pages.
 
     Raises:
-        SystemExit: with a message, when the op cannot be had, or the folder cannot take the file.
+        SystemExit: with a message, if the op is not available, or the folder has no room for the file.
     """
     op = load_op()
     with scratch_file(folder, scratch_bytes) as file:
         disk = Disk(op, file, scratch_bytes)
-        disk.transfer(SHAPES[0], scratch_bytes)  # lays the file out, which later writes do not have to
+        disk.transfer(SHAPES[0], scratch_bytes)  # lays out the file, so that later writes need not
         direct = not is_cached(file, scratch_bytes)
         seconds = sum(disk.transfer(SHAPES[0], min(_LEAST_TRANSFER_BYTES, scratch_bytes)))
         transfer_bytes = affordable_bytes(seconds, scratch_bytes)
@@ -140,7 +140,7 @@ def aio_section(setting: Setting) -> dict[str, int | bool]:
 
 
 def load_op() -> Any:  # noqa: ANN401 - an extension module, which has no types
-    """DeepSpeed's `async_io` extension, compiled when this is its first use on the machine."""
+    """DeepSpeed's `async_io` extension, which it compiles on its first use on the machine."""
     try:
         from deepspeed.accelerator import get_accelerator
         from deepspeed.git_version_info import installed_ops
@@ -168,7 +168,7 @@ def scratch_file(folder: Path, scratch_bytes: int) -> IO[bytes]:
         os.close(os.open(path_of(file), os.O_RDWR | os.O_DIRECT))
     except OSError as error:
         raise SystemExit(
-            f"{folder}: no file of {scratch_bytes // _MIB} MiB can be written there with O_DIRECT: {error.strerror}"
+            f"{folder}: cannot write a file of {scratch_bytes // _MIB} MiB there with O_DIRECT: {error.strerror}"
         ) from None
     return file
 
@@ -193,15 +193,15 @@ class Disk:
     def transfer(self, setting: Setting, transfer_bytes: int) -> tuple[float, float]:
         """Writes the first bytes of the file and reads them back: seconds of each.
 
-        The op takes a request that failed for one that was quick, so every page of what is read is looked at.
+        To the op a failed request looks like a fast one, so this checks every page that it reads.
         """
         handle = self._handle(setting)
         source, target = self._source[:transfer_bytes], self._target[:transfer_bytes]
-        source[:: mmap.PAGESIZE] += 1  # no page is what the file or the target holds from before
+        source[:: mmap.PAGESIZE] += 1  # so that no page equals what the file or the target already has
         write_seconds = self._timed(handle, handle.pwrite, source)
         read_seconds = self._timed(handle, handle.pread, target)
         if not bool((source[:: mmap.PAGESIZE] == target[:: mmap.PAGESIZE]).all()):
-            raise SystemExit(f"what was written with {setting} is not what was read back")
+            raise SystemExit(f"the data read back with {setting} differ from those written")
         return write_seconds, read_seconds
 
     def _timed(self, handle: Any, operation: Any, buffer: Any) -> float:  # noqa: ANN401
@@ -231,14 +231,14 @@ class Disk:
             return get_accelerator().pin_memory(torch.empty(count, dtype=torch.uint8))
         if not may_lock(count):  # the op would abort the process
             raise SystemExit(
-                f"{count // _MIB} MiB of memory cannot be locked, as DeepSpeed's async_io op has to: "
+                f"cannot lock {count // _MIB} MiB of memory, which DeepSpeed's async_io op needs: "
                 "raise the limit ('ulimit -l unlimited', or memlock in limits.conf)"
             )
         return self._handle(SHAPES[0]).new_cpu_locked_tensor(count, torch.empty(0, dtype=torch.uint8))
 
 
 def race(disk: Disk, settings: Sequence[Setting], transfer_bytes: int) -> dict[Setting, Speed]:
-    """Measures settings in turn, every other round backwards, so that a drift of the disk meets all of them alike."""
+    """Measures settings in turn, every other round backwards, so that a drift of the disk affects all of them alike."""
     speeds = {s: Speed(transfer_bytes=transfer_bytes, write_seconds=[], read_seconds=[]) for s in settings}
     for number in range(_ROUNDS):
         for setting in settings if number % 2 == 0 else reversed(settings):
@@ -255,7 +255,7 @@ def choose(speeds: dict[Setting, Speed]) -> Setting:
 
 
 def affordable_bytes(seconds: float, scratch_bytes: int) -> int:
-    """Bytes of one transfer with which all of them take about the budget, when the least one took `seconds`."""
+    """Bytes of one transfer with which all transfers take about the budget, if the smallest one took `seconds`."""
     least = min(_LEAST_TRANSFER_BYTES, scratch_bytes)
     transfers = _ROUNDS * (len(SHAPES) + 3)
     wanted = int(least * _BUDGET_SECONDS / (transfers * seconds))
@@ -263,7 +263,7 @@ def affordable_bytes(seconds: float, scratch_bytes: int) -> int:
 
 
 def is_cached(file: IO[bytes], count: int) -> bool:
-    """Whether the first bytes of a file are in the page cache, where direct I/O would not have put them."""
+    """Whether the first bytes of a file are in the page cache, which direct I/O bypasses."""
     pages = (ctypes.c_ubyte * (count // mmap.PAGESIZE))()
     with mmap.mmap(file.fileno(), count) as view:
         first = ctypes.c_char.from_buffer(view)
@@ -275,7 +275,7 @@ def is_cached(file: IO[bytes], count: int) -> bool:
 
 
 def may_lock(count: int) -> bool:
-    """Whether this process may lock so many bytes more in memory."""
+    """Whether this process may lock this many more bytes in memory."""
     with mmap.mmap(-1, count) as memory:
         first = ctypes.c_char.from_buffer(memory)
         failed = _LIBC.mlock(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(count))

@@ -1,4 +1,4 @@
-"""Imports before there is a rank, and whether ranks may be forked from a process after them."""
+"""Imports modules before there is a rank, and checks that the process may be forked afterwards."""
 
 import ctypes
 import importlib
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dsopt.experiment.rundir import RUN_VARIABLES
 from dsopt.probe.imported import imported_modules, is_standard
+from dsopt.protocol.run_dir import RUN_VARIABLES
 
 
 def import_all(modules: Mapping[str, str]) -> str | None:
-    """Imports these modules, each from the file given. Says why ranks must not be forked after that, or None.
+    """Imports these modules, each from the given file. Returns why ranks must not be forked after that, or None.
 
-    Nothing may come from the working directory, which is the user's, nor read a variable that differs between runs.
+    No module may come from the working directory, which is the user's, or read a variable that differs between runs.
     """
     there = set(sys.modules)  # what Python itself and this package import
     folder = sys.path.pop(0) if sys.path[0] in ("", str(Path.cwd())) else None
@@ -27,19 +27,19 @@ def import_all(modules: Mapping[str, str]) -> str | None:
             if watch.seen:
                 return f"{name} reads the environment variable {watch.seen[0]} when it is imported"
     except BaseException as error:
-        return f"{name} cannot be imported beforehand: {type(error).__name__}: {error}"
+        return f"cannot import {name} beforehand: {type(error).__name__}: {error}"
     finally:
         watch.end()
         if folder is not None:
             sys.path.insert(0, folder)
     for name, file in imported_modules().items():
         if name not in there and not is_standard(file) and modules.get(name) != file:
-            return f"{name} would be imported beforehand from {file}, which the script does not do"
+            return f"{name} would come from {file} if imported beforehand, but the script does not import it from there"
     return unfit_to_fork()
 
 
 def _import_if_found(name: str) -> None:
-    """Imports a module, unless it lies where only the package that carries it looks, as with those of setuptools."""
+    """Imports a module, unless only the package that contains it can find it, as with those of setuptools."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -48,7 +48,7 @@ def _import_if_found(name: str) -> None:
 
 
 def unfit_to_fork() -> str | None:
-    """Why a fork of this process would not be like a new one, or None."""
+    """Why a fork of this process would not be like a new process, or None."""
     torch = sys.modules.get("torch")
     if (torch is not None and torch.cuda.is_initialized()) or "/dev/nvidia-uvm" in _open_files():
         return "an import has initialised CUDA, which does not survive a fork"
@@ -64,7 +64,7 @@ def _open_files() -> set[str]:
 
 
 def _end_openblas_threads() -> None:
-    """OpenBLAS starts its threads when it is loaded, and ends them itself before a fork; here that is done early."""
+    """Ends OpenBLAS's threads early. It starts them when it is loaded, and would end them itself before a fork."""
     libraries = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}
     for library in libraries:
         shutdown = getattr(ctypes.CDLL(library), "blas_thread_shutdown_", None)  # its own handler (blas_server.c)
@@ -73,7 +73,7 @@ def _end_openblas_threads() -> None:
 
 
 class _EnvironmentWatch:
-    """Notes which variables that differ between runs are asked for."""
+    """Notes which of the variables that differ between runs are read."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -2,19 +2,17 @@
 
 import functools
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsopt.experiment.events import Batch, EventWriter, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
 from dsopt.probe.model import common_rows, describe
-from dsopt.probe.orders import Left
+from dsopt.protocol.events import Batch, EventWriter, Step
 
 
 @dataclass(slots=True)
@@ -51,12 +49,10 @@ class EngineObserver:
 
     Attributes:
         on_engine: called once, when that engine has been built.
-        on_step: called at each step boundary with the number of steps done; what it raises, the script raises.
     """
 
     def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool) -> None:
         self.on_engine: Callable[[], None] = lambda: None
-        self.on_step: Callable[[int], None] = lambda _steps: None
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._flops = FlopCount(is_on=count_flops)
@@ -69,7 +65,6 @@ class EngineObserver:
         self._activation_bytes = 0
         self._saw_batch = False
         self._peaks = PeakWriter(writer, self._memory)
-        self._hooked: list[tuple[Any, str, Any]] = []  # class, name of the method, the original
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
@@ -88,16 +83,6 @@ class EngineObserver:
             self._clock.wait()
             self._emit_passed()
 
-    def release(self) -> Left:
-        """Unhooks the classes, and lets go of the engine after destroying it. For a step boundary."""
-        for owner, name, original in reversed(self._hooked):
-            setattr(owner, name, original)
-        engine, self._engine = self._engine, None
-        self._current = None
-        self._pending.clear()
-        engine.destroy()
-        return Left(engine=weakref.ref(engine), reserved_bytes=self._memory.peaks()[1])
-
     def _wrap(self, owner: Any, name: str, around: Callable[[Any, _Call], Any]) -> None:  # noqa: ANN401
         """Replaces a method by `around(self, call)`; `call()` runs the original with the caller's arguments."""
         original = getattr(owner, name)
@@ -106,7 +91,6 @@ class EngineObserver:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             return around(self, _Call(original, self, args, kwargs))
 
-        self._hooked.append((owner, name, original))
         setattr(owner, name, method)
 
     def _around_init(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
@@ -196,7 +180,6 @@ class EngineObserver:
         self._current = _Pending(number=self._steps, start=end, end=end)
         self._emit_passed()
         self._peaks.emit(self._activation_bytes)
-        self.on_step(self._steps)
 
     def _emit_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):

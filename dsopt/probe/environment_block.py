@@ -1,11 +1,11 @@
-"""Makes the system show a forked process with an environment of its own."""
+"""Makes the system show a forked process with its own environment."""
 
 import ctypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dsopt.experiment.rundir import ROOM_VARIABLE
+from dsopt.protocol.run_dir import ROOM_VARIABLE
 
 
 class EnvironmentBlock:
@@ -25,13 +25,13 @@ class EnvironmentBlock:
         os.environ.update(environment)  # the C library copies each of them
 
     def refusal(self) -> str | None:
-        """Why ranks would not be found by their environment here, or None."""
+        """Why dsopt could not find ranks by their environment here, or None."""
         self.show(os.environ)
         shown = Path("/proc/self/environ").read_bytes().rstrip(b"\0")
-        return None if shown == _block(os.environ).rstrip(b"\0") else "this system shows no changed environment"
+        return None if shown == _block(os.environ).rstrip(b"\0") else "this system does not show a changed environment"
 
     def show(self, environment: Mapping[str, str]) -> None:
-        """Makes this the environment that the system shows.
+        """Makes the system show this environment.
 
         Raises:
             OSError: it is longer than the block.

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from dsopt.experiment.events import EventWriter, Flops
+from dsopt.protocol.events import EventWriter, Flops
 
 
 class FlopCount:
-    """From the first forward pass to the end of the first backward pass, where it is asked for."""
+    """Counts from the first forward pass to the end of the first backward pass, if `is_on`."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_due = is_on
         self._counter: Any = None
 
     def begin(self) -> None:
-        """To be called before each forward pass."""
+        """Call it before each forward pass."""
         if self._is_due and self._counter is None:
             from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,7 +21,7 @@ class FlopCount:
             self._counter.__enter__()
 
     def end(self, writer: EventWriter, micro_steps: int) -> None:
-        """To be called after each backward pass. `micro_steps`: how many make up an optimizer step."""
+        """Call it after each backward pass. `micro_steps`: how many make up an optimizer step."""
         if self._is_due and self._counter is not None:
             self._counter.__exit__(None, None, None)
             self._is_due = False

@@ -1,6 +1,6 @@
-"""What a script has imported of installed packages by the time its engine stands: what the next run may find imported.
+"""Records what a script has imported from installed packages when it builds its engine, to import it in advance later.
 
-Only packages in `site-packages` count. The user's own modules may change between two runs, or look at arguments.
+Only packages in `site-packages` count. The user's own modules may change between two runs, or read arguments.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from dsopt.experiment.rundir import RunDir
+from dsopt.protocol.run_dir import RunDir
 
 _SITES: Final = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")]
 _INSTALLED: Final = tuple(folder + os.sep for folder in _SITES)
@@ -19,10 +19,9 @@ _STANDARD: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib
 
 
 class ImportRecord:
-    """Follows the imports of a script, up to where its own code changes the environment.
+    """Follows the imports of a script until its own code changes the environment.
 
-    What is imported after such a change may have been meant to see it, as `os.environ["OMP_NUM_THREADS"] = "4"` in
-    front of `import torch` is.
+    An import after such a change may depend on it, as with `os.environ["OMP_NUM_THREADS"] = "4"` before `import torch`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class ImportRecord:
     def write(self, run_dir: RunDir) -> None:
         """Ends the record and writes it: the modules in the order of their imports, each with its file.
 
-        `changed` is the first variable that the script's own code changed, after which nothing was noted, or empty.
+        `changed` is the first variable that the script's own code changed, which ended the record, or empty.
         """
         os.environ.__class__ = self._plain
         modules = installed_modules() if self._modules is None else self._modules
@@ -59,7 +58,7 @@ class ImportRecord:
 
 
 def imported_modules() -> dict[str, str]:
-    """The modules that are imported now and have a file, with that, in the order in which imports ended."""
+    """The imported modules that have a file, each with its file, in the order in which their imports ended."""
     found = {}
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -69,15 +68,15 @@ def imported_modules() -> dict[str, str]:
 
 
 def installed_modules() -> dict[str, str]:
-    """Those of them that belong to installed packages."""
+    """The imported modules that belong to installed packages."""
     return {name: file for name, file in imported_modules().items() if is_installed(file)}
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is that of an installed package."""
+    """Whether a file belongs to an installed package."""
     return file.startswith(_INSTALLED)
 
 
 def is_standard(file: str) -> bool:
-    """Whether a file is that of Python's own library."""
+    """Whether a file belongs to Python's own library."""
     return file.startswith(("<frozen ", *_STANDARD)) and not is_installed(file)

@@ -1,7 +1,7 @@
-"""Keeps a script from the user's checkpoints: it resumes from none, saves none and replaces no file of weights.
+"""Keeps a script away from the user's checkpoints: it resumes from none, saves none and replaces no file of weights.
 
-Flags are the worker's matter (`study/isolation.py`). This is for what a script does by itself, whatever its flags are
-called: through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.save` and safetensors.
+The worker isolates flags (`study/isolation.py`). This module isolates what a script does by itself, whatever its flags:
+through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.save` and safetensors.
 """
 
 import functools
@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dsopt.experiment.events import EventWriter, Withheld
-from dsopt.experiment.rundir import RunDir
 from dsopt.probe.imports import after_import
+from dsopt.protocol.events import EventWriter, Withheld
+from dsopt.protocol.run_dir import RunDir
 
 _ITS_PATH: Final = object()
-# module, class, method, and what the method answers in an experiment: as if it had saved, or had found no checkpoint;
-# `_ITS_PATH` is the path that it was given
+# module, class, method, and what the method returns in an experiment: as if it had saved, or had found no checkpoint;
+# `_ITS_PATH` is the path that it got
 _LEFT_OUT: Final = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", True),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_16bit_model", True),
@@ -32,14 +32,14 @@ _LEFT_OUT: Final = (
     ("transformers.trainer", "Trainer", "save_model", None),
     ("transformers.trainer", "Trainer", "push_to_hub", None),
 )
-# what writes weights to a path, by the index of the path among its arguments and its name; a class where it is a method
+# what writes weights to a path: module, class (of a method), function, index and name of the path argument
 _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
     ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, "save_directory"),
 )
-# fields of the Trainer's arguments, however they came about
+# fields of the Trainer's arguments, however they were set
 _TRAINER_FIELDS: Final = {
     "save_strategy": "no",
     "load_best_model_at_end": False,
@@ -51,29 +51,22 @@ _TRAINER_FOLDERS: Final = ("output_dir", "logging_dir")
 
 
 class Isolation:
-    """Wraps what saves, loads and reports a training. For the time of one run."""
+    """Wraps the functions that save, load and report a training."""
 
     def __init__(self, writer: EventWriter, run_dir: RunDir) -> None:
         self._writer = writer
         self._run_dir = run_dir
         self._said: set[str] = set()
         self._own: set[Path] = set()  # what the script itself has made in this run
-        self._wrapped: list[tuple[Any, str, Any]] = []  # owner, name, the original
 
     def begin(self) -> None:
-        """Wraps it all, what is not imported yet as soon as it is."""
+        """Wraps all of them; those of modules that are not imported yet, right after their import."""
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
-
-    def end(self) -> None:
-        """Puts everything back."""
-        for owner, name, original in reversed(self._wrapped):
-            setattr(owner, name, original)
-        self._wrapped.clear()
 
     def _leave_out(self, owner: str, method: str, answer: object, module: ModuleType) -> None:
         def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -89,7 +82,7 @@ class Isolation:
             if isinstance(target, str | os.PathLike):
                 path = Path(target).absolute()
                 if self._is_the_users(path):
-                    self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over what is there", target)
+                    self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over existing files", target)
                     return None
                 self._own.add(path)
             return original(*args, **kwargs)
@@ -98,7 +91,7 @@ class Isolation:
             self._wrap(getattr(module, owner, None), function, around)
             return
         original = getattr(module, function, None)
-        # `torch.save` is `torch.serialization.save`, and modules that were imported beforehand have it, too
+        # `torch.save` is `torch.serialization.save`, and modules that were imported before have it, too
         for holder in [m for m in list(sys.modules.values()) if getattr(m, "__dict__", {}).get(function) is original]:
             self._wrap(holder, function, around)
 
@@ -138,13 +131,13 @@ class Isolation:
                 setattr(arguments, field, str(self._run_dir.own_path(field, "")))
 
     def _is_the_users(self, path: Path) -> bool:
-        """Whether something is there that this run has not made: a file, or a folder, with content."""
+        """Whether there is a file or folder with content that this run has not created."""
         if path in self._own or path.resolve().is_relative_to(self._run_dir.path.resolve()):
             return False
         return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., object]) -> None:  # noqa: ANN401 - a class or a module
-        """Replaces `owner.name` by `around(original, …)`, where this version of the library has it."""
+        """Replaces `owner.name` with `around(original, …)`, if this version of the library has it."""
         original = getattr(owner, name, None)
         if original is None:
             return
@@ -153,14 +146,13 @@ class Isolation:
         def wrapper(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             return around(original, *args, **kwargs)
 
-        self._wrapped.append((owner, name, original))
         setattr(owner, name, wrapper)
 
     def _say(self, what: str, path: object) -> None:
-        """Says once in the run's log, and to the worker, what is left out."""
+        """Says once, in the run's log and to the worker, what it skips."""
         if what in self._said:
             return
         self._said.add(what)
         place = "" if path is None else f" ({path})"
-        print(f"dsopt: left out in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+        print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
         self._writer.emit(Withheld(rank=self._writer.rank, what=what, path="" if path is None else str(path)))

@@ -1,4 +1,4 @@
-"""Whether the losses of a step were finite, told without making the host wait for the device."""
+"""Checks whether the losses of a step were finite, without making the host wait for the device."""
 
 import math
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class Losses:
-    """The losses of one optimizer step, summed up where they are: a sum with a NaN or an infinity in it is not finite.
+    """The losses of one optimizer step, summed on their device: a sum with a NaN or an infinity in it is not finite.
 
-    What the script gives to `backward` counts. A script that calls `backward` of the loss itself never gives it, and
-    then the outputs of the forward passes count, where they are losses.
+    What the script passes to `backward` counts. If the script calls `backward` of the loss itself, the outputs of the
+    forward passes count instead, if they are losses.
     """
 
     def __init__(self) -> None:
@@ -18,15 +18,15 @@ class Losses:
         self._told: Any = None
 
     def output(self, output: Any) -> None:  # noqa: ANN401 - whatever the model returns
-        """To be called with what a forward pass returned."""
+        """Call it with what a forward pass returned."""
         self._outputs = _added(self._outputs, _loss_in(output))
 
     def given(self, loss: Any) -> None:  # noqa: ANN401
-        """To be called with what `backward` is called with, or what a pipeline's step returned."""
+        """Call it with what `backward` gets, or what a pipeline's step returned."""
         self._given = _added(self._given, _loss_in(loss))
 
     def end(self) -> None:
-        """To be called before the end of the step is marked: once that mark has passed, the answer is on the host."""
+        """Call it before the mark at the end of the step: once that mark has passed, the answer is on the host."""
         total = self._outputs if self._given is None else self._given
         if total is not None and total.device.type != "cpu":
             from deepspeed.accelerator import get_accelerator
@@ -36,7 +36,7 @@ class Losses:
         self._told, self._outputs, self._given = total, None, None
 
     def are_finite(self) -> bool:
-        """Whether all of them were finite, as far as they were seen. For a step whose end has passed."""
+        """Whether all losses that it saw were finite. Only for a step whose end has passed."""
         return self._told is None or math.isfinite(self._told.item())
 
 

@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from dsopt.experiment.events import EventWriter, Memory
-from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE
+from dsopt.protocol.events import EventWriter, Memory
+from dsopt.protocol.run_dir import MEMORY_LIMIT_VARIABLE
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM, _STATUS = Path("/proc/self/statm"), Path("/proc/self/status")
-_PEAK_TOLERANCE = 1.05  # the kernel counts pages in batches
 
 
 class MemoryMeter(Protocol):
@@ -25,7 +24,7 @@ class MemoryMeter(Protocol):
 class HostMemory:
     """On the CPU "allocated" is resident memory, and "reserved" is what RLIMIT_DATA counts: private writable memory.
 
-    The kernel keeps no peak of the latter, so it is sampled where it is high: after each pass.
+    The kernel keeps no peak of the latter, so this samples it where it is high: after each pass.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class HostMemory:
 
 
 class DeviceMemory:
-    """torch's own counters; what the context and communication libraries take lies outside of them."""
+    """torch's own counters, which do not include the context and communication libraries."""
 
     def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - DeepSpeed's accelerator
         self._accelerator = accelerator
@@ -57,7 +56,7 @@ class DeviceMemory:
         return int(self._accelerator.max_memory_allocated()), int(self._accelerator.max_memory_reserved())
 
     def outside(self) -> int:
-        """What is in use on a CUDA device beside what torch reserved; 0 where torch is held to a share of it."""
+        """What is in use on a CUDA device beyond what torch reserved; 0 if torch is limited to a share of it."""
         if self._accelerator.device_name() != "cuda" or MEMORY_LIMIT_VARIABLE in os.environ:
             return 0
         import torch
@@ -67,7 +66,7 @@ class DeviceMemory:
 
 
 class PeakWriter:
-    """Emits a rank's peaks of memory whenever they have grown."""
+    """Emits a rank's memory peaks whenever they have grown."""
 
     def __init__(self, writer: EventWriter, meter: MemoryMeter) -> None:
         self._writer = writer
@@ -75,7 +74,7 @@ class PeakWriter:
         self._last = (0, 0)
 
     def emit(self, activation_bytes: int) -> None:
-        """To be called after each step, with what a forward pass of a micro-batch left allocated."""
+        """Call it after each step, with what a forward pass of a micro-batch left allocated."""
         peaks = self._meter.peaks()
         if any(new > 1.002 * old for new, old in zip(peaks, self._last, strict=True)):
             self._last = peaks
@@ -92,23 +91,13 @@ class PeakWriter:
 
 
 def limit_device_memory(limit_bytes: int, device: int, total_bytes: int) -> None:
-    """Holds torch to so much of a CUDA device."""
+    """Limits torch to this much of a CUDA device."""
     import torch
 
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
 
 
-def forget_host_peak() -> bool:
-    """Makes the kernel forget the peak of resident memory so far (proc(5), `clear_refs`); False where it does not."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    resident = int(_STATM.read_text().split()[1]) * _PAGE
-    return _peak_resident() <= _PEAK_TOLERANCE * resident
-
-
 def _peak_resident() -> int:
-    """Of this program alone: what `getrusage` tells begins with the process that started it."""
+    """The peak of this program alone: that of `getrusage` includes the process that started it."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024

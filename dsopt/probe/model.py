@@ -1,18 +1,18 @@
-"""What an engine says of its model: sizes, the settings in force, the batches it is fed."""
+"""Describes an engine and its model: sizes, the settings in force, the batches that it gets."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.experiment.events import Engine
+from dsopt.protocol.events import Engine
 
 _HIDDEN_SIZE: Final = ("hidden_size", "n_embd", "d_model", "dim")
 _NUM_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 
 def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
-    """What an engine that was just built says of its model, its device and the settings in force."""
+    """Describes an engine that has just been built: its model, its device and the settings in force."""
     dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
     return Engine(
         rank=rank,
@@ -36,7 +36,7 @@ def describe_plain(
     gas: int,
     dtype: str,
 ) -> Engine:
-    """The same of a model that trains without DeepSpeed, with what was seen of its run."""
+    """Describes a model that trains without DeepSpeed, with what the probe saw of its run."""
     return Engine(
         rank=rank,
         world_size=world_size,
@@ -92,7 +92,7 @@ def common_rows(inputs: Sequence[Any]) -> int:
 
 
 def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
-    """Its elements. Under ZeRO 3 it holds only this rank's share; ds_numel is its whole size."""
+    """Its elements. Under ZeRO 3 it has only this rank's share; ds_numel is its whole size."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
@@ -108,7 +108,7 @@ def _configured(module: Any, names: Sequence[str]) -> int | None:  # noqa: ANN40
 
 
 def host_memory_bytes() -> int:
-    """Memory of this node, or what a container is allowed of it."""
+    """Memory of this node, or the part of it that a container may use."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else "max"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from dsopt.experiment.events import Batch, EventWriter, Step
 from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
 from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
 from dsopt.probe.model import common_rows, describe_plain, host_memory_bytes
+from dsopt.protocol.events import Batch, EventWriter, Step
 
 # steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
 # first steps in fp16 often overflow, and are not done
@@ -27,8 +27,8 @@ class _Pending:
 class PlainObserver:
     """Finds the model (the first one that is trained) and its optimizer (the first one that steps after it).
 
-    A step is the time from one step of the optimizer to the next, where the model did as many forward passes in it as
-    the accumulation says. Others, as at the end of an epoch or after an overflow, are not told.
+    A step is the time from one step of the optimizer to the next, if the model did as many forward passes in it as the
+    accumulation says. It skips others, as at the end of an epoch or after an overflow.
 
     Args:
         writer: of this rank's events.
@@ -58,18 +58,18 @@ class PlainObserver:
         self._pending: deque[_Pending] = deque()
 
     def watch_modules(self, modules: ModuleType) -> None:
-        """Looks for the model. To be called with `torch.nn.modules.module`."""
+        """Looks for the model. Call it with `torch.nn.modules.module`."""
         self._seekers = [
             modules.register_module_forward_pre_hook(self._before_module),
             modules.register_module_forward_hook(self._after_module, with_kwargs=True),
         ]
 
     def watch_optimizers(self, optimizers: ModuleType) -> None:
-        """Sees the steps of optimizers. To be called with `torch.optim.optimizer`."""
+        """Watches the steps of optimizers. Call it with `torch.optim.optimizer`."""
         self._others.append(optimizers.register_optimizer_step_post_hook(self._after_step))
 
     def stop(self) -> None:
-        """Sees nothing any more: something else tells of this training."""
+        """Stops watching: another observer reports this training."""
         for handle in [*self._seekers, *self._others]:
             handle.remove()
 
@@ -164,7 +164,7 @@ class PlainObserver:
 
 
 class _Device:
-    """What clocks and meters ask of DeepSpeed's accelerator, without DeepSpeed."""
+    """What clocks and meters need from DeepSpeed's accelerator, without DeepSpeed."""
 
     def __init__(self, *, is_cuda: bool = False) -> None:
         self.is_cuda = is_cuda

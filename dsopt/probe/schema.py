@@ -1,10 +1,10 @@
-"""Finds out what the installed DeepSpeed reads in its configuration, and prints it.
+"""Detects what the installed DeepSpeed reads in its configuration, and prints it.
 
     python -m dsopt.probe.schema
 
-A program of its own, since it imports torch and DeepSpeed. It gives DeepSpeed's own parser configurations that note
-what is asked of them, with a key that nobody knows in each section, and sees what DeepSpeed makes of it. So no keys of
-any version are listed here. It prints one JSON object, a `dsopt.study.ds_schema.Schema`.
+It is a separate program because it imports torch and DeepSpeed. It gives DeepSpeed's own parser configurations that
+note which keys it reads, with an unknown key in each section, and checks what DeepSpeed does with it. So this file
+lists no keys of any version. It prints one JSON object, a `dsopt.study.ds_schema.Schema`.
 """
 
 import ast
@@ -23,7 +23,7 @@ from dsopt.probe.schema_names import optimizer_params, scheduler_params
 _UNKNOWN = "dsopt_unknown_key"
 _NONSENSE = "dsopt nonsense"
 _MICRO_BATCH = {"train_micro_batch_size_per_gpu": 1}  # the parser refuses a configuration without it
-# what has to stand in a section before DeepSpeed reads the rest of it
+# what a section must contain before DeepSpeed reads the rest of it
 _FIRST: dict[str, dict[str, Any]] = {"optimizer": {"type": "Adam"}, "scheduler": {"type": "WarmupLR"}}
 _LIST = re.compile(r"\[('[^']*'(?:, '[^']*')*)\]")
 _ENUM = re.compile(r"is not a valid (\w+)")
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class _Parser:
-    """DeepSpeed's parser, asked what it makes of configurations."""
+    """Asks DeepSpeed's parser what it does with configurations."""
 
     def __init__(self) -> None:
         self.model: Any = None  # that a section with the unknown key was made a model of, last
@@ -71,7 +71,7 @@ class _Parser:
         return {"unknown": "ignored", "keys": keys}
 
     def exclusive(self, root: dict[str, Any]) -> list[list[str]]:
-        """The pairs of sections that DeepSpeed does not let be enabled together."""
+        """The pairs of sections that DeepSpeed refuses if both are enabled."""
         switches = [name for name, key in root["keys"].items() if "enabled" in key.get("section", {}).get("keys", {})]
         alone = [name for name in switches if self._error({name: {"enabled": True}}) is None]
         pairs = itertools.combinations(alone, 2)
@@ -90,7 +90,7 @@ class _Parser:
         return key
 
     def _section(self, path: tuple[str, ...]) -> dict[str, Any] | None:
-        """The section at a path; None where DeepSpeed looks for no keys there."""
+        """The section at a path; None if DeepSpeed reads no keys there."""
         self.model = None
         first = _FIRST.get(path[-1], {}) if len(path) == 1 else {}
         asked = Asked({**first, _UNKNOWN: 1})
@@ -113,7 +113,7 @@ class _Parser:
         return {"unknown": "passed on", "keys": keys | self._defaults(path, keys), "words": sorted(asked.words)}
 
     def _ask_enabled(self, path: tuple[str, ...], asked: Asked, first: dict[str, Any]) -> None:
-        """Adds to `asked` what DeepSpeed asks of the section when it is enabled, and what then has to be there is."""
+        """Adds to `asked` the keys that DeepSpeed reads in the section if it is enabled and has its required keys."""
         for _ in range(2 if "enabled" in asked.noted else 0):
             required: dict[str, Any] = {key: {} for key, default in asked.noted.items() if default is NOTHING}
             for content in ({}, required):
@@ -123,7 +123,7 @@ class _Parser:
                 asked.words = asked.words or enabled.words
 
     def _defaults(self, path: tuple[str, ...], keys: dict[str, Any]) -> dict[str, Any]:
-        """The keys of a section that DeepSpeed takes whole and fills up with defaults."""
+        """The keys of a section that DeepSpeed takes as a whole and fills with defaults."""
         from deepspeed.runtime.config import DeepSpeedConfig
 
         filled = getattr(DeepSpeedConfig(dict(_MICRO_BATCH)), path[-1], None)
@@ -131,7 +131,7 @@ class _Parser:
         return {key: key_of_default(default) for key, default in found.items() if key not in keys}
 
     def _refusal(self, path: tuple[str, ...]) -> str | None:
-        """DeepSpeed's message where it refuses a key whatever its value, as it does with what was removed."""
+        """DeepSpeed's message if it refuses a key whatever its value, as it does with removed keys."""
         values: tuple[object, ...] = (None, True, 7, _NONSENSE, {})
         messages = {str(self._error(_nested(path, value))) for value in values}
         [message, *others] = messages
@@ -139,7 +139,7 @@ class _Parser:
         return None if others or message == without else message
 
     def _choices(self, path: tuple[str, ...]) -> dict[str, Any]:
-        """The values that DeepSpeed names when it is given another."""
+        """The values that DeepSpeed names when it gets an invalid one."""
         message = str(self._error(_nested(path, _NONSENSE)))
         listed, of_enum = _LIST.search(message), _ENUM.search(message)
         choices: list[str] = ast.literal_eval(f"[{listed[1]}]") if listed else []
@@ -168,7 +168,7 @@ def _nested(path: tuple[str, ...], value: object) -> dict[str, Any]:
 
 
 def _words_of(name: str) -> list[str]:
-    """The texts that one of the parser's enums takes."""
+    """The texts that one of the parser's enums accepts."""
     import deepspeed.runtime.config as parser
 
     found = getattr(parser, name, None)

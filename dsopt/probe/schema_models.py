@@ -1,4 +1,4 @@
-"""What DeepSpeed's declarations say of keys: fields of its models, defaults, parameters of functions."""
+"""What DeepSpeed's declarations say about keys: fields of its models, defaults, parameters of functions."""
 
 import enum
 import inspect
@@ -14,7 +14,7 @@ _KINDS: dict[type, str] = {
 
 
 def key_of_default(default: object) -> dict[str, Any]:
-    """A key that DeepSpeed takes as it is, known by its default alone; a default of None or "auto" tells nothing."""
+    """A key that DeepSpeed takes as it is, known only by its default; a default of None or "auto" says nothing."""
     kind = "any" if default == "auto" else _KINDS.get(type(default), "any")
     return {"kind": "float" if kind == "int" else kind, "can_be_null": True, "is_exact": True}
 
@@ -36,7 +36,7 @@ def section_of_model(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a pydantic
 
 
 def section_of_calls(functions: list[Callable[..., Any]], leave: frozenset[str]) -> dict[str, Any]:
-    """The section whose keys are handed to one of these functions as arguments, but for those to `leave`."""
+    """The section whose keys DeepSpeed passes to one of these functions as arguments, except those to `leave`."""
     keys: dict[str, Any] = {}
     open_ended = []
     for function in functions:

@@ -12,9 +12,9 @@ _POPPED = re.compile(r"optimizer_parameters\.pop\(\s*(['\"]?)(\w+)")
 
 
 def optimizer_params() -> dict[str, Any]:
-    """A section for the `params` of each name that `optimizer.type` may have; null where they are not known.
+    """A section for the `params` of each name that `optimizer.type` may have; null if they are unknown.
 
-    DeepSpeed takes its own names in any case, which are given in small letters, and those of `torch.optim`.
+    DeepSpeed accepts its own names in any case, which this gives in lower case, and those of `torch.optim`.
     """
     import torch
     from deepspeed.ops import adagrad, adam, lamb, lion
@@ -25,11 +25,11 @@ def optimizer_params() -> dict[str, Any]:
     classes = [*own, *_classes(torch.optim).values()]
     source = inspect.getsource(engine)
     popped = {word if quote else getattr(engine, word, word) for quote, word in _POPPED.findall(source)}
-    refused = {MAX_GRAD_NORM: "It is no parameter of the optimizer: give 'gradient_clipping' instead."}
+    refused = {MAX_GRAD_NORM: "It is not a parameter of the optimizer; give 'gradient_clipping' instead."}
     sections: dict[str, Any] = {}
     for name in DEEPSPEED_OPTIMIZERS:
         made = [found for found in classes if _MAKERS.sub("", found.__name__.lower()) in (name, name.removesuffix("w"))]
-        is_own = any(found in own for found in made)  # torch's Muon is another than DeepSpeed's
+        is_own = any(found in own for found in made)  # torch's Muon is not DeepSpeed's
         sections[name] = section_of_calls([found.__init__ for found in made], _GIVEN) if is_own else None
         if name.startswith("adam"):
             sections[name]["keys"] |= {key: key_of_default(None) for key in popped}

@@ -1,1 +1,1 @@
-"""What a person gets: summary, files, dashboard."""
+"""What people get: summary, files, dashboard."""

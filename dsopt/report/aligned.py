@@ -1,10 +1,10 @@
-"""Tables of text whose columns are aligned, as Markdown has them."""
+"""Markdown tables with aligned columns."""
 
 from collections.abc import Sequence
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
-    """A Markdown table; `to_right` tells for each column whether it is aligned to the right."""
+    """A Markdown table; `to_right` says for each column whether it is right-aligned."""
     table = [header, *rows]
     widths = [max(2, *(len(row[column]) for row in table)) for column in range(len(header))]
 

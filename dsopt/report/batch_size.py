@@ -1,4 +1,4 @@
-"""The learning rate that goes with another global batch size than the user's."""
+"""The learning rate for another global batch size than the user's."""
 
 import copy
 import math
@@ -31,7 +31,7 @@ class BatchAdvice:
     Attributes:
         own, best: global batch sizes, in samples per optimizer step.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
-        rates: the best's learning rates by the place they stand in, as far as they are known.
+        rates: the known learning rates of the best, by where they are set.
     """
 
     own: int
@@ -41,7 +41,7 @@ class BatchAdvice:
 
     @property
     def factor(self) -> float:
-        """What the learning rate is to be multiplied by.
+        """The factor by which to multiply the learning rate.
 
         √(B′/B) keeps the variance of the gradient's expectation; SGD and momentum do better with B′/B (DeepSpeed's
         autotuning tutorial).
@@ -64,7 +64,7 @@ class BatchAdvice:
 
 
 def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> BatchAdvice | None:
-    """The advice for a study's best configuration; None where the batch is the user's or cannot be told."""
+    """The advice for a study's best configuration; None if the batch is the user's or is not known."""
     baseline = history.find("baseline")
     facts = baseline.facts if baseline else None
     if best is None or facts is None:

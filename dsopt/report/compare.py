@@ -1,4 +1,4 @@
-"""The table of a comparison: each configuration with its figure, or with the reason why it has none."""
+"""The table of a comparison: each configuration with its figure, or with the reason for having none."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,14 +20,14 @@ class ComparedRow:
     """One configuration.
 
     Attributes:
-        name: what the person calls it; `yours` is their own.
+        name: what the user calls it; `yours` is the user's own.
         with_deepspeed: whether DeepSpeed trains.
-        value: its metric over all rounds; None where it does not run, or has not run yet.
-        interval: the 95 % interval of it, with what differs between launches.
+        value: its metric over all rounds; None if it does not run, or has not run yet.
+        interval: its 95 % interval, including differences between launches.
         factor: how many times as good as the reference it is.
         runs: launches behind it.
         zero_stage, micro_batch, gas, ranks, dtype: what it ran with.
-        reason: why it has no figure, or why it was not launched again; None where all its launches ran.
+        reason: why it has no figure, or why it was not launched again; None if all its launches ran.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ComparedRow:
 
     @property
     def sizes(self) -> str:
-        """ZeRO stage and micro-batch size as the tables of DeepSpeed's tutorial have them."""
+        """ZeRO stage and micro-batch size as DeepSpeed's tutorial writes them."""
         stage = f"z = {self.zero_stage}, " if self.with_deepspeed else ""
         return f"({stage}mbs = {self.micro_batch})"
 
@@ -56,10 +56,10 @@ class ComparisonTable:
 
     Attributes:
         study, state, metric, unit: what it is about.
-        reference: name of the row that factors are relative to: yours, or the first that runs; None where none does.
+        reference: name of the row that factors are relative to: yours, or the first that runs; None if none does.
         rounds: launches of each configuration that runs.
-        rows: in the order in which they were given, after the vanilla run and yours.
-        fastest: name of the best row, where something was measured.
+        rows: in the given order, after the vanilla run and yours.
+        fastest: name of the best row; None if nothing was measured.
         probability: that it is the best of them.
     """
 
@@ -78,7 +78,7 @@ class ComparisonTable:
         return asdict(self)
 
     def text(self) -> str:
-        """The table, the row of DeepSpeed's documents, what fails, and what the figures are of."""
+        """The table, the row of DeepSpeed's documents, what fails, and what the figures are based on."""
         lines = [markdown(self._header(), [self._cells(row) for row in self.rows], [False] * 2 + [True] * 8), ""]
         measured = [row for row in self.rows if row.value is not None]
         if measured:
@@ -91,11 +91,11 @@ class ComparisonTable:
         if not measured:
             return "\n".join([*lines, "No configuration could be measured."])
         if self.fastest is not None and self.probability is not None and len(measured) > 1:
-            lines.append(f"{self.fastest} is the fastest with a probability of {percent(self.probability)}.")
+            lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the fastest.")
         launches = sum(row.runs for row in measured)
         lines.append(
-            f"From {launches} launches, all configurations in turn in each of {self.rounds} rounds. "
-            "Intervals of 95 % include launch-to-launch variation."
+            f"Based on {launches} launches, alternating all configurations in each of {self.rounds} rounds. "
+            "The 95 % intervals include launch-to-launch variation."
         )
         if self.reference != YOURS:
             lines.append(f"Your own configuration does not run, so factors are relative to {self.reference}.")
@@ -127,7 +127,7 @@ class ComparisonTable:
 
 
 def comparison_table(spec: StudySpec, history: History, state: str) -> ComparisonTable:
-    """The table of a comparison as it stands."""
+    """The table of a comparison so far."""
     standing = standing_after(history)
     names = [run.name for run in spec.compare]
     names.insert(1 if VANILLA in names[:1] else 0, BASELINE)

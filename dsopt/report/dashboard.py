@@ -1,4 +1,4 @@
-"""optuna-dashboard on the storage in use, read-only: by itself it has no authentication and lets anyone change."""
+"""optuna-dashboard on a storage, read-only: by itself, it has no authentication and lets anyone change everything."""
 
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -14,7 +14,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 def application(storage: optuna.storages.BaseStorage) -> Application:
-    """The dashboard as a WSGI application that refuses whatever would change the storage."""
+    """The dashboard as a WSGI application that refuses every request that would change the storage."""
     from optuna_dashboard import wsgi
 
     dashboard: Application = wsgi(storage)
@@ -29,7 +29,7 @@ def application(storage: optuna.storages.BaseStorage) -> Application:
 
 
 def make_dashboard_server(storage: optuna.storages.BaseStorage, host: str, port: int) -> WSGIServer:
-    """A server of the dashboard, not yet serving; port 0 takes a free one."""
+    """A server of the dashboard, not yet serving; port 0 picks a free one."""
     return make_server(host, port, application(storage), server_class=_ThreadingServer, handler_class=_QuietHandler)
 
 

@@ -1,5 +1,6 @@
-"""What the best configuration changes against the user's own, key by key, and what each change was worth."""
+"""What the best configuration changes against the user's own, key by key, and what each change is worth."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,10 +25,10 @@ class Worth:
     """What one change is worth: the best against the measured trial that differs from it in this key alone.
 
     Attributes:
-        factor: ratio of their metrics, turned so that above 1 is better whatever the metric.
-        interval: its 95 % interval; None when it cannot be told.
+        factor: ratio of their metrics; above 1 is better, whatever the metric.
+        interval: its 95 % interval; None if it is not known.
         best, other: names of the two.
-        is_confirmed: whether both were measured in the confirmation, or are single runs of the search.
+        is_confirmed: whether the confirmation measured both; otherwise they are single runs of the search.
     """
 
     factor: float
@@ -44,12 +45,12 @@ class Worth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One key that the best has otherwise than the user.
+    """One key whose value in the best differs from the user's.
 
     Attributes:
         key: a path in DeepSpeed's configuration, a flag of the script, `num_gpus` or `num_nodes`.
-        old, new: the user's value and the best's; None is not given. A flag without a value is empty text.
-        worth: None when no trial was measured that tells.
+        old, new: the user's value and the best's; None means not given. A flag without a value is an empty text.
+        worth: None if no measured trial shows it.
     """
 
     key: str
@@ -94,27 +95,31 @@ class Diff:
                 data["worth"]["is_within_noise"] = change.worth.is_within_noise
         return content
 
+    def text(self) -> str:
+        """A table of the changes, and what they are worth together."""
+        return "\n".join([*table(self), *([""] if self.changes else []), self.sentence()])
+
     def sentence(self) -> str:
-        """What all changes are worth together, and what is not known of the single ones."""
+        """What all changes are worth together, and which single worths are unknown."""
         if not self.changes:
-            return "There is nothing to change: the best is your own configuration."
+            return "Nothing to change: your own configuration is the best."
         result = self.comparison
         if result.speedup is None:
             said = ["No speed-up can be given, because your configuration does not run."]
         else:
-            head = "All together" if len(self.changes) > 1 else "That is"
+            head = "All changes together" if len(self.changes) > 1 else "This change"
             said = [f"{head}: {speedup_text(result.speedup, result.interval)}"]
         unknown = [change.key for change in self.changes if change.worth is None]
         if len(unknown) < len(self.changes) and len(self.changes) > 1:
             said.append(
-                "A worth is that of one change where all the others are made already; they need not multiply to "
-                "the whole."
+                "Each worth is that of one change with all the others already made, so they need not multiply to "
+                "the total."
             )
         if unknown:
-            verb, them = ("is", "it") if len(unknown) == 1 else ("are", "one of them")
+            worth, them = ("worth", "it") if len(unknown) == 1 else ("separate worths", "just one of them")
             said.append(
-                f"What {_listed(unknown)} {verb} worth alone is not known: no measured trial has your value of {them} "
-                "and is otherwise the best."
+                f"The {worth} of {_listed(unknown)} {'is' if len(unknown) == 1 else 'are'} unknown: no measured trial "
+                f"has your value of {them} and otherwise equals the best."
             )
         return " ".join(said)
 
@@ -122,11 +127,11 @@ class Diff:
 def best_diff(spec: StudySpec, history: History, qualities: Sequence[RunQuality]) -> Diff:
     """Compares the best configuration with the user's own.
 
-    Only for histories that `compare` gives a result for.
+    Only for histories for which `compare` gives a result.
 
     Args:
-        spec: what the study asks.
-        history: all that counts of it.
+        spec: the study.
+        history: everything that counts of it.
         qualities: of every measured run, for the intervals of single ones.
     """
     comparison = compare(history)
@@ -157,9 +162,9 @@ def best_diff(spec: StudySpec, history: History, qualities: Sequence[RunQuality]
 
 
 def _pairs(spec: StudySpec, history: History, best: Candidate, own: Mapping[str, Any]) -> dict[str, Observation]:
-    """For each key the measured trial that is the best but for this key, in which it is the user's.
+    """For each key, the measured trial that equals the best except that this key has the user's value.
 
-    The user's own comes first: a candidate that is the same under another name has no runs of its own.
+    The user's own run comes first: a candidate that is the same under another name has no runs.
     """
     target = setup_of(spec, best)
     wanted = dict(differences(own, target))
@@ -177,8 +182,8 @@ def _pairs(spec: StudySpec, history: History, best: Candidate, own: Mapping[str,
 def _worth(history: History, name: str, other: Observation, qualities: Sequence[RunQuality]) -> Worth | None:
     """The best against another: by the confirmation if both were in it, else by their single runs in the search.
 
-    The interval of single runs is the wider one of two: that of the steps within the runs, and that of the differences
-    between launches, where the confirmation shows them. A figure that was imported is compared with none.
+    The interval of single runs covers both the noise of steps within the runs and the differences between launches that
+    the confirmation shows. An imported figure is not compared with any other.
     """
     confirmed = confirmed_ratio(history, name, other.name)
     if confirmed is not None:
@@ -203,7 +208,7 @@ def _worth(history: History, name: str, other: Observation, qualities: Sequence[
 def _batch(
     spec: StudySpec, history: History, best: Candidate, own: Mapping[str, Any], changed: Mapping[str, object]
 ) -> list[Following]:
-    """The global batch, where it is another."""
+    """The global batch, if it differs."""
     facts = history.facts
     if facts is None:
         return []
@@ -217,7 +222,7 @@ def _batch(
 
 
 def _mapped_flags(spec: StudySpec, best: Candidate) -> list[Following]:
-    """The script's flags that repeat a key of the configuration, where they are others."""
+    """The script's flags that repeat a key of the configuration, if they differ."""
     own, command = candidate_command(spec, None), candidate_command(spec, best)
     flags = {flag: key for key, flag in spec.autotuning.arg_mappings.items() if flag not in best.script_flags}
     both = {flag: (own.script_switch(flag), command.script_switch(flag)) for flag in flags}
@@ -228,3 +233,38 @@ def _mapped_flags(spec: StudySpec, best: Candidate) -> list[Following]:
 
 def _listed(keys: Sequence[str]) -> str:
     return keys[0] if len(keys) == 1 else f"{', '.join(keys[:-1])} and {keys[-1]}"
+
+
+def table(result: Diff) -> list[str]:
+    """One line per change, in aligned columns; empty if there is none."""
+    rows = [(c.key, shown(c.key, c.old), shown(c.key, c.new), worth_text(c.worth)) for c in result.changes]
+    rows += [(f.key, shown(f.key, f.old), shown(f.key, f.new), follows_text(f.because)) for f in result.following]
+    if not result.changes:
+        return []
+    rows.insert(0, ("key", "yours", "best", "worth"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows]
+
+
+def shown(key: str, value: object) -> str:
+    """A value for people: as JSON has it, text without quotes."""
+    if value is None:
+        return "not given"
+    if value == "" and key.startswith("-"):
+        return "given"
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def worth_text(worth: Worth | None) -> str:
+    """What a change is worth, against which trial, and how sure that is."""
+    if worth is None:
+        return "unknown"
+    interval = f" ({worth.interval[0]:.2f}–{worth.interval[1]:.2f})" if worth.interval else ""
+    runs = "confirmed" if worth.is_confirmed else "single runs"
+    doubt = ", within noise" if worth.is_within_noise else "" if worth.interval else ", noise unknown"
+    return f"{worth.factor:.2f}×{interval} against {worth.other}, {runs}{doubt}"
+
+
+def follows_text(because: Sequence[str]) -> str:
+    """Which changes a key follows from."""
+    return f"follows from {', '.join(because)}"

@@ -1,9 +1,11 @@
-"""What a reader should know of the quality of a study's numbers."""
+"""What a reader should know about the quality of a study's numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsopt.experiment.health import remedy
+
+_MOST_NAMED = 3  # runs that are too imprecise, the worst first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,9 +15,9 @@ class RunQuality:
     Attributes:
         name: the run.
         interval_percent: half-width of the 95 % interval of its mean step time.
-        drifting: whether its steps still became slower or faster while they were measured.
-        skipped_percent: of the steps after warm-up, those that the optimizer skipped.
-        nonfinite_loss_percent: of the same, those whose loss was NaN or infinite.
+        drifting: whether its steps still became slower or faster during the measurement.
+        skipped_percent: share of the steps after warm-up that the optimizer skipped.
+        nonfinite_loss_percent: share of the same steps whose loss was NaN or infinite.
         dtype: fp32, fp16 or bf16.
     """
 
@@ -27,28 +29,32 @@ class RunQuality:
     dtype: str = "fp32"
 
     def is_doubtful(self, precision: float) -> bool:
-        """Whether a reader should know of it; `precision` is the relative half-width asked for."""
+        """Whether a reader should know about it; `precision` is the requested relative half-width."""
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
         return self.drifting or is_unsound or self.interval_percent > 100 * precision
 
 
 def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
-    """The doubts in words, a line for each kind, and what helps."""
-    wide = [f"{q.name} ±{q.interval_percent:.1f} %" for q in qualities if q.interval_percent > 100 * precision]
+    """The doubts in words, one line per kind, and what helps."""
+    wide = sorted((q for q in qualities if q.interval_percent > 100 * precision), key=lambda q: -q.interval_percent)
     drifting = [q.name for q in qualities if q.drifting]
     nonfinite = [q for q in qualities if q.nonfinite_loss_percent > 0]
     skipped = [q for q in qualities if q.skipped_percent > 0]
     lines = []
     if wide:
-        lines.append(f"Less precise than the ±{100 * precision:g} % asked for: {', '.join(wide)}.")
+        runs = "1 run" if len(wide) == 1 else f"{len(wide)} runs"
+        shown = [f"{q.name} ±{q.interval_percent:.1f} %" for q in wide[:_MOST_NAMED]]
+        more = f" and {len(wide) - _MOST_NAMED} more" if len(wide) > _MOST_NAMED else ""
+        lines.append(f"{runs} missed the ±{100 * precision:g} % target: {', '.join(shown)}{more}.")
     if drifting:
-        lines.append(f"Steps kept drifting while they were measured: {', '.join(drifting)}.")
+        lines.append(f"Step times kept drifting during the measurement: {', '.join(drifting)}.")
     if nonfinite:
         runs = ", ".join(f"{q.name} ({q.nonfinite_loss_percent:.0f} % of its steps)" for q in nonfinite)
-        lines.append(f"WARNING: the loss was NaN or infinite, so that nothing is learnt: {runs}.")
+        lines.append(f"WARNING: the loss was NaN or infinite, so the model learns nothing: {runs}.")
     if skipped:
         runs = ", ".join(f"{q.name} ({q.skipped_percent:.0f} % of its steps)" for q in skipped)
         lines.append(
-            f"WARNING: steps were skipped, since their gradients were not finite; their times are left out: {runs}."
+            f"WARNING: the optimizer skipped steps because their gradients were not finite; "
+            f"dsopt leaves out their times: {runs}."
         )
     return lines + list(dict.fromkeys(remedy(q.dtype) for q in [*nonfinite, *skipped]))

@@ -1,4 +1,4 @@
-"""What a result says of runs that failed: that nothing is confirmed, that nothing else ran, or what is left out."""
+"""What a result says about failed runs: that nothing is confirmed, that nothing else ran, or what it leaves out."""
 
 from collections.abc import Sequence
 
@@ -7,33 +7,33 @@ from dsopt.search.unconfirmed import Unconfirmed
 
 
 def not_confirmed_text(found: Unconfirmed, unit: str, study: str) -> str:
-    """What the search says, that it is no result, what failed, and what to do."""
+    """What the search found, that this is not a result, what failed, and what to do."""
     baseline = "does not run" if found.baseline is None else f"had {number(found.baseline)}"
     runs = [f"{name} (round {round_}): {message}" for name, round_, message in found.failures]
     return "\n".join(
         [
             f"Not confirmed. In the search {found.best} had {number(found.value)} {unit}, and your own "
-            f"configuration {baseline}; when they were measured again, this failed:",
+            f"configuration {baseline}; when dsopt measured them again, this failed:",
             *(f"  {run}" for run in runs),
-            "So no configuration is called best, and none is written. See the logs, mend what made these runs "
+            "So dsopt calls no configuration the best and writes none. See the logs, fix what made these runs "
             f"fail, and measure them again: dsopt study resume {study}, then dsopt worker {study}",
         ]
     )
 
 
 def alone_text(crashed: Sequence[tuple[str, str]]) -> str:
-    """That nothing but the user's own configuration was measured, and why; `crashed`: names and messages of runs."""
-    alone = "No configuration but your own could be measured"
+    """That only the user's own configuration was measured, and why; `crashed`: names and messages of runs."""
+    alone = "Only your own configuration could be measured"
     if not crashed:
         return f"{alone}: keep it."
     name, message = crashed[0]
     runs = "1 run" if len(crashed) == 1 else f"{len(crashed)} runs"
-    return f"{alone}, so nothing can be said of others: {runs} failed. The first, {name}: {message}"
+    return f"{alone}, so dsopt cannot judge the others: {runs} failed. The first, {name}: {message}"
 
 
 def left_out_lines(failed: Sequence[tuple[str, int, str]]) -> list[str]:
-    """The finalists that a result does not hold for, each with the round that it failed in, and why."""
+    """The finalists that a result does not cover, each with the round in which it failed, and why."""
     return [
-        f"Left out, since it failed when it was measured again (round {round_}): {name}: {message}"
+        f"Left out: {name} failed when dsopt measured it again (round {round_}): {message}"
         for name, round_, message in failed
     ]

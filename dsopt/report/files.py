@@ -2,17 +2,24 @@
 
 import json
 import shlex
-from dataclasses import dataclass
+import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dsopt.experiment.results import results_folder
 from dsopt.report.batch_size import batch_advice, scale_rates
 from dsopt.report.summary import Summary, optimal_candidate
 from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
+from dsopt.study.folders import find_results_folder, results_folder
 from dsopt.study.spec import StudySpec
+
+CONFIG: Final = "ds_config_optimal.json"
+_COMMAND: Final = "cmd_optimal.txt"
+_SUMMARY: Final = "summary.txt"
+_NOTE: Final = ".dsopt-results"  # says which study the files belong to; written last
+_EARLIER: Final = "earlier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +28,21 @@ class Optimum:
 
     ds_config: dict[str, Any]
     command: LaunchCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesOf:
+    """What result files belong to.
+
+    Attributes:
+        created_at, finished_at: of the study, in seconds since the epoch; another study of its name, or the same one
+            finished again, has other times.
+        is_scaled: whether the learning rate in them follows the batch.
+    """
+
+    created_at: float
+    finished_at: float | None
+    is_scaled: bool
 
 
 def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
@@ -34,34 +56,101 @@ def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Opt
     return Optimum(ds_config=config, command=command)
 
 
-def write_files(spec: StudySpec, history: History, summary: Summary, *, scale_lr: bool = False) -> list[Path]:
-    """Writes `summary.txt` and, where there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
+def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list[Path] | None:
+    """The result files of a study if all of them exist and belong to it, else None.
 
-    Where there is none, those of an earlier result get another name: they would look like this one's.
+    Args:
+        spec: the study.
+        about: what they must belong to.
+        any_scaling: whether both a scaled and an unscaled learning rate will do.
+    """
+    folder = find_results_folder(spec)
+    if folder is None:
+        return None
+    try:
+        note = json.loads((folder / _NOTE).read_text("utf-8"))
+        found = FilesOf(**{key: note[key] for key in FilesOf.__dataclass_fields__})
+        files = [folder / name for name in note["files"]]
+    except FileNotFoundError:  # a study that an earlier version of dsopt finished
+        files = [folder / name for name in (_SUMMARY, CONFIG, _COMMAND)]
+        return files if any_scaling and all(path.is_file() for path in files) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_of_it = (found.created_at, found.finished_at) == (about.created_at, about.finished_at)
+    is_scaled_so = any_scaling or found.is_scaled == about.is_scaled
+    return files if is_of_it and is_scaled_so and all(path.is_file() for path in files) else None
+
+
+def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summary) -> list[Path]:
+    """Writes `summary.txt` and, if there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
+
+    If there is none, it renames those of an earlier result, which would look like this one's.
     """
     folder = results_folder(spec)
-    written = [write_summary(spec, summary.text(scaled=scale_lr))]
-    config, command = folder / "ds_config_optimal.json", folder / "cmd_optimal.txt"
+    config, command = folder / CONFIG, folder / _COMMAND
+    written = [folder / _SUMMARY]
+    _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
     if summary.comparison is None:
         for path in (config, command):
             if path.exists():
-                path.replace(path.with_name(f"{path.name}.earlier"))
+                path.replace(path.with_name(f"{path.name}.{_EARLIER}"))
     else:
-        best = optimum(spec, history, scale_lr=scale_lr)
-        write_config(config, best)
-        line = f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n"
-        command.write_text(line, encoding="utf-8")
+        best = optimum(spec, history, scale_lr=about.is_scaled)
+        _write(config, _config_text(best))
+        _write(command, f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n")
         written += [config, command]
+    _note(folder, about, written)
     return written
 
 
-def write_summary(spec: StudySpec, text: str) -> Path:
-    """Writes `summary.txt`."""
-    path = results_folder(spec) / "summary.txt"
-    path.write_text(text + "\n", encoding="utf-8")
-    return path
+def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
+    """Writes the table of a comparison to `summary.txt`."""
+    folder = results_folder(spec)
+    path = folder / _SUMMARY
+    _write(path, text + "\n")
+    _note(folder, about, [path])
+    return [path]
 
 
 def write_config(path: Path, best: Optimum) -> None:
-    """Writes DeepSpeed's configuration of the best."""
-    path.write_text(json.dumps(best.ds_config, indent=2) + "\n", encoding="utf-8")
+    """Writes DeepSpeed's configuration of the best to a file of the user's choice."""
+    path.write_text(_config_text(best), encoding="utf-8")
+
+
+def set_aside_earlier(spec: StudySpec) -> Path | None:
+    """Moves the result files of an earlier study of the same name out of the way of a new one.
+
+    It moves only files with the names of dsopt's results, in a folder that is marked as this study's, and removes
+    nothing.
+
+    Returns:
+        The folder they are in now; None if there were none.
+    """
+    folder = find_results_folder(spec)
+    found = [path for name in (CONFIG, _COMMAND, _SUMMARY) if folder and (path := folder / name).is_file()]
+    if folder is None or not found:
+        return None
+    aside, number = folder / _EARLIER, 1
+    while aside.exists():
+        number += 1
+        aside = folder / f"{_EARLIER}.{number}"
+    aside.mkdir()
+    (folder / _NOTE).unlink(missing_ok=True)
+    for path in found:
+        path.replace(aside / path.name)
+    return aside
+
+
+def _config_text(best: Optimum) -> str:
+    return json.dumps(best.ds_config, indent=2) + "\n"
+
+
+def _note(folder: Path, about: FilesOf, files: list[Path]) -> None:
+    _write(folder / _NOTE, json.dumps(asdict(about) | {"files": [path.name for path in files]}) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes to a name of its own, then renames, so that no reader sees half a file."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,4 +1,4 @@
-"""A report for an issue: versions, what was asked for, how it went, and the last failure; no secrets."""
+"""A report for an issue: versions, settings, states of runs, and the last failure; no secrets."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsopt.experiment.machine import gpus, versions
-from dsopt.experiment.rundir import RunDir
+from dsopt.launch.machine import gpus, versions
+from dsopt.protocol.run_dir import RunDir
 from dsopt.report.secrets import secrets_of, shown_command, shown_settings, without_secrets
 from dsopt.study.spec import StudySpec
 
@@ -17,7 +17,7 @@ _TAIL_LINES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyReport:
-    """What a report says of a study.
+    """What a report says about a study.
 
     Attributes:
         spec, state, note: of the study.
@@ -51,7 +51,7 @@ def _versions(storage: str) -> str:
 
 def _settings(study: StudyReport) -> str:
     content = json.loads(study.spec.to_json())
-    # as parts of it are secrets, and a configuration in base64 would hide them from every search
+    # because parts of it may be secrets, and base64 would hide those in a configuration from every search
     content["command"] = shown_command(study.spec.launch.with_config("ds_config.json"))
     return f"## Study\n{_fenced(json.dumps(shown_settings(content), indent=2), 'json')}"
 
@@ -65,7 +65,7 @@ def _runs(study: StudyReport) -> str:
 
 
 def _last_failure(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The last run that came to nothing, with what it wrote last; nothing where there is none."""
+    """The last run that failed, with the last lines it wrote; empty if there is none."""
     failed = [run for run in runs if run["state"] == "failed" or run["reason"] == "invalid_config"]
     if not failed:
         return []

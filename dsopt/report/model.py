@@ -1,4 +1,4 @@
-"""What runs told of the model, in a line."""
+"""What runs showed of the model, in one line."""
 
 from dsopt.search.facts import ModelFacts
 
@@ -12,9 +12,9 @@ def model_line(facts: ModelFacts) -> str:
     if facts.num_layers and facts.hidden_size:
         parts.append(f"{facts.num_layers} layers of hidden size {facts.hidden_size}")
     if facts.activation_bytes:
-        parts.append(f"activations {facts.activation_bytes / facts.micro_batch / 2**20:.1f} MiB a sample on each GPU")
+        parts.append(f"activations {facts.activation_bytes / facts.micro_batch / 2**20:.1f} MiB per sample on each GPU")
     if facts.flops_per_step:
-        parts.append(f"{_short(facts.flops_per_step / facts.micro_batch / facts.gas)}FLOP a sample")
+        parts.append(f"{_short(facts.flops_per_step / facts.micro_batch / facts.gas)}FLOP per sample")
     return ", ".join(parts)
 
 

@@ -7,5 +7,5 @@ def number(value: float | None) -> str:
 
 
 def percent(probability: float) -> str:
-    """A probability, which is never told as certain."""
-    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}"
+    """A probability, which is never shown as certain."""
+    return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"

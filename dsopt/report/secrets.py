@@ -1,4 +1,4 @@
-"""Takes secrets, and what names a person, out of text that is meant for others."""
+"""Removes secrets, and whatever names a person, from text that others will read."""
 
 import getpass
 import os
@@ -19,16 +19,16 @@ _NAME: Final = (
 )
 _SENSITIVE: Final = re.compile(_NAME, re.IGNORECASE)
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
-_SHORTEST: Final = 6  # a shorter value cannot be looked for everywhere
+_SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
-    # a password may hold an @ or a / that was not written as %40 or %2F
+    # a password may contain an @ or a / that was not written as %40 or %2F
     (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(rf"(--?[\w-]*{_NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
-    # JSON that is written in a text, and a secret that is told in a sentence: nearly all of them have a digit in them
+    # JSON inside a text, and a secret in a sentence: nearly all secrets contain a digit
     (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*\\+["']\s*:\s*\\+["'])[^"'\\]+""", re.IGNORECASE), rf"\1{HIDDEN}"),
     (
         re.compile(
@@ -53,15 +53,15 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether a flag, key or variable of this name holds a secret."""
+    """Whether the name of a flag, key or variable suggests a secret."""
     return _SENSITIVE.search(name) is not None
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """The text with secrets as `***`, home folders as `~` and the user's name as `user`.
 
-    Hidden is what `known` lists, what variables of this process with a telling name hold, what follows such a name
-    (`--hub_token …`, `"api_key": …`), the user's part of a URL, and what has the form of a known kind of token.
+    It hides what `known` lists, the values of this process's variables whose names suggest a secret, what follows such
+    a name (`--hub_token …`, `"api_key": …`), the user's part of a URL, and whatever looks like a known kind of token.
     """
     ours = (value for name, value in os.environ.items() if is_sensitive(name))
     for value in sorted({*known, *ours}, key=len, reverse=True):
@@ -73,26 +73,26 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
 
 
 def shown_command(command: LaunchCommand) -> str:
-    """A command for others: without the values of its assignments, and of flags with a telling name."""
+    """A command for others: without the values of its assignments, and of flags whose names suggest a secret."""
     assignments = [f"{name}={HIDDEN}" for name, _ in command.environment]
     return " ".join([*assignments, *(shown for shown, _ in _words(command))])
 
 
 def secrets_of(command: LaunchCommand) -> list[str]:
-    """What `shown_command` hides, so that it is hidden wherever else it is written."""
+    """What `shown_command` hides, so that it can be hidden everywhere else, too."""
     given = [value for _, value in command.environment]
     return [*given, *(secret for _, secret in _words(command) if secret is not None)]
 
 
 def shown_settings(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Settings as JSON for others: the values of keys with a telling name are hidden."""
+    """Settings as JSON for others: hides the values of keys whose names suggest a secret."""
     if isinstance(value, Mapping):
         return {key: HIDDEN if is_sensitive(str(key)) else shown_settings(inner) for key, inner in value.items()}
     return [shown_settings(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:
-    """The words of a command as they may be shown, each with the secret that is hidden in it, if one is."""
+    """The words of a command as they may be shown, each with the secret that it hides, if any."""
     follows_name = False
     for word in command.argv():
         if word.startswith("-"):
@@ -110,7 +110,7 @@ def _without_person(text: str) -> str:
     text = re.sub(r"/(?:home|Users)/[^/\s:'\",]+", "~", text)
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # nobody of that number is known here
+    except (KeyError, OSError):  # the system does not know this user's number
         return text
-    # a common word, or the administrator, tells nobody's name
+    # a short name is a common word, and root names nobody
     return text if len(name) < 3 or name == "root" else re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "user", text)

@@ -1,4 +1,4 @@
-"""What a run is set up with, the user's own or a candidate's, as one nested mapping; and where two of them differ."""
+"""The settings of a run, the user's own or a candidate's, as one nested mapping; and where two of them differ."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -12,13 +12,13 @@ STAGE: Final = f"{ZERO}stage"
 
 
 def setup_of(spec: StudySpec, candidate: Candidate) -> dict[str, Any]:
-    """All that a candidate decides: DeepSpeed's configuration with its resources and script flags beside it."""
+    """Everything that a candidate decides: DeepSpeed's configuration, resources and script flags."""
     beside = {key: value for key, value in candidate.knobs if is_resource(key)} | candidate.script_flags
     return candidate_config(spec.ds_config, candidate) | beside
 
 
 def own_setup(spec: StudySpec, history: History, best: Candidate) -> dict[str, Any]:
-    """The same of the user's own, with what its engine reported where the file does not say."""
+    """The same for the user's own, with what its engine reported for keys that the file leaves open."""
     setup = baseline_config(spec.ds_config)
     setup.pop(TRAIN_BATCH, None)
     baseline = history.find(BASELINE)
@@ -42,7 +42,7 @@ def own_setup(spec: StudySpec, history: History, best: Candidate) -> dict[str, A
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[object, object]]]:
-    """The paths at which two nested mappings differ, with both values; an offload section comes or goes as a whole."""
+    """The paths at which two nested mappings differ, with both values; an offload section counts as a whole."""
     for key in dict.fromkeys([*old, *new]):
         values = old.get(key), new.get(key)
         sections = [value for value in values if isinstance(value, Mapping)]
@@ -53,5 +53,5 @@ def differences(
 
 
 def follows_stage(key: str, old: object, new: object) -> bool:
-    """Whether a key is one that stands in configurations of ZeRO 3 alone (`candidate_config`)."""
+    """Whether a key is only in configurations of ZeRO 3 (`candidate_config`)."""
     return key.startswith(f"{ZERO}stage3_") and (old, new) in (("auto", None), (None, "auto"))

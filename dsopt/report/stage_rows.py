@@ -1,4 +1,4 @@
-"""The rows of the documented table: what was tried at each ZeRO stage, and the best of it."""
+"""The rows of the documented table: what dsopt tried at each ZeRO stage, and the best of it."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from dsopt.study.spec import StudySpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """One stage of the summary table; the user's own configuration is called `baseline` in it."""
+    """One stage of the summary table, in which `baseline` is the user's own configuration."""
 
     tuning_space: str
     num_experiments: int
@@ -19,7 +19,7 @@ class StageRow:
 
 
 def stage_row(spec: StudySpec, stage: int, history: History) -> StageRow:
-    """The row of a stage, in which the user's own configuration stands unless it was tried there under another name."""
+    """The row of a stage; it includes the user's own configuration unless that was tried there under another name."""
     tried: list[Observation] = [*history.stages[stage]]
     baseline = history.find(BASELINE)
     is_among = any(is_baseline(spec, history, o.candidate) for o in tried)

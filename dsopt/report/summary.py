@@ -1,6 +1,5 @@
 """The result of a study in words and numbers, for people and as data."""
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
+from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
 from dsopt.report.model import model_line
 from dsopt.report.numbers import number, percent
@@ -28,25 +28,26 @@ class Summary:
 
     Attributes:
         study, state, metric, unit, maximize: what it is about.
-        simulated: what was pretended in a dry run; None where runs were real.
-        baseline: the baseline's metric in the search, None when it does not run.
+        simulated: what a dry run simulates; None if runs were real.
+        baseline: the baseline's metric in the search; None if it does not run.
         baseline_message: why the baseline does not run.
-        model: what the runs told of it.
-        stages: one row a ZeRO stage.
+        model: what the runs showed of it.
+        stages: one row per ZeRO stage.
         imported: names of the candidates whose figures were imported.
-        taken_over: for each study that runs were taken over from, their names.
+        taken_over: names of the runs taken over, by the study they are from.
         comparison: the confirmed result; None while there is none.
-        unconfirmed: what the search found, where its confirmation failed.
+        unconfirmed: what the search found, if its confirmation failed.
         alternatives: whether any configuration but the user's own was measured.
-        crashed: of the search, runs that failed, as name and message.
+        crashed: failed runs of the search, as name and message.
         left_out: finalists that failed in the confirmation, as name, round and message.
-        rows: confirmed metric of each configuration, best first.
-        doubts: runs whose numbers are not as good as asked for.
-        fixed_sizes: why no other batch sizes were tried, where the script has sizes of its own; else empty.
-        precision: the relative half-width asked for.
-        outside: what looks like checkpoints and appeared outside of the runs' folders while they ran.
-        batch_advice: what to do with the learning rate, where the best trains with another global batch.
-        duration_seconds: from creation to the end.
+
+        doubts: runs whose numbers are not as good as requested.
+        fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
+        precision: the requested relative half-width.
+        outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
+        batch_advice: what to do with the learning rate, if the best trains with another global batch.
+        duration_seconds: from creation to the end; None before.
+        worked_seconds: of these, those during which at least one run ran.
     """
 
     study: str
@@ -73,10 +74,11 @@ class Summary:
     outside: Sequence[str]
     batch_advice: BatchAdvice | None
     duration_seconds: float | None
+    worked_seconds: float | None = None
 
     @property
     def experiments(self) -> int:
-        """Configurations of all stages that were tried."""
+        """How many configurations were tried, at all stages."""
         return sum(row.num_experiments for row in self.stages)
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class Summary:
         if result.best == BASELINE:
             if not self.alternatives:
                 return alone_text(self.crashed)
-            return "Your own configuration is the fastest that was found: keep it."
+            return "Your own configuration is the fastest found: keep it."
         value = f"{result.best}: {number(result.value)} {self.unit}"
         if result.speedup is None:
             return f"{value}. No speed-up can be given, because your configuration does not run."
@@ -107,13 +109,14 @@ class Summary:
     def text(self, *, scaled: bool = False) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt.
 
-        `scaled` says that the learning rate in the result files follows the batch already.
+        `scaled` says that the learning rate in the result files already follows the batch.
         """
         lines = [self._table(), ""]
         if self.simulated is not None:
-            lines += [f"A dry run, in which nothing was trained: {self.simulated}. No figure is measured.", ""]
+            lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
         if self.duration_seconds is not None:
-            duration = datetime.timedelta(seconds=round(self.duration_seconds, 6))
+            worked = self.duration_seconds if self.worked_seconds is None else self.worked_seconds
+            duration = duration_text(worked, self.duration_seconds)
             lines += [f"Tuning completed in {duration}. Total number of experiments: {self.experiments}.", ""]
         if self.baseline is not None:
             lines.append(f"Baseline (your configuration): {number(self.baseline)} {self.unit} when first measured.")
@@ -121,14 +124,14 @@ class Summary:
             lines.append(f"Baseline (your configuration) does not run: {self.baseline_message}")
         if self.model is not None:
             lines.append(f"Model: {model_line(self.model)}.")
-        lines += [f"Stage {row.tuning_space}: {row.verdict}." for row in self.stages if row.verdict]
+        lines += [f"ZeRO {row.tuning_space.removeprefix('z')}: {row.verdict}." for row in self.stages if row.verdict]
         if self.imported:
             lines.append(
-                f"Imported from DeepSpeed's autotuner and not measured here: {', '.join(self.imported)}. "
-                "Its figures, of a few steps without data loading, steered the search and count for nothing else."
+                f"Imported from DeepSpeed's autotuner, not measured here: {', '.join(self.imported)}. "
+                "Its figures, from a few steps without data loading, only steered the search."
             )
         for source, names in self.taken_over.items():
-            lines.append(f"Taken over from study '{source}', where it ran the same: {', '.join(names)}.")
+            lines.append(f"Taken over from study '{source}', which ran the same: {', '.join(names)}.")
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
             lines += self._basis(self.comparison)
@@ -145,9 +148,9 @@ class Summary:
         return "\n".join(lines)
 
     def _basis(self, result: Comparison) -> list[str]:
-        """What the result rests on, and what it leaves out."""
+        """What the result is based on, and what it leaves out."""
         runs = "1 confirmation run" if result.runs == 1 else f"{result.runs} confirmation runs"
-        lines = [f"Based on {runs} of finalists in turn; your configuration does not run."]
+        lines = [f"Based on {runs}, alternating finalists; your configuration does not run."]
         if result.baseline is not None:
             lines = [
                 f"Based on {runs}, alternating baseline ({number(result.baseline)} {self.unit} there) and finalists; "
@@ -156,13 +159,13 @@ class Summary:
         return lines + left_out_lines(self.left_out)
 
     def _certainty(self) -> list[str]:
-        """How sure it is that the best is the best, and what may be lost if it is not."""
+        """How likely the best is to be the fastest, and the expected loss from choosing it."""
         result = self.comparison
         if result is None or result.probability is None or result.regret is None:
             return []
         return [
-            f"It is the best of those confirmed with a probability of {percent(result.probability)}; "
-            f"what is lost on average, since it may not be: {result.regret:.1%}."
+            f"It is {percent(result.probability)} likely to be the fastest of those confirmed; "
+            f"the expected loss from choosing it is {100 * result.regret:.1f} %."
         ]
 
     def _table(self) -> str:
@@ -194,8 +197,9 @@ def summarize(
     state: str,
     note: str | None,
     duration_seconds: float | None,
+    worked_seconds: float | None = None,
 ) -> Summary:
-    """Makes the summary of a study from what is known of it."""
+    """Builds the summary of a study."""
     baseline = history.find(BASELINE)
     comparison = compare(history) if state == "finished" else None
     return Summary(
@@ -226,14 +230,15 @@ def summarize(
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
         duration_seconds=duration_seconds,
+        worked_seconds=worked_seconds,
     )
 
 
 def outside_text(paths: Sequence[str]) -> str:
     """What to do about checkpoints that appeared in the working folder."""
     return (
-        f"While experiments ran, these appeared, changed or went in the working folder: {', '.join(paths)}. "
-        "They look like checkpoints. If the training script did it, name its flag for that place in 'isolate' "
+        f"While experiments ran, these appeared, changed or disappeared in the working folder: {', '.join(paths)}. "
+        "They look like checkpoints. If the training script did this, name its flag for that place in 'isolate' "
         "(on the command line: --isolate)."
     )
 
@@ -241,7 +246,7 @@ def outside_text(paths: Sequence[str]) -> str:
 def optimal_candidate(history: History) -> Candidate | None:
     """The best configuration as a candidate; None when it is the user's own.
 
-    Only for histories that `compare` gives a result for.
+    Only for histories for which `compare` gives a result.
     """
     result = compare(history)
     assert result is not None
@@ -260,7 +265,7 @@ def speedup_text(speedup: float, interval: tuple[float, float] | None) -> str:
 
 
 def _simulated(spec: StudySpec) -> str | None:
-    """What a dry run pretends; None where it is none."""
+    """What a dry run simulates; None for real runs."""
     if spec.simulation is None:
         return None
     gpu, model = spec.simulation.gpu.name or "GPUs", spec.simulation.model.name or "a model"

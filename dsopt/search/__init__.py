@@ -1,1 +1,1 @@
-"""What to run next: memory, micro-batch range, cost model, sampler, pruners, plan."""
+"""What to run next: memory, step times, cost model, sampler, pruners, tuners, plan."""

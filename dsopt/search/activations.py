@@ -1,4 +1,4 @@
-"""What a forward pass leaves on a device, as runs have shown it for the settings that may change it."""
+"""What a forward pass leaves on a device: what runs have shown for the settings that may change it."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from dsopt.study.space import ZERO, Setting, is_resource
 def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
     """Activations as a line over micro-batch sizes, first value and slope, for each kind of setting that was run.
 
-    `()` stands for every other kind: the user's own, else what the least-memory profile had. Where nothing was seen, it
-    is half of what the states of the run that tells left over.
+    `()` stands for every other kind: the user's own, else that of the least-memory profile. If nothing was seen, it is
+    a quarter of the peak of the run that the facts are from.
     """
     run = history.telling_run
     own = activation_knobs(run.candidate.knobs) if run is not None and run.candidate is not None else ()

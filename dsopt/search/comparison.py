@@ -9,7 +9,8 @@ from dsopt.study.spec import StudySpec
 def comparison_step(spec: StudySpec, history: History) -> Step:
     """The next step of a comparison.
 
-    All that run are measured in all rounds, so that each has an interval; what failed once is not launched again.
+    Every configuration that runs is measured in all rounds, so that each has an interval; one that failed is not
+    launched again.
     """
     entries: list[Entry] = [(BASELINE, None), *((run.name, None) for run in spec.compare)]
 

@@ -1,4 +1,4 @@
-"""Which configuration is best, how much faster than the baseline, and how sure that is: from the interleaved rounds."""
+"""Which configuration is best, how much faster than the baseline, and how sure that is, from alternating rounds."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -12,17 +12,15 @@ from scipy.special import ndtr
 
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.unconfirmed import failed_finalists, unconfirmed
+from dsopt.study.launch_noise import CONFIRMED, STEPS_UNTOLD
 
-# Launches of one configuration on one machine usually differ by so much (standard deviation), beside noise of steps.
-_LAUNCH_DEVIATION: Final = 0.007
-_WITHIN: Final = 0.01  # of a run that does not say how sure its figure is
-_USUAL_QUANTILE: Final = 3.0  # of Student's t, in the half-width of a run that has ended once it was precise
-# Noise may be larger than usual, by any of these factors: mostly it is about as usual, and now and then far from it.
+_USUAL_QUANTILE: Final = 3.0  # of Student's t, in the half-width of a run that ended when it was precise
+# Noise may exceed the usual by any of these factors: mostly it is about as usual, and now and then far from it.
 _FACTORS: Final = 2.0 ** np.linspace(-0.5, 5.0, 23)
 _BELIEF: Final = np.exp(-((np.log2(_FACTORS) / 2.5) ** 2)) / (1.0 + np.log2(_FACTORS) ** 2)
 _NEAR: Final = 1.0  # standard deviations that a finalist may lie behind the best
 _OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
-_NEGLIGIBLE: Final = 0.005  # expected regret that no further round is spent on
+_NEGLIGIBLE: Final = 0.005  # expected loss that is not worth another round
 _DRAWS: Final = 8000
 
 
@@ -31,14 +29,14 @@ class Comparison:
     """The result of a study's confirmation.
 
     Attributes:
-        best: name of the best configuration; `baseline` when no finalist was faster.
-        value: its metric, the geometric mean over its confirmation runs, weighted by how precise they were.
-        baseline: the baseline's, likewise; None when the user's configuration does not run.
-        speedup: how many times the baseline the best is; 1 when it is the baseline itself, None without one.
-        interval: the 95 % interval of `speedup`; None when it cannot be told.
+        best: name of the best configuration; `baseline` if no finalist was faster.
+        value: its metric, the geometric mean over its confirmation runs, weighted by their precision.
+        baseline: the baseline's metric, likewise; None if the user's configuration does not run.
+        speedup: how many times the baseline the best is; 1 if it is the baseline itself, None without a baseline.
+        interval: the 95 % interval of `speedup`; None if it is not known.
         runs: confirmation runs that were measured.
-        probability: that the best of those confirmed is the best of them; None without a confirmation.
-        regret: how much faster another of them is expected to be after all, relative: 0.002 is 0.2 %.
+        probability: that the best is the fastest of those confirmed; None without a confirmation.
+        regret: the expected loss from choosing it, relative: 0.002 is 0.2 %.
     """
 
     best: str
@@ -93,7 +91,7 @@ class Standing:
         return self._exponential(contrast)
 
     def level(self, name: str) -> Ratio:
-        """How good a configuration is in itself: its metric, or the inverse of one of which less is better."""
+        """How good a configuration is in itself: its metric, or the inverse of a metric of which less is better."""
         contrast = np.zeros(len(self.names))
         contrast[self.names.index(name)] = 1.0
         return self._exponential(contrast)
@@ -104,7 +102,7 @@ class Standing:
         return Ratio(factor=math.exp(estimate), interval=(math.exp(estimate - half), math.exp(estimate + half)))
 
     def certainty(self) -> tuple[dict[str, float], float]:
-        """Each configuration's probability of being the best, and the expected regret of the one that seems it.
+        """Each configuration's probability of being the best, and the expected loss from choosing the apparent best.
 
         By simulation from the posterior, seeded.
         """
@@ -118,7 +116,7 @@ class Standing:
 
 
 def compare(history: History) -> Comparison | None:
-    """Compares the confirmed configurations; None where nothing was measured at all, or the confirmation failed."""
+    """Compares the confirmed configurations; None if nothing was measured at all, or the confirmation failed."""
     if unconfirmed(history) is not None:
         return None
     standing = standing_after(history, without=failed_finalists(history))
@@ -146,7 +144,7 @@ def compare(history: History) -> Comparison | None:
 
 
 def confirmed_ratio(history: History, name: str, other: str) -> Ratio | None:
-    """How many times as good as `other` a configuration is, by the confirmation; None when not both were in it."""
+    """How many times as good as `other` a configuration is, by the confirmation; None unless both were in it."""
     standing = standing_after(history)
     if standing is None or not {name, other} <= set(standing.names):
         return None
@@ -154,14 +152,14 @@ def confirmed_ratio(history: History, name: str, other: str) -> Ratio | None:
 
 
 def launch_half_width(history: History) -> float:
-    """Half-width of the 95 % interval of the logarithm of a ratio between two launches, beside noise of their steps."""
+    """Half-width of the 95 % interval of the logarithm of a ratio of two launches, without noise of their steps."""
     standing = standing_after(history)
     noise = standing.noise if standing else _noise(0.0, 0)
-    return _quantile(noise) * _LAUNCH_DEVIATION * math.sqrt(2)
+    return _quantile(noise) * CONFIRMED * math.sqrt(2)
 
 
 def may_be_best(history: History, observation: Observation, best: Observation) -> bool:
-    """Whether a run of the search is so near the best one that the noise of both may have put them in this order."""
+    """Whether a run of the search is so near the best one that noise alone may explain their order."""
     gap = _score(history, best) - _score(history, observation)
     return gap <= _NEAR * math.hypot(_deviation(observation), _deviation(best))
 
@@ -169,13 +167,13 @@ def may_be_best(history: History, observation: Observation, best: Observation) -
 def contenders(
     history: History, names: Sequence[str], rounds: int, certainty: float, share_of_training: float | None = None
 ) -> list[str]:
-    """Which configurations are to be measured again after so many rounds; none when it is clear which is best.
+    """Which configurations to measure again after so many rounds; none when it is clear which is best.
 
-    It is when the best has this probability of being it, or when hardly anything can be gained by measuring on: less
-    than half a per cent is expected to be lost, or less than what the runs take of the training.
+    That is clear when the best has this probability of being the best, or when more measurements can gain hardly
+    anything: the expected loss is below half a per cent, or below the share of the training that the runs take.
 
     Args:
-        share_of_training: what a run takes of it, where runs have to pay for themselves.
+        share_of_training: the share that a run takes, if runs must pay for themselves.
     """
     standing = standing_after(history, rounds, without=failed_finalists(history))
     if standing is None:
@@ -187,15 +185,15 @@ def contenders(
 
 
 def standing_after(history: History, rounds: int | None = None, *, without: Collection[str] = ()) -> Standing | None:
-    """What the first rounds of the confirmation say, or all of them, of all configurations `without` these.
+    """What the first rounds of the confirmation say, or all of them, about all configurations but those in `without`.
 
-    None where nothing was confirmed.
+    None if nothing was confirmed.
 
-    The logarithm of the metric is taken as configuration + round + noise, a two-way layout without interaction, fitted
-    by least squares with each run weighted by what its steps say of its precision and by what launches usually differ.
-    So drift between rounds cancels out, and residuals hold all that differs between two launches of one configuration:
-    they say how much larger than usual the noise is. Finalists' runs of the search count for that, as a round of its
-    own, but not for the means: they were chosen by them.
+    The model: the logarithm of the metric is configuration + round + noise (a two-way layout without interaction). It
+    is fitted by least squares, with each run weighted by the precision of its steps and by how much launches usually
+    differ. So drift between rounds cancels out, and the residuals contain everything that differs between two launches
+    of one configuration: they show how much larger than usual the noise is. For this the finalists' runs of the search
+    count as another round, but not for the means, because those runs are what the finalists were chosen by.
     """
     runs = [
         o
@@ -262,9 +260,9 @@ def _round_columns(index: int, count: int) -> list[float]:
 
 
 def _deviation(observation: Observation) -> float:
-    """Standard deviation of one run's figure, relative: of its steps, and of launches."""
-    within = _WITHIN if observation.half_width is None else observation.half_width / _USUAL_QUANTILE
-    return math.hypot(within, _LAUNCH_DEVIATION)
+    """Relative standard deviation of one run's figure, from its steps and from launches."""
+    within = STEPS_UNTOLD if observation.half_width is None else observation.half_width / _USUAL_QUANTILE
+    return math.hypot(within, CONFIRMED)
 
 
 def _score(history: History, observation: Observation) -> float:

@@ -1,29 +1,27 @@
-"""Learns what the physical model of step times leaves over, from the runs of all stages and of earlier studies."""
+"""Learns what the physical model of step times leaves unexplained, from runs of all stages and of earlier studies."""
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.optuna.trees import BoostedTrees
 from dsopt.search.grid import Grid
 from dsopt.study.space import Knob, Setting
 
 Array = NDArray[np.float64]
 
 _MIN_RUNS: Final = 8
-_BOOSTERS: Final = 5
-_ROUNDS: Final = 30
-_SETTINGS: Final = {"max_depth": 3, "eta": 0.2, "min_child_weight": 1.0, "lambda": 2.0, "nthread": 1, "subsample": 0.8}
 
 
 class CostModel:
     """Gradient-boosted trees (XGBoost) on the residual of the logarithm of step times.
 
-    An ensemble of boosters on resampled runs (the bootstrap; Breiman, 1996), seeded: their mean is the prediction, and
-    what they differ by its uncertainty. Below eight runs it predicts nothing, with no uncertainty of its own: the
-    physical model and its discrepancy stand alone. A failure has no step time and is never given one.
+    The mean of an ensemble (`BoostedTrees`) is the prediction, and the spread of its boosters the uncertainty. Below
+    eight runs it predicts 0 without uncertainty, so that the physical model and its discrepancy decide alone. A failure
+    has no step time and never gets one.
 
     Args:
         grid: the n runs.
@@ -36,32 +34,15 @@ class CostModel:
         self._knobs = sorted({key for key, _ in known})
         # texts have no order: each is a feature of its own
         self._texts = sorted({(key, value) for key, value in known if isinstance(value, str)})
-        self._boosters: list[Any] = []
+        self._trees: BoostedTrees | None = None
         if len(residuals) >= _MIN_RUNS:
-            self._boosters = self._trained(self._features(grid), residuals, weights)
+            self._trees = BoostedTrees.fitted(self._features(grid), residuals, weights)
 
     def predict(self, grid: Grid) -> tuple[Array, Array]:
         """Mean and standard deviation of each candidate's residual, both of shape `(n,)`."""
-        if not self._boosters:
+        if self._trees is None:
             return np.zeros(len(grid.which)), np.zeros(len(grid.which))
-        import xgboost
-
-        data = xgboost.DMatrix(self._features(grid), nthread=1)
-        predictions = np.array([booster.predict(data) for booster in self._boosters], dtype=float)
-        return predictions.mean(axis=0), predictions.std(axis=0, ddof=1)
-
-    def _trained(self, features: Array, residuals: Array, weights: Array) -> list[Any]:
-        import xgboost  # 0.8 s: only searches that use the model pay for it
-
-        random = np.random.default_rng(0)
-        boosters = []
-        for seed in range(_BOOSTERS):
-            drawn = np.bincount(random.integers(0, len(residuals), len(residuals)), minlength=len(residuals))
-            data = xgboost.DMatrix(features, label=residuals, weight=weights * drawn, nthread=1)
-            boosters.append(
-                xgboost.train({**_SETTINGS, "seed": seed, "base_score": 0.0}, data, num_boost_round=_ROUNDS)
-            )
-        return boosters
+        return self._trees.predict(self._features(grid))
 
     def _features(self, grid: Grid) -> Array:
         """One row a candidate: log2 of micro-batch size and accumulation, stage, each knob as a number, each text."""

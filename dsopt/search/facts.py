@@ -1,19 +1,19 @@
-"""What is known of the model and the devices: from a run, or from what the user says of the model."""
+"""What is known of the model and the devices, from a run or from what the user says about the model."""
 
 from dataclasses import dataclass, replace
 
-from dsopt.experiment.events import Engine
+from dsopt.protocol.events import Engine
 from dsopt.study.autotuning import ModelInfo
 from dsopt.study.ds_config import baseline_config, get_path
 from dsopt.study.own_sizes import own_size
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import filled_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What a run told of the model and the device, as flat numbers.
+    """What a run showed of the model and the device, as flat numbers.
 
     Attributes:
         num_params, trainable_params: parameters of the whole model.
@@ -22,15 +22,15 @@ class ModelFacts:
         device_memory_bytes: what one rank may use of its device.
         zero_stage, micro_batch, gas: what the engine ran with.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
-        peak_allocated_bytes: the same as tensors took it; 0 where it was not told.
-        outside_bytes: in use on the device beside what torch reserved (context, communication libraries); 0 where it
-            was not told, as on the CPU.
+        peak_allocated_bytes: the same, as allocated for tensors; 0 if it was not reported.
+        outside_bytes: in use on the device beside what torch reserved (context, communication libraries); 0 if it was
+            not reported, as on the CPU.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         largest_layer_params: the most parameters that one module holds itself.
-        hidden_size, num_layers: of a transformer, where they could be read.
-        flops_per_step: floating-point operations of one rank in one step, where they were counted.
-        host_memory_bytes: memory of the node; 0 where it is not known.
-        rows: size of the first dimension of the batches that the script fed, 0 where it could not be seen.
+        hidden_size, num_layers: of a transformer, if they could be read.
+        flops_per_step: floating-point operations of one rank in one step, if they were counted.
+        host_memory_bytes: memory of the node; 0 if it is not known.
+        rows: size of the first dimension of the batches that the script fed; 0 if it could not be seen.
     """
 
     num_params: int
@@ -52,9 +52,13 @@ class ModelFacts:
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
 
+    def candidate(self, knobs: Setting = ()) -> Candidate:
+        """What ran, by its own account: stage and sizes are the engine's. It says nothing about other settings."""
+        return Candidate(stage=self.zero_stage, micro_batch=self.micro_batch, gas=self.gas, knobs=knobs)
+
 
 def with_model_info(facts: ModelFacts, info: ModelInfo) -> ModelFacts:
-    """What a run told, with what the user says of the model in its place."""
+    """What a run showed; what the user says about the model replaces it."""
     return replace(
         facts,
         num_params=info.num_params,
@@ -66,11 +70,11 @@ def with_model_info(facts: ModelFacts, info: ModelInfo) -> ModelFacts:
 
 
 def facts_without_a_run(spec: StudySpec, engine: Engine | None) -> ModelFacts | None:
-    """What is known where nothing was measured; None where that is not enough to count model states by.
+    """What is known if nothing was measured; None if that is not enough to compute model states.
 
-    The model is from `model_info`, else from an engine that stood before its run failed. Devices are from that engine,
-    else from the command, the configuration and `memory_per_device`; where none tells a device's memory, it is 0. A run
-    that failed is held to have filled its device.
+    The model is from `model_info`, else from an engine that was built before its run failed. Devices are from that
+    engine, else from the command, the configuration and `memory_per_device`; if none of them gives a device's memory,
+    it is 0. A failed run counts as having filled its device.
     """
     info, ranks = spec.autotuning.model_info, spec.resources.ranks
     if engine is not None:
@@ -119,6 +123,6 @@ def _of_command(spec: StudySpec, info: ModelInfo, world_size: int) -> ModelFacts
 
 
 def configured_dtype(spec: StudySpec) -> str:
-    """The data type that the configuration asks for; "auto" is what the flag of the Hugging Face Trainer says."""
+    """The data type that the configuration asks for; "auto" means what the Hugging Face Trainer's flag says."""
     config = filled_in(spec.ds_config, spec.launch, spec.autotuning.arg_mappings)
     return next((dtype for dtype in ("bf16", "fp16") if get_path(config, f"{dtype}.enabled") is True), "fp32")

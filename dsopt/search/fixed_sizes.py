@@ -1,4 +1,4 @@
-"""Sizes that the script has of its own: once a run was refused for one, no candidate with another is tried."""
+"""Sizes that the script sets itself: once dsopt refused a run for one, it tries no candidate with another size."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ _ACCUMULATION: Final = "fixed_accumulation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedSizes:
-    """The micro-batch size and the accumulation that the script keeps; None where it takes what it is given."""
+    """The micro-batch size and the accumulation that the script keeps; None if it uses the configured one."""
 
     micro_batch: int | None
     gas: int | None
@@ -26,7 +26,7 @@ class FixedSizes:
 
 
 def fixed_sizes(spec: StudySpec, history: History, facts: ModelFacts) -> FixedSizes:
-    """What the script keeps, as far as runs were refused for it: the sizes of the user's own run."""
+    """What the script keeps, as far as refused runs show: the sizes of the user's own run."""
     reasons = {o.reason for o in refusals(history)}
     baseline = history.find(BASELINE)
     is_measured = baseline is not None and baseline.facts is not None
@@ -38,5 +38,5 @@ def fixed_sizes(spec: StudySpec, history: History, facts: ModelFacts) -> FixedSi
 
 
 def refusals(history: History) -> list[Observation]:
-    """The runs that were refused, since the script has a size of its own."""
+    """The runs that dsopt refused because the script has its own size."""
     return [o for o in history.everything if o.reason in (_BATCH, _ACCUMULATION)]

@@ -1,4 +1,4 @@
-"""What is expected of candidates that have not been run: how fast, how sure, and how likely they fit."""
+"""What the models predict for candidates that have not run: how fast, how sure, and how likely they fit."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
+from dsopt.optuna.worth import expected_improvement
 from dsopt.search.cost_model import CostModel
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
@@ -17,29 +17,25 @@ from dsopt.search.memory import MemoryModel
 from dsopt.search.speed import log_score, log_work, metric_of
 from dsopt.search.step_features import Prior
 from dsopt.search.steptime import StepTimeModel, Timed
+from dsopt.study.launch_noise import SEARCHED, STEPS_UNTOLD
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 Array = NDArray[np.float64]
 
-# A run that ends out of memory is held to cost as much as this improvement is worth; nothing beside its time where runs
-# have to pay for themselves.
+# A run out of memory costs as much as this improvement is worth; only its time if runs must pay for themselves.
 _OOM_PRICE: Final = 0.015
-# Two launches of one configuration differ by so much (standard deviation) beside the noise of their steps.
-_LAUNCH: Final = 0.008
-# Where a run does not say how sure its figure is: the default precision of a measurement, as a standard deviation.
-_USUAL_DEVIATION: Final = 0.01
 # How much the coefficients of step times differ between studies of one script (standard deviation of logarithms).
 _SAME_DEVICES: Final = 0.15
 _OTHER_DEVICES: Final = 0.5
 _EARLIER_WEIGHT: Final = 0.3  # of a run of an earlier study, in the cost model
-# Figures of another tuner are of few steps without data loading.
+# Another tuner's figures cover a few steps without data loading.
 _IMPORTED_DEVIATION: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is expected of n candidates; all arrays have shape `(n,)`.
+    """The prediction for n candidates; all arrays have shape `(n,)`.
 
     Attributes:
         grid: the candidates.
@@ -63,20 +59,21 @@ class Outlook:
         return self.gain * self.fits - self.oom_price * (1 - self.fits)
 
     def why(self, index: int, best: float) -> str:
-        """Why a candidate is worth a run, for people: such as `expected +6.0 % over the best, 93 % likely to fit`."""
-        over = math.expm1(float(self.score[index]) - best) * 100
+        """Why it is worth a run, for people: `predicted 6.0 % faster than the best, ± 8.0; 93 % likely to fit`."""
+        over, spread = math.expm1(float(self.score[index]) - best) * 100, self.deviation[index] * 196
+        could = ": could still win" if over < 0 < over + spread else ""
         return (
-            f"expected {over:+.1f} % over the best (± {self.deviation[index] * 196:.1f}), "
-            f"{self.fits[index]:.0%} likely to fit"
+            f"predicted {abs(over):.1f} % {'slower' if over < 0 else 'faster'} than the best, ± {spread:.1f}{could}; "
+            f"{100 * self.fits[index]:.0f} % likely to fit"
         )
 
 
 class Forecast:
-    """Predicts candidates from all that a study, and earlier ones, have shown.
+    """Predicts candidates from everything that a study, and earlier ones, have shown.
 
-    The step-time model is the prior mean, the cost model learns what it leaves over, the memory model says what fits.
-    Running candidates count as if they had come out as predicted (the "kriging believer" of Ginsbourger et al., 2010),
-    so that workers side by side do not crowd.
+    The step-time model is the prior mean, the cost model learns what it leaves unexplained, the memory model says what
+    fits. Running candidates count as if they had come out as predicted (the "kriging believer" of Ginsbourger et al.,
+    2010), so that parallel workers try different candidates.
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
@@ -102,9 +99,7 @@ class Forecast:
         """The outlook of candidates, of any stages."""
         grid = Grid.of(candidates)
         score, deviation = self._score(grid)
-        above = (score - self.best) / deviation
-        # expected improvement (Jones et al., 1998), of logarithms: relative to the best
-        gain = deviation * (above * ndtr(above) + np.exp(-0.5 * above**2) / math.sqrt(2 * math.pi))
+        gain = expected_improvement(score, deviation, self.best)  # of logarithms: relative to the best
         return Outlook(
             grid=grid,
             score=score,
@@ -169,12 +164,12 @@ class Forecast:
         return measured.log_seconds - expected
 
     def _best(self) -> float:
-        """The best score that was measured, each held to what the model expects as far as its run was noisy.
+        """The best measured score, each shrunk towards the model's prediction, the more so the noisier its run was.
 
         Otherwise the luckiest of many noisy runs would seem hard to beat.
         """
         if not self._runs:  # the user's own, as the priors have it
-            own = Candidate(stage=self._facts.zero_stage, micro_batch=self._facts.micro_batch, gas=self._facts.gas)
+            own = self._facts.candidate()
             return float(self._score(Grid.of([own]))[0][0])
         measured = self._timed(self._runs)
         expected, deviation = self._score(measured.grid)
@@ -192,7 +187,7 @@ class Forecast:
             Timed(
                 grid=grid,
                 log_seconds=np.concatenate([measured.log_seconds, expected]),
-                deviation=np.concatenate([measured.deviation, np.full(len(running), _USUAL_DEVIATION)]),
+                deviation=np.concatenate([measured.deviation, np.full(len(running), STEPS_UNTOLD)]),
             ),
             self._prior,
         )
@@ -200,9 +195,9 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run with a figure: the candidate it was (of the baseline, with the user's own knobs), and how sure it is.
+    """A run with a figure: its candidate (for the baseline, with the user's own knobs), and how sure the figure is.
 
-    `is_own`: whether it is the one that what is known of model and devices is from.
+    `is_own`: whether it is the run that shows model and devices.
     """
 
     candidate: Candidate
@@ -212,7 +207,7 @@ class _Run:
 
 
 def _run(observation: Observation, *, is_own: bool) -> _Run | None:
-    """What a run tells of speed, if it does; confirmation runs are judged apart (`search/confirm.py`)."""
+    """What a run shows of speed, if anything; `search/confirm.py` judges confirmation runs."""
     value = observation.value if observation.value is not None else observation.value_so_far
     if value is None or value <= 0 or observation.round:
         return None
@@ -220,9 +215,8 @@ def _run(observation: Observation, *, is_own: bool) -> _Run | None:
     if candidate is None:
         if observation.facts is None:
             return None
-        known = observation.facts
-        candidate = Candidate(stage=known.zero_stage, micro_batch=known.micro_batch, gas=known.gas)
-    deviation = _USUAL_DEVIATION if observation.half_width is None else observation.half_width / 2
+        candidate = observation.facts.candidate()
+    deviation = STEPS_UNTOLD if observation.half_width is None else observation.half_width / 2
     if observation.imported is not None:
         deviation = _IMPORTED_DEVIATION
-    return _Run(candidate=candidate, value=value, deviation=math.hypot(deviation, _LAUNCH), is_own=is_own)
+    return _Run(candidate=candidate, value=value, deviation=math.hypot(deviation, SEARCHED), is_own=is_own)

@@ -1,4 +1,4 @@
-"""A Gaussian belief about the weights of a linear model, taught by measurements and by bounds."""
+"""A Gaussian belief about the weights of a linear model, updated by measurements and by bounds."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Belief:
 
     @classmethod
     def independent(cls, mean: Vector, deviation: Vector) -> "Belief":
-        """A prior whose weights tell nothing of each other."""
+        """A prior with independent weights."""
         return cls(mean=np.asarray(mean, dtype=float), covariance=np.diag(np.asarray(deviation, dtype=float) ** 2))
 
     def measured(self, row: Vector, value: float, deviation: float) -> "Belief":

@@ -1,14 +1,14 @@
-"""Why a study cannot go on when nothing runs, and which steps of the ladder of memory it does not allow."""
+"""Why a study cannot continue when nothing runs, and which memory-saving steps it does not allow."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dsopt.estimates.zero_memory import Offload
 from dsopt.search.facts import ModelFacts, configured_dtype, facts_without_a_run
 from dsopt.search.history import History
 from dsopt.search.least_memory import is_on, profile_candidate, saves_activations, saves_weights, shortens
 from dsopt.search.sharding import Sharding, offload_of, sharding_of
-from dsopt.search.zero_memory import Offload
 from dsopt.study.quantity import gib
 from dsopt.study.space import ZERO, Candidate
 from dsopt.study.spec import StudySpec
@@ -17,7 +17,7 @@ _UNKNOWN = "unknown until the model is known: give autotuning.model_info"
 
 
 def why_nothing_runs(spec: StudySpec, history: History) -> str:
-    """The message of a study that ends since neither the user's configuration nor the most frugal one runs."""
+    """The message of a study that ends because neither the user's configuration nor the most frugal one runs."""
     baseline, profile = history.find("baseline"), history.find("profile")
     assert baseline is not None
     least = profile_candidate(spec)
@@ -33,12 +33,12 @@ def why_nothing_runs(spec: StudySpec, history: History) -> str:
         return message
     ladder = _Ladder(spec, least, facts_without_a_run(spec, history.failed_engine))
     rungs = [f"\n- {rung}" for rung in ladder.rungs()]
-    heading = "\nThe study does not allow these, each of which needs less memory on a GPU:"
+    heading = "\nThese need less memory on a GPU, but the study does not allow them:"
     return "".join([message, heading, *rungs] if rungs else [message])
 
 
 def _described(candidate: Candidate) -> str:
-    """A candidate as people say it."""
+    """A candidate in words."""
     given = [(key.removeprefix(ZERO), value) for key, value in candidate.knobs if value is not None]
     knobs = [f"{key} {value}".strip() for key, value in given]
     return ", ".join([f"ZeRO {candidate.stage}", "micro-batch 1", *knobs])
@@ -62,7 +62,7 @@ class _Ladder:
     Args:
         spec: the study.
         least: the most frugal candidate that it allows.
-        facts: of model and devices, where they are known.
+        facts: of model and devices, if they are known.
     """
 
     def __init__(self, spec: StudySpec, least: Candidate, facts: ModelFacts | None) -> None:
@@ -76,7 +76,7 @@ class _Ladder:
         """Those that are not allowed, in the document's order."""
         if not self._recomputes():
             yield _Rung(
-                name="gradient checkpointing, which is no dimension of this study",
+                name="gradient checkpointing, which is not a dimension of this study",
                 saves="most of the activations",
                 line='search: {args: {--gradient_checkpointing: [null, ""]}}, or your script\'s own flag',
             )

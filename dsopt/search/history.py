@@ -1,4 +1,4 @@
-"""What is known of a study so far, read from its Optuna trials: the only thing the search decides by."""
+"""What is known of a study so far, read from its Optuna trials: the only input to the search's decisions."""
 
 import json
 import math
@@ -8,13 +8,14 @@ from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from dsopt.experiment.events import Engine
+from dsopt.protocol.events import Engine
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
+from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.study.trial_attributes import Phase, TrialAttributes, attributes_of
 
 BASELINE: Final = "baseline"  # the reference run of the user's own configuration
-Phase = Literal["range", "explore", "joint"]
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
 
@@ -30,18 +31,18 @@ class Observation:
         state: how it ended, or "running".
         reason: why it was not measured.
         message: the same for people.
-        value: the metric; only ever set when it was measured.
-        facts: what the run told of the model; only when it was measured here, or slow, and not imported.
-        engine: what its engine said of itself, however the run ended; None where none was built here.
-        imported: the folder of another tuner's results that it was taken from; None for what was run here.
-        taken_over: the study whose run it was, where it would have run the same here; None for this study's own.
+        value: the metric; only if it was measured.
+        facts: what the run showed of the model; only if it was measured here, or slow, and not imported.
+        engine: what its engine reported, however the run ended; None if none was built here.
+        imported: the folder of another tuner's results that it is from; None for what ran here.
+        taken_over: the study that it was taken over from; None for this study's own runs.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
-        why: why it was chosen, in words; only where the models chose it.
+        why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
         ended_at: when it ended, in seconds since the epoch; infinite while it runs.
-        seconds: wall clock of the run from its launch to its end, however it ended; None where nothing was launched.
+        seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
     """
 
     trial: int
@@ -67,26 +68,26 @@ class Observation:
 
     @property
     def launched(self) -> bool:
-        """Whether it cost a run: not what was pruned before its launch, nor what was imported."""
+        """Whether it cost a run: False if it was pruned before its launch, or imported."""
         return self.reason not in ("predicted_oom", "early_stopping") and self.imported is None
 
     @property
     def is_spent(self) -> bool:
-        """Whether it spends `tuner_num_trials` and patience: a run, and one of this study."""
+        """Whether it spends `tuner_num_trials` and patience: only this study's own runs do."""
         return self.launched and self.taken_over is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All that counts of one study.
+    """Everything that counts of one study.
 
     Attributes:
         reference: baseline, profile and confirmation runs.
         stages: observations by ZeRO stage.
-        verdicts: for each stage that is closed, why.
+        verdicts: why each closed stage is closed.
         maximize: whether a larger metric is better.
         aio: the `aio` section measured for the disk that is offloaded to, if one was.
-        earlier: studies of the same script to begin with what they have shown (`warm_start`).
+        earlier: studies of the same script whose results the search starts from (`warm_start`).
     """
 
     reference: Sequence[Observation]
@@ -117,13 +118,13 @@ class History:
 
     @property
     def own_stage(self) -> int | None:
-        """The ZeRO stage of the user's own configuration; None where it was not measured."""
+        """The ZeRO stage of the user's own configuration; None if it was not measured."""
         baseline = self.find("baseline")
         return baseline.facts.zero_stage if baseline is not None and baseline.facts is not None else None
 
     @property
     def begun_with(self) -> "tuple[Earlier, ModelFacts] | None":
-        """The last earlier study that ran, with what it tells of model and devices."""
+        """The last earlier study that ran, with what it shows of model and devices."""
         for earlier in reversed(self.earlier):
             facts = earlier.history.facts_for(earlier.spec)
             if facts is not None:
@@ -132,7 +133,7 @@ class History:
 
     @property
     def telling_run(self) -> Observation | None:
-        """The run that tells of model and devices: the baseline, else the profile, else the first that ran."""
+        """The run that shows model and devices: the baseline, else the profile, else the first that ran."""
         named = [found for name in ("baseline", "profile") if (found := self.find(name)) is not None]
         others = sorted(self.observations, key=lambda o: o.ended_at)
         return next((o for o in (*named, *others) if o.facts is not None), None)
@@ -149,7 +150,7 @@ class History:
         return next((o.engine for o in self.reference if o.engine is not None and o.facts is None), None)
 
     def facts_for(self, spec: StudySpec) -> ModelFacts | None:
-        """The same with what the user says of the model, which also takes the place of a profile (`model_info`)."""
+        """The same with what the user says about the model, which also replaces a profile (`model_info`)."""
         known, info, baseline = self.facts, spec.autotuning.model_info, self.find("baseline")
         if known is not None:
             return known if info is None else with_model_info(known, info)
@@ -164,7 +165,7 @@ class History:
         return max(measured, key=self.score, default=None)
 
     def score(self, observation: Observation) -> float:
-        """The metric with its sign turned where less is better: larger is better."""
+        """The metric, with its sign reversed if less is better: larger is better."""
         assert observation.value is not None
         return observation.value if self.maximize else -observation.value
 
@@ -181,34 +182,34 @@ class Earlier:
     history: History
 
 
-def observe(trials: Sequence[FrozenTrial], counted: Collection[int], stage: int | None) -> list[Observation]:
-    """The observations in the trials of one Optuna study.
+def observe(trials: Sequence[FrozenTrial], counted: Collection[int], part: Part) -> list[Observation]:
+    """The observations in the trials of one part's Optuna study.
 
     Args:
         trials: all trials of it.
         counted: numbers of those that count.
-        stage: its ZeRO stage, or None for the reference runs.
+        part: the part.
     """
-    return [_observation(trial, stage) for trial in trials if trial.number in counted]
+    return [_observation(trial, part) for trial in trials if trial.number in counted]
 
 
-def _observation(trial: FrozenTrial, stage: int | None) -> Observation:
-    attrs = trial.user_attrs
+def _observation(trial: FrozenTrial, part: Part) -> Observation:
+    attrs = attributes_of(trial)
     state = _state(trial)
     measured = state == "measured"
-    candidate = _profile(attrs) if stage is None else _candidate(trial, stage)
+    candidate = part.candidate(trial.params)
     return Observation(
         trial=trial.number,
-        name=candidate.name if candidate and stage is not None else attrs.get("candidate", ""),
+        name=candidate.name if candidate is not None else attrs.get("candidate", ""),
         round=attrs.get("round", 0),
-        candidate=candidate,
+        candidate=candidate or _profile(attrs),
         phase=attrs.get("phase", "range"),
         state=state,
         reason=attrs.get("reason"),
         message=attrs.get("message", ""),
         value=trial.value if measured else None,
-        facts=_facts(attrs) if state in ("measured", "slow") and "num_params" in attrs else None,
-        engine=_engine(attrs),
+        facts=_facts(trial.user_attrs) if state in ("measured", "slow") and "num_params" in trial.user_attrs else None,
+        engine=_engine(trial.user_attrs),
         imported=attrs.get("imported"),
         taken_over=attrs.get("taken_over"),
         value_so_far=attrs.get("value_so_far"),
@@ -229,29 +230,25 @@ _STATES: Mapping[TrialState, State] = {
 
 
 def _state(trial: FrozenTrial) -> State:
-    if trial.state == TrialState.PRUNED and trial.user_attrs.get("reason") == "slow":
+    if trial.state == TrialState.PRUNED and attributes_of(trial).get("reason") == "slow":
         return "slow"
     return _STATES.get(trial.state, "running")
 
 
-def _candidate(trial: FrozenTrial, stage: int) -> Candidate | None:
-    return Candidate.from_params(stage, trial.params) if trial.params else None
-
-
-def _profile(attrs: Mapping[str, Any]) -> Candidate | None:
-    """What a reference run was, where it says: the least-memory profile does (`profile_attributes`)."""
+def _profile(attrs: TrialAttributes) -> Candidate | None:
+    """The candidate of a reference run that records it: the least-memory profile does (`profile_attributes`)."""
     if "profile_params" not in attrs:
         return None
     return Candidate.from_params(attrs["profile_stage"], json.loads(attrs["profile_params"]))
 
 
-def profile_attributes(candidate: Candidate) -> dict[str, str | int]:
-    """The attributes by which the trial of a least-memory profile says what it was."""
+def profile_attributes(candidate: Candidate) -> TrialAttributes:
+    """The attributes that record which candidate a least-memory profile ran."""
     return {"profile_stage": candidate.stage, "profile_params": json.dumps(candidate.params)}
 
 
 def _engine(attrs: Mapping[str, Any]) -> Engine | None:
-    """What an engine said of itself; None while a worker still writes it, one attribute after the other."""
+    """What an engine reported; None while a worker is still writing it, one attribute after the other."""
     known = {"rank": 0, **{name: attrs[name] for name in Engine.__dataclass_fields__ if name in attrs}}
     is_whole = all(f.name in known for f in fields(Engine) if f.default is MISSING)
     return Engine(**known) if is_whole else None

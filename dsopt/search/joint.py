@@ -1,5 +1,6 @@
-"""What to do next over all stages at once: where the expected gain is, until none is left that pays."""
+"""What to do next over all stages at once: runs where the expected gain is, until none is worth a run."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -20,19 +21,19 @@ from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
-# What is this likely to fit is run whatever it promises.
+# Above this probability of fitting, a candidate may run whatever it promises.
 _SURE_ENOUGH: Final = 0.97
-# What is less likely to fit has to be worth the risk, and what will all but surely run out of memory is left alone.
+# Below that, a candidate must be worth the risk; below this, it is never run.
 _TOO_RISKY: Final = 0.1
-# Below this nothing is asked of the models at all: such a size is out of reach.
+# Below this the models are not even asked: such a size is out of reach.
 _CONCEIVABLE: Final = 0.02
-# An expected improvement that no run is spent on: it is within the noise of the best measurements.
+# An expected improvement that is not worth a run: it is within the noise of the best measurements.
 _NEGLIGIBLE: Final = 0.003
-# Candidates of one stage whose outlook is asked for; sizes are thinned out where knobs make them more.
+# At most so many candidates of one stage are considered; sizes are thinned out if knobs would make them more.
 _MOST: Final = 4000
 _FEWEST_SIZES: Final = 4
 _Knowledge: TypeAlias = Literal["none", "to come", "measured"]
-# DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which goes for everybody who sets no limit
+# DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which holds if the user sets no limit
 _LARGEST_SIZE: Final = 1024
 
 
@@ -74,15 +75,15 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     stage = min(outlooks)
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
-    verdict = _verdict(spec, forecast, outlooks[stage], allowed[stage], history, stage)
+    verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage)
     return CloseStage(stage=stage, verdict=verdict)
 
 
 def _may_be_run(outlook: Outlook, least: float, knowledge: _Knowledge) -> NDArray[np.bool_]:
     """Which candidates of a stage are worth their risk of running out of memory, shape `(n,)`.
 
-    While nothing of a stage was measured that is what surely fits, as far as it is worth a run (`least`): it teaches as
-    much, and an OOM teaches nothing of the speed.
+    While nothing of a stage has been measured, these are the candidates that surely fit, if one of them is worth a run
+    (`least`): it teaches as much, and an OOM teaches nothing about speed.
     """
     sure: NDArray[np.bool_] = outlook.fits >= _SURE_ENOUGH
     if knowledge == "to come" or (knowledge == "none" and (outlook.worth[sure] >= least).any()):
@@ -98,7 +99,7 @@ def _knowledge(history: History, stage: int) -> _Knowledge:
 
 
 def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: Forecast, stage: int) -> list[Candidate]:
-    """The candidates of a stage that may still be tried, and the user's own configuration where it is one."""
+    """The candidates of a stage that may still be tried, including the user's own configuration if it is one."""
     space = spec.space(stage, facts.hidden_size)
     tried = {o.name for o in history.stages[stage]}
     fixed = fixed_sizes(spec, history, facts)
@@ -113,7 +114,7 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
-    """The micro-batch sizes of a group that are worth a thought."""
+    """The micro-batch sizes of a group to consider."""
     if spec.micro_batch_list is not None:
         return spec.micro_batch_list
     first = next(space.settings(group))
@@ -135,7 +136,7 @@ def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageS
 
 
 def _floor(spec: StudySpec, facts: ModelFacts, forecast: Forecast, stage: int, setting: Setting) -> int:
-    """The smallest micro-batch size to try: the user's, and what is below it only where that will not fit."""
+    """The smallest micro-batch size to try: the user's, or a smaller one if that will not fit."""
     floor = smallest_micro_batch(spec)
     own = Grid.of([Candidate(stage=stage, micro_batch=floor, gas=facts.gas, knobs=setting)])
     is_runnable = float(forecast.memory.fit_probability(own)[0]) >= _TOO_RISKY
@@ -143,7 +144,7 @@ def _floor(spec: StudySpec, facts: ModelFacts, forecast: Forecast, stage: int, s
 
 
 def spaced_sizes(largest: int) -> list[int]:
-    """Micro-batch sizes up to the largest: all to 16, then eight in every doubling."""
+    """Micro-batch sizes up to the largest: all up to 16, then eight per doubling."""
     sizes = list(range(1, min(16, largest) + 1))
     while sizes and sizes[-1] < largest:
         sizes.append(sizes[-1] + 2 ** max(0, sizes[-1].bit_length() - 4))
@@ -158,7 +159,7 @@ def _is_patience_spent(spec: StudySpec, history: History) -> bool:
 
 
 def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: int, *, has_own: bool) -> str:
-    """Why nothing of a stage may be tried; `has_own`: the user's own configuration is one of its candidates."""
+    """Why no candidate of a stage is left; `has_own`: the user's own configuration is one of its candidates."""
     if history.best(stage) is not None:
         return "explored"
     if has_own:
@@ -170,25 +171,13 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     return f"skipped: {known[-1] if known else 'nothing to try'}"
 
 
-def _verdict(
-    spec: StudySpec,
-    forecast: Forecast,
-    outlook: Outlook,
-    allowed: NDArray[np.bool_],
-    history: History,
-    stage: int,
-) -> str:
-    """Why nothing more is tried at a stage, in figures."""
-    unit = spec.autotuning.unit
+def _verdict(outlook: Outlook, best: float, allowed: NDArray[np.bool_], history: History, stage: int) -> str:
+    """Why nothing more is tried at a stage, in figures; `best` is the best score so far."""
     was_run = stage == history.own_stage or any(o.launched for o in history.stages[stage])
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
-        return f"{'explored' if was_run else 'skipped'}: nothing more of it is {likely}"
+        return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
     most = int(np.argmax(np.where(allowed, outlook.gain, -1.0)))
-    best = forecast.metric(float(outlook.score[most] + 1.96 * outlook.deviation[most]))
-    found = forecast.metric(forecast.best)
-    bound = "at most" if spec.autotuning.maximize else "at least"
-    return (
-        f"{'explored; what is left' if was_run else 'left out: it'} promises {bound} {best:.4g} {unit} (97.5 % sure), "
-        f"the best has {found:.4g}"
-    )
+    bound = math.expm1(float(outlook.score[most] + 1.96 * outlook.deviation[most]) - best) * 100
+    promise = f"no more than {bound:.1f} % faster than" if bound > 0 else "slower than"
+    return f"{'explored; the rest is' if was_run else 'not tried:'} likely {promise} the best, not worth another run"

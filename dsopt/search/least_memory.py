@@ -1,4 +1,4 @@
-"""The least-memory profile: the most frugal value of every dimension that a study allows, at micro-batch 1."""
+"""The least-memory profile: the most frugal value that a study allows of every dimension, at micro-batch 1."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ _Frugal = Literal["on", "off", "least", "most", "offloaded"]
 _CHECKPOINTING: Final = r"--.*(checkpointing|recompute).*"
 _HALF: Final = r"--(bf16|fp16)|(bf16|fp16)\.enabled"
 _LENGTH: Final = r"--.*(seq|length|block_size).*"
-# Which value of a dimension takes the least of a device's memory, then of the host's. Source: "How to choose which ZeRO
-# stage and offloads to use for best performance" in Hugging Face's document on DeepSpeed; the sizes of buffers from its
-# section on OOMs.
+# Which value of a dimension needs the least device memory, then the least host memory. Source: "How to choose which
+# ZeRO stage and offloads to use for best performance" in Hugging Face's document on DeepSpeed; the sizes of buffers
+# are from its section on OOMs.
 _FRUGAL: Final[Sequence[tuple[str, _Frugal]]] = (
     (_CHECKPOINTING, "on"),
     (r"activation_checkpointing\.(partition_activations|cpu_checkpointing)", "on"),
@@ -41,7 +41,7 @@ _OFF: Final = ("none", "false", "0", "no", "off")
 def profile_candidate(spec: StudySpec) -> Candidate:
     """The configuration that needs the least memory of all that a study allows.
 
-    Its micro-batch of 1 may be below the smallest that is tried: it is no candidate of the search.
+    Its micro-batch of 1 may be below the smallest that the search tries: it is not a candidate of the search.
     """
     allowed = [stage for stage in spec.stages if missing_offload(spec, stage) is None]
     stage = max(allowed or spec.stages)
@@ -51,17 +51,17 @@ def profile_candidate(spec: StudySpec) -> Candidate:
 
 
 def saves_activations(key: str) -> bool:
-    """Whether a flag of the script is one that recomputes activations."""
+    """Whether a flag of the script recomputes activations."""
     return re.fullmatch(_CHECKPOINTING, key) is not None
 
 
 def saves_weights(key: str) -> bool:
-    """Whether a dimension is half precision."""
+    """Whether a dimension switches half precision."""
     return re.fullmatch(_HALF, key) is not None
 
 
 def shortens(key: str) -> bool:
-    """Whether a flag of the script is the length of a sequence."""
+    """Whether a flag of the script sets the sequence length."""
     return re.fullmatch(_LENGTH, key) is not None
 
 
@@ -71,7 +71,7 @@ def is_on(value: Knob) -> bool:
 
 
 def _most_frugal(spec: StudySpec, key: str, values: Sequence[Knob], dimensions: Collection[str]) -> Knob:
-    """The value of a dimension that needs the least memory; the user's own where that is not known."""
+    """The value of a dimension that needs the least memory; the user's own if that is not known."""
     found = _ranked(_rule(key, dimensions), values)
     if found:
         return found[0]
@@ -86,7 +86,7 @@ def _rule(key: str, dimensions: Collection[str]) -> _Frugal | None:
 
 
 def _ranked(rule: _Frugal | None, values: Sequence[Knob]) -> list[Knob]:
-    """The values that a rule is about, the most frugal first."""
+    """The values that a rule covers, the most frugal first."""
     match rule:
         case "on":
             return [value for value in values if is_on(value)]

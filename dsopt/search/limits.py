@@ -15,8 +15,8 @@ def accumulations(spec: StudySpec, facts: ModelFacts) -> tuple[int, ...]:
 def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> tuple[int, ...]:
     """The accumulations to try with a micro-batch size.
 
-    Where the user fixes none and gives no list, but a `max_train_batch_size`, also what fills that, as DeepSpeed's
-    autotuner does.
+    If the user fixes none and gives no list, but a `max_train_batch_size`, this includes the one that fills it, as in
+    DeepSpeed's autotuner.
     """
     given, total = accumulations(spec, facts), spec.autotuning.max_train_batch_size
     if total is None or len(given) > 1 or keeps_accumulation(spec):
@@ -38,7 +38,7 @@ def largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas:
 
 
 def is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
-    """Whether a candidate's `train_batch_size` is one the user allows."""
+    """Whether the user allows a candidate's `train_batch_size`."""
     batch = candidate.micro_batch * candidate.gas * replicas(spec, facts, candidate.knobs)
     most = spec.autotuning.max_train_batch_size
     smallest_possible = candidate.micro_batch == 1 and candidate.gas == 1
@@ -46,7 +46,7 @@ def is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bo
 
 
 def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
-    """Whether a candidate is of the batch sizes that a study tries."""
+    """Whether a study tries a candidate's batch sizes."""
     size, sizes = candidate.micro_batch, spec.micro_batch_list
     if sizes is None:
         most = largest_in_budget(spec, facts, candidate.knobs)

@@ -1,31 +1,31 @@
-"""How much memory a candidate needs, and how likely it fits: ZeRO's formulas, calibrated on what runs have shown."""
+"""How much memory a candidate needs, and how likely it fits: ZeRO's formulas, calibrated on runs."""
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from dsopt.estimates.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
 from dsopt.search.activations import activation_knobs, activation_lines
 from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
-from dsopt.search.history import History, Observation
+from dsopt.search.history import History
+from dsopt.search.memory_runs import Point, points
 from dsopt.search.sharding import sharding_of
-from dsopt.search.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.quantity import gib
 from dsopt.study.space import ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
-# A host that is filled to the brim kills processes; what else runs there needs its share.
+# A full host kills processes, and whatever else runs there needs its share.
 _HOST_SHARE: Final = 0.9
-# What no smooth model knows: allocators round, kernels change their workspace with the size. Published estimators of
-# peak memory are wrong by about 3 %; this one is calibrated on the job itself.
+# What no smooth model can know: allocators round, and kernels change their workspace with the size. Published
+# estimators of peak memory are wrong by about 3 %; this one is calibrated on the job itself.
 _ERROR_SHARE: Final = 0.015
-# Below this probability a candidate is not run at all, and above it is what a range of sizes may reach.
+# Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
 _EVEN: Final = 0.5
 _FAR_BELOW: Final = 0.7
@@ -60,14 +60,6 @@ _OTHER_KIND: Final = (0.0, 0.6)
 _LESS_FRUGAL_KIND: Final = (2.0, 1.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    """A run that told of memory: what it was, and its peak; None where it ran out."""
-
-    candidate: Candidate
-    peak_bytes: int | None
-
-
 class MemoryModel:
     """Peak memory of one rank, as a distribution.
 
@@ -76,13 +68,12 @@ class MemoryModel:
         κ·(weights + optimizer) + λ·gradients + β·reduce buffers + γ·live parameters + overhead + ρ·activations
         κ·(weights + optimizer + gradients) + β·reduce buffers + γ·live parameters + overhead
 
-    λ is the part of the last step's gradients that a script keeps; with accumulation they are all there. States follow
+    λ is the part of the last step's gradients that a script keeps; with accumulation all of them exist. States follow
     from stage, ranks, data type, trainable parameters and offload; buffers from the settings of ZeRO; activations from
-    what the forward passes of runs left. Each stage has an effect of its own, of a few per cent. Weights have priors
-    and are calibrated on the peaks of runs of all stages. A candidate fits where its peak and the reserve stay within
-    the device: the reserve is what the counters of torch do not see (context, communication libraries) and what
-    fragmentation takes. Runs that were measured bound it from above, those that ran out of memory from below (censored
-    data).
+    what the forward passes of runs left. Each stage has its own effect of a few per cent. Weights have priors and are
+    calibrated on the peaks of runs at all stages. A candidate fits if its peak and the reserve stay within the device.
+    The reserve is what torch's counters do not see (context, communication libraries) and what fragmentation takes.
+    Measured runs bound it from above, those that ran out of memory from below (censored data).
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
@@ -95,7 +86,7 @@ class MemoryModel:
         self._activations = activation_lines(facts, history)
         self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
         self._belief = self._prior(history)
-        for point in _points(history):
+        for point in points(history):
             self._belief = self._taught(point)
 
     def estimate(self, candidate: Candidate) -> float:
@@ -127,11 +118,11 @@ class MemoryModel:
         return sharding_of(self.spec, self.facts, stage, setting).host_bytes(self.facts)
 
     def why_not(self, candidate: Candidate) -> str | None:
-        """Why a candidate will not run, if that is next to sure."""
+        """Why a candidate will not run, if that is almost certain."""
         for known in self._out_of_memory:
             same = (known.stage, known.knobs) == (candidate.stage, candidate.knobs)
             if same and known.micro_batch <= candidate.micro_batch and known.gas <= candidate.gas:
-                return f"{known.name} ran out of memory, and it is no larger"
+                return f"{known.name}, which is no larger, ran out of memory"
         host = self._why_not_host(candidate.stage, candidate.knobs)
         if host is not None:
             return host
@@ -139,8 +130,8 @@ class MemoryModel:
             needed = self.estimate(candidate)
             size, has = candidate.micro_batch, self.facts.device_memory_bytes
             return (
-                f"would need about {gib(needed)} a device at micro-batch {size}, of {gib(has)} "
-                f"({gib(self.reserve)} of them reserved by what torch does not count)"
+                f"would need about {gib(needed)} per device at micro-batch {size}; a device has {gib(has)} "
+                f"({gib(self.reserve)} of it reserved by what torch does not count)"
             )
         return None
 
@@ -154,7 +145,7 @@ class MemoryModel:
         return self.why_not(candidate) is None
 
     def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = _EVEN, gas: int = 1) -> int:
-        """The largest micro-batch size that is at least so likely to fit; 0 where none is."""
+        """The largest micro-batch size that fits with at least this probability; 0 if there is none."""
 
         def fits(size: int) -> bool:
             candidate = Candidate(stage=stage, micro_batch=size, gas=gas, knobs=setting)
@@ -173,7 +164,7 @@ class MemoryModel:
     def _why_not_host(self, stage: int, setting: Setting) -> str | None:
         needed, has = self.host_estimate(stage, setting), self.facts.host_memory_bytes * _HOST_SHARE
         if has and needed > has:
-            return f"would need about {gib(needed)} of host memory for what is offloaded, of {gib(has)} on a node"
+            return f"would need about {gib(needed)} of host memory for offloaded states; a node has {gib(has)}"
         return None
 
     def _prior(self, history: History) -> Belief:
@@ -205,25 +196,25 @@ class MemoryModel:
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
 
-    def _taught(self, point: _Point) -> Belief:
+    def _taught(self, point: Point) -> Belief:
         row = self._design(Grid.of([point.candidate]))[0]
         device = float(self.facts.device_memory_bytes)
         belief = self._belief
         if point.peak_bytes is not None:
             belief = belief.measured(row, point.peak_bytes, _ERROR_SHARE * point.peak_bytes)
             if point.peak_bytes < _FAR_BELOW * device:
-                return belief  # that it fitted tells nothing of the reserve
+                return belief  # that it fitted says nothing about the reserve
         with_reserve = row.copy()
         with_reserve[_WEIGHTS.index("reserve")] = 1.0
         noise = _ERROR_SHARE * device
         if point.peak_bytes is not None:
             return belief.below(with_reserve, device, noise)
-        # what nobody expected to run out of memory shows that little was known of its stage
+        # a surprising OOM shows that little was known about its stage
         of_stage = np.eye(len(row))[len(_WEIGHTS) + point.candidate.stage]
         return belief.doubted(with_reserve, device, noise, of_stage, _SURPRISE).above(with_reserve, device, noise)
 
     def _design(self, grid: Grid) -> NDArray[np.float64]:
-        """What the weights are multiplied with, for the higher of the two moments, shape `(n, k)`."""
+        """What the weights multiply, for the higher of the two moments, shape `(n, k)`."""
         known = [self._of_setting(stage, setting) for stage, setting in grid.settings]
         rows: NDArray[np.float64] = np.array([row for row, _ in known])[grid.which]
         gradients = np.array([size for _, size in known])[grid.which]
@@ -262,14 +253,14 @@ class MemoryModel:
         return known
 
     def _activations_of(self, setting: Setting) -> tuple[float, float]:
-        """Activations of a kind of setting, as those of no sample and of each; the user's own where it is not known."""
+        """Activations of a kind of setting, constant and per sample; the user's own if the kind is not known."""
         return self._activations.get(activation_knobs(setting)) or self._activations[()]
 
     def _reduce_buffers(self, stage: int, setting: Setting) -> float:
-        """Buckets of gradients on their way, in bytes.
+        """Buckets of gradients in transit, in bytes.
 
-        What ZeRO 1 and 2 make in a backward pass and give back after it is not seen of a process on the CPU, unless it
-        runs into a limit.
+        ZeRO 1 and 2 allocate them in a backward pass and free them after it. On the CPU, a process does not show them
+        unless it runs into a limit.
         """
         bucket, trainable = self._zero(stage, setting, f"{ZERO}reduce_bucket_size"), self.facts.trainable_params
         is_seen = stage == 3 or self.facts.outside_bytes > 0 or self.spec.memory_per_device is not None
@@ -289,26 +280,6 @@ class MemoryModel:
         live = _number(self._zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
         ahead = _number(self._zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
         return min(live + ahead, self.facts.num_params) * ELEMENT_BYTES[self.facts.dtype]
-
-
-def _points(history: History) -> list[_Point]:
-    """Every run that told of memory, in the order in which they are to be learnt from: peaks first, then bounds."""
-    measured, bounds = [], []
-    for o in history.everything:
-        if o.facts is not None:
-            # on a device cached blocks are given back before memory runs out; elsewhere the limit is on the reserved
-            counted = o.facts.outside_bytes and o.facts.peak_allocated_bytes
-            peak = counted or o.facts.peak_memory_bytes
-            measured.append(_Point(candidate=_ran(o, o.facts), peak_bytes=peak))
-        elif o.reason == "oom" and o.candidate is not None:
-            bounds.append(_Point(candidate=o.candidate, peak_bytes=None))
-    return measured + bounds
-
-
-def _ran(observation: Observation, facts: ModelFacts) -> Candidate:
-    """What a run was by its own account; reference runs have the user's own knobs."""
-    knobs = observation.candidate.knobs if observation.candidate else ()
-    return Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas, knobs=knobs)
 
 
 def _number(value: object) -> float:

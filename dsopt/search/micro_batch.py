@@ -1,8 +1,8 @@
-"""The range of micro-batch sizes of a stage: found upwards by doubling, towards the memory limit by halving."""
+"""Finds the range of micro-batch sizes of a stage: upwards by doubling, towards the memory limit by halving."""
 
 from collections.abc import Callable, Collection, Mapping
 
-# a larger micro-batch that gains less is not worth going on for
+# if a larger micro-batch gains less than this, the range ends
 _MIN_GAIN = 0.02
 
 
@@ -15,14 +15,14 @@ def next_micro_batch(
     ceiling: int | None,
     is_better: Callable[[float, float, float], bool],
 ) -> int | None:
-    """The next micro-batch size to try while a stage's range is being found, or None when it is.
+    """The next micro-batch size to try while finding a stage's range; None when the range is found.
 
     Args:
         measured: metric by micro-batch size.
         unrunnable: sizes that ran out of memory, could not fit, or failed.
         start: size to begin with.
         floor: the smallest to try when `start` does not run.
-        ceiling: the largest allowed or expected to fit, where there is one.
+        ceiling: the largest allowed or expected to fit, if there is one.
         is_better: whether a metric is better than another by more than a fraction.
     """
     wall = min(unrunnable, default=None)

@@ -1,4 +1,4 @@
-"""What a run has to gain where runs have to pay for themselves (`stop_when: payback`)."""
+"""What a run must gain if runs must pay for themselves (`stop_when: payback`)."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from dsopt.study.spec import StudySpec
 
 
 def share_of_training(spec: StudySpec, history: History) -> float | None:
-    """The part of the training that a run takes, on average so far; None where runs need not pay for themselves.
+    """The share of the training that a run takes, on average so far; None if runs need not pay for themselves.
 
-    Runs of the confirmation are left out: what ended one of its rounds must not change while the next goes on.
+    Confirmation runs do not count: what ended one round must not change during the next.
     """
     if spec.stop_when != "payback":
         return None

@@ -1,4 +1,4 @@
-"""What to do next, as a pure function of the spec and of what is known: an interrupted study just goes on."""
+"""What to do next, as a pure function of the spec and of what is known: an interrupted study simply continues."""
 
 import itertools
 from collections.abc import Collection
@@ -36,7 +36,7 @@ def next_step(spec: StudySpec, history: History) -> Step:
         return joint_step(spec, history, facts, partial(is_baseline, spec, history))
     if left:
         return stage_step(spec, history, facts, left[0])
-    if history.telling_run is None:  # `model_info` was all there was to go by
+    if history.telling_run is None:  # `model_info` was the only source
         return GiveUp(message=why_nothing_runs(spec, history))
     return _confirmation_step(spec, history)
 
@@ -49,10 +49,10 @@ def state_of(step: Step) -> str:
 
 
 def finalists(spec: StudySpec, history: History) -> list[Observation]:
-    """The measured candidates that may be the best, as far as noise goes: at most as many as the spec allows.
+    """The measured candidates that may be the best, given the noise: at most as many as the spec allows.
 
-    Imported figures were measured otherwise, so they are compared among themselves. The best of those and of the others
-    take turns; neither is left out. One that failed in the confirmation makes room for the next.
+    Imported figures were measured differently, so they are compared among themselves. The best of the imported and of
+    the others alternate; neither kind is left out. One that failed in the confirmation makes room for the next.
     """
     failed = failed_finalists(history)
     ranked = sorted((o for o in history.measured if o.name not in failed), key=history.score, reverse=True)
@@ -71,7 +71,7 @@ def is_baseline(spec: StudySpec, history: History, candidate: Candidate | None) 
     facts = baseline.facts if baseline else None
     if facts is None or candidate is None:
         return False
-    own = Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas)
+    own = facts.candidate()
     if (own.stage, own.micro_batch, own.gas) != (candidate.stage, candidate.micro_batch, candidate.gas):
         return False
     if any(spec.launch.script_switch(flag) != value for flag, value in candidate.script_flags.items()):
@@ -96,7 +96,7 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
     profile = history.find("profile")
     if profile is None:
         if history.facts_for(spec) is not None:
-            return None  # `model_info` takes its place
+            return None  # `model_info` replaces it
         return RunReference(
             name="profile", round=0, candidate=profile_candidate(spec), why=_why_profiled(spec, history)
         )
@@ -107,24 +107,24 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
     if profile in refusals(history):
         return GiveUp(
             message=f"your configuration does not run: {baseline.message} "
-            f"A smaller batch could not be tried, as {profile.message}"
+            f"A smaller batch could not be tried, because {profile.message}"
         )
     return GiveUp(message=why_nothing_runs(spec, history))
 
 
 def _why_profiled(spec: StudySpec, history: History) -> str | None:
-    """Why `model_info`, where it is given, does not take the place of a profile."""
+    """Why `model_info`, if it is given, does not replace a profile."""
     if spec.autotuning.model_info is None:
         return None
     is_counted = facts_without_a_run(spec, history.failed_engine) is not None
     missing = (
         "a GPU's memory; give memory_per_device" if is_counted else "how many GPUs there are; give autotuning.num_gpus"
     )
-    return f"autotuning.model_info cannot take its place, since no run has told {missing}"
+    return f"autotuning.model_info cannot replace it, because no run has shown {missing}"
 
 
 def _confirmation_step(spec: StudySpec, history: History) -> Step:
-    """Rounds of the baseline and each finalist, and then of those that may still be the best, until that is clear."""
+    """Rounds of the baseline and each finalist, then of those that may still be the best, until that is clear."""
     chosen = finalists(spec, history)
     if not may_replace(history):
         chosen = [o for o in chosen if history.find(o.name, 1) is not None]
@@ -138,7 +138,7 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
 
     def kept_after(round_: int, names: list[str]) -> Collection[str]:
         if lacks_baseline(history):
-            return names  # it failed; the next round gives it another chance, beside all the others
+            return names  # it failed; the next round tries it again, with all the others
         return contenders(history, names, round_, spec.confirmation.certainty, share)
 
     return next_in_rounds(history, runs, spec.confirmation.rounds, kept_after)

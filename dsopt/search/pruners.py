@@ -1,47 +1,43 @@
-"""Pruners that refuse a trial before it costs a run: it cannot fit, or its stage has stopped improving."""
+"""Sets up the pruners of `dsopt.optuna` for a study: with its memory model, and with which of its runs count."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from optuna.pruners import BasePruner
-from optuna.study import Study
-from optuna.trial import FrozenTrial
-
+from dsopt.optuna import MemoryPruner, PatiencePruner
+from dsopt.optuna.patience_pruner import since_best
 from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.study.space import Candidate
 
 
-class MemoryPruner(BasePruner):
-    """Prunes a trial whose predicted peak memory exceeds the device's, or that a smaller one's OOM rules out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Asks the memory model about a trial's parameters, at one stage."""
 
-    def __init__(self, model: MemoryModel, stage: int) -> None:
-        self._model = model
-        self._stage = stage
+    model: MemoryModel
+    stage: int
 
-    def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether the trial's candidate cannot fit."""
-        return not self._model.fits(Candidate.from_params(self._stage, trial.params))
+    def fits(self, params: Mapping[str, Any]) -> bool:
+        """Whether the candidate that has these parameters may run."""
+        return self.model.fits(Candidate.from_params(self.stage, params))
 
 
-class EarlyStoppingPruner(BasePruner):
+def memory_pruner(model: MemoryModel, stage: int) -> MemoryPruner:
+    """Prunes what almost certainly does not fit."""
+    return MemoryPruner(model=StageMemory(model=model, stage=stage))
+
+
+def early_stopping(history: History, stage: int, patience: int) -> PatiencePruner:
     """Prunes once the last `patience` runs of the stage have brought nothing better (`tuner_early_stopping`)."""
-
-    def __init__(self, history: History, stage: int, patience: int) -> None:
-        self._history = history
-        self._stage = stage
-        self._patience = patience
-
-    def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether the stage's patience is spent."""
-        return runs_since_best(self._history, self._history.stages[self._stage]) >= self._patience
+    spent = {o.trial for o in history.stages[stage] if _counts(o)}
+    return PatiencePruner(patience, counts=lambda trial: trial.number in spent)
 
 
 def runs_since_best(history: History, observations: Sequence[Observation]) -> int:
-    """How many runs have ended since the best one; what was imported or taken over may be the best, but is no run."""
-    since, best = 0, None
-    for observation in observations:
-        if observation.value is not None and (best is None or history.score(observation) > best):
-            since, best = 0, history.score(observation)
-        elif observation.state != "running" and observation.is_spent:
-            since += 1
-    return since
+    """How many runs have ended since the best one; an imported or taken-over trial may be best, but is not a run."""
+    return since_best((None if o.value is None else history.score(o), _counts(o)) for o in observations)
+
+
+def _counts(observation: Observation) -> bool:
+    return observation.state != "running" and observation.is_spent

@@ -1,4 +1,4 @@
-"""Interleaved rounds: configurations launched in turn, so that what drifts with time is the same for all of them."""
+"""Alternating rounds: launches the configurations alternately, so that drift over time affects all of them alike."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -18,7 +18,7 @@ def next_in_rounds(
         history: what is known.
         entries: names and candidates (None: no point of the space) in the order of the first round.
         rounds: at most so many.
-        kept_after: which of these names the rounds after this one go on with.
+        kept_after: which of these names the later rounds continue with.
     """
     for round_ in range(1, rounds + 1):
         is_waiting = False

@@ -1,10 +1,10 @@
-"""How a candidate spreads model states: over which ranks, and what is offloaded."""
+"""How a candidate spreads model states: over which ranks, and what it offloads."""
 
 from dataclasses import dataclass
 from typing import cast
 
+from dsopt.estimates.zero_memory import ELEMENT_BYTES, Offload, OffloadDevice, device_state_bytes, host_state_bytes
 from dsopt.search.facts import ModelFacts
-from dsopt.search.zero_memory import ELEMENT_BYTES, Offload, OffloadDevice, device_state_bytes, host_state_bytes
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
 from dsopt.study.spec import StudySpec
 
@@ -67,7 +67,7 @@ class Sharding:
 
 
 def world_size(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, int]:
-    """Nodes, and ranks on each, that a candidate with this setting runs on; the baseline's where it tunes neither."""
+    """Nodes, and ranks on each, that a candidate with this setting runs on; the baseline's if it sets neither."""
     chosen = dict(setting)
     nodes, ranks = chosen.get(NUM_NODES), chosen.get(NUM_GPUS)
     own_nodes = spec.resources.nodes
@@ -94,12 +94,12 @@ def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting
 
 
 def offload_of(spec: StudySpec, stage: int, setting: Setting) -> Offload:
-    """What a candidate offloads: as its setting says, else as the user's configuration does, where the stage can."""
+    """What a candidate offloads: as its setting says, else as the user's configuration does, if the stage can."""
     chosen = dict(setting)
     optimizer, param = (
         chosen.get(f"{ZERO}{section}.device") or own for section, own in zip(OFFLOADS, spec.offload, strict=True)
     )
     if stage < 3:
-        # parameters are offloaded at ZeRO 3 alone, and optimizer states to NVMe too
+        # only ZeRO 3 can offload parameters, or optimizer states to NVMe
         param, optimizer = "none", "none" if stage == 0 or optimizer == "nvme" else optimizer
     return Offload(optimizer=cast(OffloadDevice, optimizer), param=cast(OffloadDevice, param))

@@ -1,4 +1,4 @@
-"""From a tuning metric to step times: score = log(work of a step) − log(seconds); more is better with any metric."""
+"""From a tuning metric to step times: score = log(work of a step) − log(seconds); more is better for any metric."""
 
 import numpy as np
 from numpy.typing import NDArray

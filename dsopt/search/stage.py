@@ -21,14 +21,14 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     """The next step at a stage.
 
     Settings that differ in what changes memory (offload, checkpointing, other flags, resources) form groups, each with
-    a range of micro-batch sizes of its own; then all that is left is explored as one.
+    its own range of micro-batch sizes; then everything that is left is explored together.
     """
     verdict = unavailable(spec, stage)
     if verdict:
         return CloseStage(stage=stage, verdict=verdict)
     observations = history.stages[stage]
     space = spec.space(stage, facts.hidden_size)
-    # only one tuner asks how fast a candidate would be; all ask whether it fits
+    # only one tuner uses predicted speed; all use whether a candidate fits
     forecast = Forecast(spec, facts, history) if spec.autotuning.tuner_type == "model_based" else None
     memory = forecast.memory if forecast else MemoryModel(spec, facts, history)
     if not observations:
@@ -49,7 +49,7 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:
-                # the next size depends on how this one does, so there is one at a time
+                # the next size depends on this one's result, so sizes run one at a time
                 candidate = Candidate(stage=stage, micro_batch=size, gas=gases[0], knobs=first)
                 return Wait() if running else Explore(stage=stage, candidates=[candidate], phase="range")
             if running:
@@ -104,13 +104,13 @@ def _next_in_range(
     least = spec.autotuning.min_train_micro_batch_size_per_gpu
     probe = Candidate(stage=stage, micro_batch=least, gas=gas, knobs=setting)
     if not measured and not unrunnable and observations and not memory.fits(probe):
-        return None  # nothing of this group is expected to fit
+        return None  # no candidate of this group is expected to fit
     start = max(smallest, facts.micro_batch)  # what the user's own run had
-    # what was best before, at this stage or the one before it, is where this range begins
+    # this range begins at the best size so far, of this stage or the one before it
     bests = [best.candidate for s in sorted({*history.verdicts, stage}) if (best := history.best(s)) is not None]
     if bests and bests[-1] is not None:
         start = max(start, bests[-1].micro_batch)
-    # below the user's smallest size only where that does not fit: a crash is no reason
+    # below the user's smallest size only if that does not fit: a crash is not a reason
     may_shrink = not memory.fits(replace(probe, micro_batch=smallest)) or any(
         o.reason in ("oom", "predicted_oom") and o.candidate is not None and o.candidate.knobs == setting
         for o in observations
@@ -134,7 +134,7 @@ def _next_in_range(
 
 
 def _by_size(observations: Sequence[Observation], setting: Setting, gas: int) -> dict[int, float]:
-    """Metric by micro-batch size, of those measured with the setting that the range is found with."""
+    """Metric by micro-batch size, of those measured with the setting that finds the range."""
     return {
         o.candidate.micro_batch: o.value
         for o in observations

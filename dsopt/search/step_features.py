@@ -1,4 +1,4 @@
-"""What of a candidate decides how long its step takes, as numbers, and what is known of each beforehand."""
+"""The features of a candidate that determine its step time, as numbers, and what is known of each beforehand."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_settings import ZeroSettings
+from dsopt.study.ds_defaults import ALLGATHER_BUCKET_SIZE, PREFETCH_BUCKET_SIZE, REDUCE_BUCKET_SIZE
 from dsopt.study.space import NUM_NODES, ZERO, Setting, is_resource, is_script_flag
 from dsopt.study.spec import StudySpec
 
 Array: TypeAlias = NDArray[np.float64]
 Prior: TypeAlias = dict[str, tuple[float, float]]
 
-# coefficients: the part of the baseline's step that is expected, and the standard deviation of the logarithm
+# coefficients: the expected share of the baseline's step, and the standard deviation of its logarithm
 TERMS: Final = {
     "micro_step": (0.12, 1.2),
     "sample": (0.70, 0.6),
@@ -51,7 +52,7 @@ _FLAG: Final = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Of n candidates.
+    """The features of n candidates.
 
     Attributes:
         micro_batch, gas: sizes, `(n,)`.
@@ -109,7 +110,7 @@ class StepFeatures:
         return known
 
     def _amounts(self, stage: int, setting: Setting) -> tuple[Array, Array]:
-        """What each term's coefficient is multiplied with, in a step and in each micro-step."""
+        """What each term's coefficient multiplies, in a step and in each micro-step."""
         sharding = sharding_of(self._spec, self._facts, stage, setting)
         ranks = sharding.replicas
         trained = self._facts.trainable_params / self._facts.num_params
@@ -128,7 +129,7 @@ class StepFeatures:
         def zero(key: str) -> object:
             return self._zero(stage, setting, f"{ZERO}{key}")
 
-        reduce_bucket = _decades(zero("reduce_bucket_size")) if stage >= 1 else 0.0
+        reduce_bucket = _decades(zero("reduce_bucket_size"), REDUCE_BUCKET_SIZE) if stage >= 1 else 0.0
         nodes = dict(setting).get(NUM_NODES)
         return np.array(
             [
@@ -138,14 +139,14 @@ class StepFeatures:
                 float(stage >= 1 and zero("reduce_scatter") is False),
                 reduce_bucket,
                 reduce_bucket**2,
-                _decades(zero("allgather_bucket_size")) if stage in (1, 2) else 0.0,
-                _decades(zero("stage3_prefetch_bucket_size"), 5e7) if stage == 3 else 0.0,
+                _decades(zero("allgather_bucket_size"), ALLGATHER_BUCKET_SIZE) if stage in (1, 2) else 0.0,
+                _decades(zero("stage3_prefetch_bucket_size"), PREFETCH_BUCKET_SIZE) if stage == 3 else 0.0,
                 math.log2(nodes / self._spec.resources.nodes) if isinstance(nodes, int) else 0.0,
             ]
         )
 
     def _effects(self, stage: int, setting: Setting) -> Array:
-        """Each value of a knob but the one that the user's own run has."""
+        """One feature for each value of a knob except the one in the user's own run."""
         own = {key: self._zero(stage, (), key) for key, _ in setting}
         has = {(key, repr(value)) for key, value in setting if value != own[key]}
         return np.array([float(knob in has) for knob in self._knobs])
@@ -213,13 +214,13 @@ def _slowness(device: str) -> float:
     return 4.0 if device == "nvme" else 1.0
 
 
-def _decades(value: object, usual: float = 5e8) -> float:
-    """How many powers of ten a bucket is larger than usual."""
+def _decades(value: object, usual: int) -> float:
+    """How many powers of ten a bucket is larger than DeepSpeed's default."""
     return math.log10(value / usual) if isinstance(value, int | float) and value > 0 else 0.0
 
 
 def _free_values(spec: StudySpec, facts: ModelFacts) -> list[tuple[str, str]]:
-    """The values of knobs whose effect is left to the runs, as the knob and the value's text."""
+    """The values of knobs whose effect only runs can show, as the knob and the value's text."""
     values: dict[tuple[str, str], None] = {}
     for stage in spec.stages:
         for key, choices in spec.space(stage, facts.hidden_size).knobs.items():

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsopt.search.forecast import Forecast
-from dsopt.search.history import Phase
 from dsopt.study.space import Candidate
+from dsopt.study.trial_attributes import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReference:
-    """Run the user's configuration, the least-memory profile, or a finalist again; `why`, where that needs words."""
+    """Run the user's configuration, the least-memory profile, or a finalist again; `why`, if that needs words."""
 
     name: str
     round: int
@@ -23,8 +23,8 @@ class RunReference:
 class Explore:
     """Try one of these candidates.
 
-    In the "range" phase there is just one, and patience does not count yet; in the "joint" phase it is counted over all
-    stages. `forecast` is what the choice among them is made by, where models are asked.
+    In the "range" phase there is just one, and patience does not count yet; in the "joint" phase patience counts over
+    all stages. `forecast` guides the choice among them, if the models are asked.
     """
 
     stage: int
@@ -35,7 +35,7 @@ class Explore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseStage:
-    """A stage is done with; the verdict says why, for people."""
+    """A stage is done; the verdict says why, for people."""
 
     stage: int
     verdict: str
@@ -43,7 +43,7 @@ class CloseStage:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What comes next depends on a run that another worker has in hand."""
+    """What comes next depends on another worker's current run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp:
-    """The study cannot go on before the user has mended something."""
+    """The study cannot continue before the user has fixed something."""
 
     message: str
 

@@ -1,11 +1,11 @@
-"""How long a step takes: a physical model with priors, fitted to the few runs there are, with what it does not know.
+"""How long a step takes: a physical model with priors, fitted to the few existing runs, with its uncertainty.
 
     T = g·(a + b·m) + x(c·V₁) + g·x(c·V₂) + w·W + offload,    each with effects of a few per cent
 
 m is the micro-batch size and g the accumulation; a is what a micro-step costs whatever its size, b a sample's compute,
-V₁ and V₂ the elements that are communicated in a step and in each micro-step, x what of it is not hidden behind the
-backward pass, W the parameters whose optimizer states a rank updates. The coefficients are positive and known to an
-order of magnitude beforehand, relative to the baseline's step (`search/step_features.py`).
+V₁ and V₂ the elements communicated in a step and in each micro-step, x the part of it that the backward pass does not
+hide, W the parameters whose optimizer states a rank updates. The coefficients are positive and known to an order of
+magnitude beforehand, relative to the baseline's step (`search/step_features.py`).
 
 Sources: ZeRO (Rajbhandari et al., 2020), section 7, for the volumes: 2Ψ elements a step at stages 0 and 1, (g + 1)Ψ at
 stage 2 and 3gΨ at stage 3. The posterior is Laplace's approximation (MacKay, 1992).
@@ -23,7 +23,7 @@ from dsopt.search.grid import Grid
 from dsopt.search.step_features import TERMS, Array, Features, Prior, StepFeatures, log_seconds
 from dsopt.study.spec import StudySpec
 
-# how far a candidate's true step time lies from any such model, before the runs tell, and how many runs that is worth
+# how far a candidate's true step time lies from any such model, before runs show it, and how many runs that is worth
 _DISCREPANCY: Final = 0.015
 _DISCREPANCY_RUNS: Final = 6.0
 _ITERATIONS: Final = 30
@@ -47,7 +47,7 @@ class StepTimeModel:
         facts: of its baseline.
         own_seconds: the baseline's step time.
         timed: the runs so far.
-        earlier: means and standard deviations of weights, from earlier studies, in place of the general ones.
+        earlier: means and standard deviations of weights from earlier studies, instead of the general ones.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StepTimeModel:
         return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
 
     def passed_on(self, shift: float, spread: float) -> Prior:
-        """Mean and standard deviation of every weight, for a later study to begin with.
+        """Mean and standard deviation of every weight, as the prior of a later study.
 
         Args:
             shift: the logarithm of how many times as long steps take there.
@@ -125,7 +125,7 @@ class StepTimeModel:
         return mean, slopes
 
     def _estimated_discrepancy(self, timed: Timed, mean: Array, slopes: NDArray[Any]) -> float:
-        """What the runs differ from the fit by, beyond their noise, held to the prior until there are many."""
+        """How far the runs differ from the fit, beyond their noise; shrunk towards the prior until there are many."""
         misfit = mean - timed.log_seconds
         precision = 1.0 / (timed.deviation**2 + self.discrepancy**2)
         # what is left of each run after the weights have been drawn towards it

@@ -1,4 +1,4 @@
-"""A search whose confirmation failed: what it found is no result, and nobody is told that it is."""
+"""A search whose confirmation failed: what it found is not a result, and dsopt does not present it as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from dsopt.search.history import BASELINE, History, Observation
 
-# After so many finalists that failed something else is wrong than one configuration, and no further one is tried.
+# After so many failed finalists, something other than one configuration is wrong, and no further one is tried.
 _MOST_FAILED: Final = 3
 
 
@@ -17,7 +17,7 @@ class Unconfirmed:
     Attributes:
         best: name of the best configuration of the search.
         value: its metric there.
-        baseline: the baseline's, measured before the search; None where it does not run.
+        baseline: the baseline's, measured before the search; None if it does not run.
         failures: of the confirmation, each as the configuration's name, its round, and why.
     """
 
@@ -28,34 +28,34 @@ class Unconfirmed:
 
 
 def failures(history: History) -> list[Observation]:
-    """The runs of the confirmation that came to nothing."""
+    """The runs of the confirmation that failed."""
     return [o for o in history.reference if o.round >= 1 and o.state in ("failed", "infeasible")]
 
 
 def left_out(history: History) -> list[Observation]:
-    """Of each finalist that failed, the run that did: a result beside it does not hold for that one."""
+    """For each finalist that failed, the run that did: the result does not cover that finalist."""
     return [next(o for o in failures(history) if o.name == name) for name in failed_finalists(history)]
 
 
 def failed_finalists(history: History) -> list[str]:
-    """Names of the finalists that failed in any round: others take their place."""
+    """Names of the finalists that failed in any round: others replace them."""
     return list(dict.fromkeys(o.name for o in failures(history) if o.name != BASELINE))
 
 
 def may_replace(history: History) -> bool:
-    """Whether another finalist may still take the place of one that failed."""
+    """Whether another finalist may still replace one that failed."""
     return len(failed_finalists(history)) < _MOST_FAILED
 
 
 def lacks_baseline(history: History) -> bool:
-    """Whether the baseline runs, but was not measured in the confirmation: without it there is no factor."""
+    """Whether the baseline runs, but was not measured in the confirmation: without it there is no speed-up."""
     first = history.find(BASELINE)
     again = [o for o in history.reference if o.name == BASELINE and o.round >= 1 and o.value is not None]
     return first is not None and first.value is not None and not again
 
 
 def unconfirmed(history: History) -> Unconfirmed | None:
-    """What the search found, where its confirmation failed; None where it did not, or there was nothing to confirm."""
+    """What the search found, if its confirmation failed; None if it did not, or there was nothing to confirm."""
     failed = failures(history)
     out = failed_finalists(history)
     confirmed = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]

@@ -1,4 +1,4 @@
-"""Why nothing more is tried at a stage, in words: what both orders of stages say alike."""
+"""Why nothing more is tried at a stage, in words that both orders of stages share."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,21 @@ from dsopt.study.spec import StudySpec
 
 
 def unavailable(spec: StudySpec, stage: int) -> str | None:
-    """That a stage cannot have the offload which the user fixes, if so."""
+    """Says if a stage cannot have the offload that the user fixes."""
     missing = missing_offload(spec, stage)
     return f"skipped: {missing}" if missing else None
 
 
 def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
-    """That a stage has had `tuner_num_trials` runs, if so."""
+    """Says if a stage has had `tuner_num_trials` runs."""
     spent = sum(o.is_spent for o in observations)
     if spent >= spec.autotuning.tuner_num_trials:
-        return f"{_came_of(observations)}; tuner_num_trials ({spent}) is spent"
+        return f"{_came_of(observations)}; it has had its {spent} runs (tuner_num_trials)"
     return None
 
 
 def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
-    """That the last runs of all stages brought nothing better, of a stage that may have had none of them."""
+    """Says that the last runs of all stages brought nothing better; this stage may have had none of them."""
     patience = spec.autotuning.tuner_early_stopping
     if any(o.launched for o in observations):
         runs = "1 run" if patience == 1 else f"{patience} runs"
@@ -34,20 +34,23 @@ def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
 
 
 def nothing_ran(observations: Sequence[Observation]) -> str:
-    """Of a stage without a figure to rank: why its first run failed, or that all were stopped early."""
+    """For a stage without a figure to rank: why its first run failed, or that all were stopped early."""
     if any(o.state == "slow" for o in observations):
-        return "explored; every run of it was stopped early, slower than the best"
-    message = next((o.message for o in observations if o.message), "nothing in it was small enough")
+        return "explored; all its runs were stopped early, slower than the best"
+    sizes = [o.candidate.micro_batch for o in observations if o.reason == "oom" and o.candidate is not None]
+    if sizes and all(o.reason in ("oom", "predicted_oom") for o in observations):
+        return f"nothing ran: even micro-batch {min(sizes)} ran out of memory"
+    message = next((o.message for o in observations if o.message), "no candidate was small enough")
     return f"nothing ran: {message}"
 
 
 def _came_of(observations: Sequence[Observation]) -> str:
-    """What came of the runs of a stage that are broken off."""
+    """The outcome of a stage that ends early."""
     return "explored" if any(o.state == "measured" for o in observations) else nothing_ran(observations)
 
 
 def reasons_against(spec: StudySpec, space: StageSpace, memory: MemoryModel) -> list[str | None]:
-    """For each group of a stage's settings, why its smallest candidate will not run; None where it may."""
+    """For each group of a stage's settings, why its smallest candidate will not run; None if it may."""
     size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
     firsts = (next(space.settings(group)) for group in space.groups())
     return [memory.why_not(Candidate(stage=space.stage, micro_batch=size, gas=1, knobs=first)) for first in firsts]

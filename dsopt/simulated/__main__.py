@@ -20,22 +20,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dsopt.experiment.events import Batch, End, Engine, Error, Event, EventWriter, Flops, Memory, Oom, Step, now
-from dsopt.experiment.rundir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, from_environment
+from dsopt.protocol.events import Batch, End, Engine, Error, Event, EventWriter, Flops, Memory, Oom, Step, now
+from dsopt.protocol.run_dir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE, from_environment
 from dsopt.simulated.cluster import Run, Scenario, run, settings_of
 from dsopt.simulated.described import described
 from dsopt.simulated.document import from_document
 from dsopt.simulated.settings import Settings
 
-# a step is said every so often: the worker has to see that it has enough before many more are there
+# it emits steps at this pace: the worker must see that it has enough before many more are there
 _PACE_SECONDS: Final = 0.002
 
 
 def main() -> int:
-    """Says what a run of this configuration would say. The exit code is 1 when it runs out of memory or cannot run."""
+    """Says what a run of this configuration would say. The exit code is 1 if it runs out of memory or cannot run."""
     run_dir = from_environment()
     if run_dir is None:
-        sys.exit(f"{RUN_DIR_VARIABLE} is not set: this program is started by dsopt's worker.")
+        sys.exit(f"{RUN_DIR_VARIABLE} is not set: only dsopt's worker starts this program.")
     asked = json.loads(run_dir.simulation.read_text("utf-8"))
     writer = EventWriter(run_dir, rank=0)
     try:
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _events(asked: Mapping[str, Any]) -> list[Event]:
-    """All that the run says."""
+    """All events of the run."""
     ds_config, scenario = asked["ds_config"], _scenario(asked)
     gpus, nodes = asked.get("run_gpus"), asked.get("run_nodes")
     ranks = gpus * nodes if gpus and nodes else None

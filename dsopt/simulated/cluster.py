@@ -128,7 +128,7 @@ def true_throughput(
 
 
 def settings_of(scenario: Scenario, ds_config: Mapping[str, Any], ranks: int | None, nodes: int | None) -> Settings:
-    """What a configuration says for a run on so many ranks and nodes of the scenario's, or on all of them."""
+    """What a configuration says for a run on this many ranks and nodes of the scenario's, or on all of them."""
     count = ranks or (nodes or scenario.cluster.nodes) * scenario.cluster.gpus_per_node
     spread = nodes or math.ceil(count / scenario.cluster.gpus_per_node)
     return read_settings(ds_config, scenario.model, ranks=count, nodes=spread)

@@ -7,9 +7,9 @@ from dsopt.simulated.settings import Settings
 
 
 def collective_seconds(cluster: Cluster, traits: Traits, settings: Settings, size: float, messages: float) -> float:
-    """One pass over `size` bytes (a reduce-scatter or an all-gather; an all-reduce is two) in so many messages.
+    """One pass over `size` bytes (a reduce-scatter or an all-gather; an all-reduce is two) in this many messages.
 
-    Within a node and between nodes it goes on at the same time, as hierarchical rings do, but not perfectly.
+    It runs within a node and between nodes at the same time, as hierarchical rings do, but not perfectly.
     """
     ranks, nodes, local = settings.ranks, settings.nodes, settings.ranks_per_node
     if ranks == 1 or size <= 0:

@@ -1,4 +1,4 @@
-"""The scenario of a dry run: what a study's `simulation` section describes, with traits drawn from its seed."""
+"""The scenario of a dry run: as a study's `simulation` section describes it, with traits drawn from its seed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ import numpy as np
 from dsopt.simulated.catalogue import DEVICES, MODELS
 from dsopt.simulated.chance import seed_of
 from dsopt.simulated.cluster import Scenario
-from dsopt.simulated.families import draw_traits, make_cluster
+from dsopt.simulated.draw import draw_traits, make_cluster
 from dsopt.simulated.model import Device, Model
 
 _TERA: Final = 1e12
@@ -17,7 +17,7 @@ _SHAPE: Final = ("layers", "hidden", "heads", "intermediate", "vocab", "sequence
 
 
 def described(section: Mapping[str, Any], *, gpus: int, nodes: int) -> Scenario:
-    """The scenario that a `simulation` section stands for; see `dsopt.study.simulation` for its keys.
+    """The scenario that a `simulation` section describes; see `dsopt.study.simulation` for its keys.
 
     Args:
         section: the section, checked, with its defaults.
@@ -40,7 +40,7 @@ def described(section: Mapping[str, Any], *, gpus: int, nodes: int) -> Scenario:
 
 
 def _device(gpu: Mapping[str, Any]) -> Device:
-    """A device by name, by its numbers, or both; without a name, what is not given is as of an A100."""
+    """A device by name, by its numbers, or both; without a name, missing numbers are those of an A100."""
     like = DEVICES[gpu["name"]] if "name" in gpu else replace(DEVICES["A100-80GB"], name="GPU")
     return replace(
         like,
@@ -52,7 +52,7 @@ def _device(gpu: Mapping[str, Any]) -> Device:
 
 
 def _model(shape: Mapping[str, Any]) -> Model:
-    """A model by name, by its shape, or both; without a name, what is not given is as in GPT-2."""
+    """A model by name, by its shape, or both; without a name, missing parts are as in GPT-2."""
     named = MODELS[shape["name"]] if "name" in shape else None
     own = {key: shape[key] for key in _SHAPE if key in shape}
     if named is None:

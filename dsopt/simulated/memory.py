@@ -1,4 +1,4 @@
-"""Memory of one rank: model states, activations, buffers, and what the caching allocator makes of them.
+"""Memory of one rank: model states, activations, buffers, and what the caching allocator adds.
 
 States: ZeRO (Rajbhandari et al. 2020) as DeepSpeed carries it out. Activations: Korthikanti et al. 2022.
 """
@@ -21,8 +21,8 @@ class Use:
     Attributes:
         allocated, reserved: peaks.
         activations: what the forward pass of one micro-batch left allocated.
-        outside: what is in use on the device that torch does not count.
-        needed: the least that would have done, what torch does not count included.
+        outside: what is in use on the device and torch does not count.
+        needed: the least that would have been enough, including what torch does not count.
         oom: why it ran out of memory, or None.
     """
 

@@ -14,12 +14,12 @@ class Model:
     Attributes:
         params, trainable_params: of the whole model; LoRA trains few.
         intermediate: width of the feed-forward part.
-        is_gated: whether that part has a gate (three matrices in place of two).
+        is_gated: whether that part has a gate (three matrices instead of two).
         has_logits: whether the loss is over the vocabulary at every token (language models), or over few classes.
         is_flash: whether attention keeps no scores (FlashAttention).
         is_checkpointing: whether layers are recomputed in the backward pass.
         sequence: tokens a sample.
-        dtype: `fp32`, `fp16` or `bf16`, where DeepSpeed's configuration says nothing.
+        dtype: `fp32`, `fp16` or `bf16`, if DeepSpeed's configuration says nothing.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What no data sheet says of a model on a cluster. Drawn at random, or calibrated to published figures.
+    """What no data sheet says about a model on a cluster. Drawn at random, or calibrated to published figures.
 
     Attributes:
         efficiency: share of the device's peak that large matrix products reach.

@@ -50,7 +50,7 @@ class Settings:
 
 
 def read_settings(ds_config: Mapping[str, Any], model: Model, *, ranks: int, nodes: int) -> Settings:
-    """The settings of a configuration with concrete values; what has no effect at its stage is at its default.
+    """The settings of a configuration with concrete values; a setting without effect at its stage has its default.
 
     `"auto"` is what the Hugging Face Trainer fills in.
 
@@ -100,7 +100,7 @@ def read_settings(ds_config: Mapping[str, Any], model: Model, *, ranks: int, nod
 
 
 def _without_idle(settings: Settings, model: Model) -> Settings:
-    """The same run with every setting that does nothing at its default, so that equal runs are equal."""
+    """The same run with the default for every setting that has no effect, so that equal runs are equal."""
     stage = settings.stage
     if not model.is_checkpointing:
         settings = replace(settings, cpu_checkpointing=False)

@@ -91,8 +91,8 @@ def _compute(model: Model, device: Device, traits: Traits, settings: Settings) -
 def efficiency(model: Model, device: Device, traits: Traits, micro_batch: int) -> float:
     """Share of the peak that matrix products of one micro-batch reach.
 
-    It saturates in the tokens; whole waves of tiles are best (a wave is one tile for each processor); sizes that are
-    no multiple of 8 lose a little, small ones more; very large ones fall off.
+    It saturates in the tokens. Whole waves of tiles are best (a wave is one tile for each processor). Sizes that are
+    not a multiple of 8 lose a little, small ones more. Very large ones fall off.
     """
     tokens = micro_batch * model.sequence
     half = traits.half_tokens * math.sqrt(2048 / model.hidden)

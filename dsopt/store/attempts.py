@@ -1,4 +1,4 @@
-"""What a worker does in the database around a run: registers, claims, begins and ends attempts, buries the dead."""
+"""What a worker does in the database around a run: registers, claims, begins and ends attempts, cleans up the dead."""
 
 import json
 import os
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.figures import figures_to_json
 from dsopt.experiment.outcome import Measured, Outcome, Slow, figures_of
-from dsopt.experiment.processes import host_identity, kill_all, start_time
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.processes import host_identity, kill_all, start_time
 from dsopt.store import queries
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.part import Part
+from dsopt.study.trial_attributes import Phase
 
 HEARTBEAT_SECONDS = 5.0
 _SILENT_SECONDS = 60.0
@@ -24,18 +25,18 @@ class Task:
     """One claimed candidate to be run: a trial of a part of a study.
 
     Attributes:
-        part: `z0` … `z3`, or `reference`.
+        part: the part.
         trial: number of its trial in the part's Optuna study.
         name: the candidate's name, or `baseline` or `profile`.
         round: 0 in the search, 1, 2 … in the confirmation.
         phase: in the search, whether it was chosen to find the range of micro-batch sizes or to explore within it.
     """
 
-    part: str
+    part: Part
     trial: int
     name: str
     round: int
-    phase: str | None = None
+    phase: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +62,17 @@ class WorkerRecord:
             )
 
     def beat(self) -> bool:
-        """Says that this worker lives. False: others gave it up for dead, and its runs with it."""
+        """Records that this worker is alive. False: others took it and its runs for dead."""
         with self._store.engine.begin() as connection:
             return queries.beat(connection, self.id)
 
     def leave(self) -> None:
-        """Removes the row: this worker has nothing in hand any more."""
+        """Removes the row: this worker runs nothing any more."""
         with self._store.engine.begin() as connection:
             queries.delete_worker(connection, self.id)
 
     def claim(self, study: StoredStudy, task: Task) -> bool:
-        """Claims a candidate. False: it is somebody's already."""
+        """Claims a candidate. False: somebody else has it."""
         with self._store.engine.begin() as connection:
             return queries.insert_claim(
                 connection,
@@ -88,12 +89,12 @@ class WorkerRecord:
         with self._store.engine.begin() as connection:
             queries.release_claim(connection, study_id=study.id, stage=task.part, trial=task.trial)
 
-    def adopt(self, study: StoredStudy, running: Collection[tuple[str, int]]) -> Task | None:
-        """Takes over one of the running trials (part and number) whose worker died, if there is one."""
+    def adopt(self, study: StoredStudy, running: Collection[tuple[Part, int]]) -> Task | None:
+        """Adopts one of the running trials (part and number) whose worker died, if there is one."""
         with self._store.engine.begin() as connection:
             for row in queries.claims_of(connection, study.id):
                 if (row["stage"], row["trial"]) in running and queries.adopt_claim(connection, row["id"], self.id):
-                    return Task(part=row["stage"], trial=row["trial"], name=row["candidate"], round=row["round"])
+                    return Task(part=Part(row["stage"]), trial=row["trial"], name=row["candidate"], round=row["round"])
         return None
 
     def begin(self, study: StoredStudy, task: Task, run_dir: Path, pool: DevicePool, count: int) -> Attempt | None:
@@ -121,7 +122,7 @@ class WorkerRecord:
         return Attempt(id=attempt_id, devices=DevicePool(kind=pool.kind, indices=indices), port=port)
 
     def finish(self, attempt: Attempt, outcome: Outcome, metric: str) -> bool:
-        """Records an outcome. False: the attempt was given up as lost meanwhile; the outcome does not count."""
+        """Records an outcome. False: the attempt was recorded as lost meanwhile, so the outcome does not count."""
         reason = None if isinstance(outcome, Measured) else outcome.reason
         message = None if isinstance(outcome, Measured) else outcome.message
         with self._store.engine.begin() as connection:
@@ -148,16 +149,16 @@ def last_attempt(store: Store, study: StoredStudy, task: Task) -> queries.Row | 
 
 
 def run_seconds(store: Store, study: StoredStudy, task: Task) -> float | None:
-    """Wall clock of the newest attempt of a trial from launch to end, None when nothing was launched."""
+    """Wall clock of the newest attempt of a trial from launch to end; None if nothing was launched."""
     row = last_attempt(store, study, task)
     return row["finished_at"] - row["started_at"] if row and row["finished_at"] is not None else None
 
 
 def bury_the_dead(store: Store, me: WorkerRecord) -> int:
-    """Ends what workers that died left behind: their processes on this machine, their attempts, their leases.
+    """Ends what dead workers left behind: their processes on this machine, their attempts, their leases.
 
     A worker of this machine is dead when its process is gone; one of another machine when it has been silent for a
-    minute. Its claims are left without a worker, for `WorkerRecord.adopt`.
+    minute. Its claims remain without a worker, for `WorkerRecord.adopt`.
 
     Returns:
         How many workers were buried.
@@ -183,7 +184,7 @@ def bury_the_dead(store: Store, me: WorkerRecord) -> int:
 
 
 def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
-    """What the database keeps of a measurement; the metric is the study's."""
+    """What the database stores of a measurement; the metric is the study's."""
     figures = figures_of(outcome)
     return {
         "metric": figures.metric(metric),
@@ -191,7 +192,7 @@ def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
         "half_width_seconds": figures.measurement.half_width_seconds,
         "samples_per_second": figures.measurement.samples_per_second,
         "peak_memory_bytes": float(figures.peak_memory_bytes),
-        "details": json.dumps(figures_to_json(outcome)),
+        "details": json.dumps(outcome.to_json()),
     }
 
 
@@ -203,7 +204,7 @@ def _take(pool: DevicePool, count: int, lease: Callable[[str], bool]) -> tuple[i
     return tuple(taken)
 
 
-def claimed_trials(store: Store, study: StoredStudy) -> set[tuple[str, int]]:
-    """The trials that count: those whose candidate is claimed. A claim given back takes its trial out of the count."""
+def claimed_trials(store: Store, study: StoredStudy) -> set[tuple[Part, int]]:
+    """The trials that count: those whose candidate is claimed. Once its claim is given back, a trial does not count."""
     with store.engine.connect() as connection:
-        return {(row["stage"], row["trial"]) for row in queries.claims_of(connection, study.id)}
+        return {(Part(row["stage"]), row["trial"]) for row in queries.claims_of(connection, study.id)}

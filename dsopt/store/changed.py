@@ -1,4 +1,4 @@
-"""What is said when a study is created again with other settings."""
+"""The error for a study that is created again with other settings."""
 
 import difflib
 import itertools
@@ -11,16 +11,16 @@ from dsopt.study.spec import StudySpec
 
 
 def changed_study_error(existing: StudySpec, new: StudySpec, names: Collection[str]) -> DsoptError:
-    """Says what differs between two specs of one name, and how the new one keeps what it would run the same.
+    """Says what differs between two specs of one name, and how the new one reuses what would run the same.
 
     Args:
-        names: of all studies there are.
+        names: of all existing studies.
     """
     name = existing.name
     free = next(other for number in itertools.count(2) if (other := f"{name}-{number}") not in names)
     return DsoptError(
         f"study '{name}' exists with a different spec:\n{_difference(existing, new)}\n"
-        f"Create the new one under another name; with --take-over, what runs the same is not measured again:\n"
+        f"Create the new one under another name; --take-over reuses what would run the same:\n"
         f"  --name {free} --take-over {name}\n"
         f"Or delete the old one first: dsopt study delete {name}"
     )

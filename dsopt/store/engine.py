@@ -1,4 +1,4 @@
-"""Connections: the storage URL checked, SQLite and PostgreSQL set up for many workers, locks between processes."""
+"""Connections: checks the storage URL, sets up SQLite and PostgreSQL for many workers, locks between processes."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def storage_url(text: str) -> URL:
     """The storage a person names, as SQLAlchemy's URL. A PostgreSQL URL without a driver gets psycopg.
 
     Raises:
-        DsoptError: no URL, or a database dsopt does not work on.
+        DsoptError: it is not a URL, or names a database that dsopt does not support.
     """
     try:
         url = make_url(text)
@@ -40,7 +40,7 @@ def storage_url(text: str) -> URL:
         raise DsoptError(f"--storage: '{url.drivername}' is not supported. Expected sqlite or postgresql.")
     if "@" in (url.host or ""):
         raise DsoptError(
-            "--storage: the password holds an '@', '/' or ':' as it is. Write them as %40, %2F and %3A in the URL."
+            "--storage: the password contains an '@', '/' or ':'. Write them as %40, %2F and %3A in the URL."
         )
     if url.drivername == "sqlite" and url.host:
         raise DsoptError(f"--storage: an SQLite URL has no host ({url.host!r}). Expected 'sqlite:///FILE'.")
@@ -60,22 +60,22 @@ def engine_options(url: URL) -> dict[str, Any]:
     """Options for `create_engine`, also for Optuna's own engine on the same database."""
     if url.drivername == "sqlite":
         return {"connect_args": {"timeout": _SQLITE_BUSY_SECONDS}}
-    # without the ping a connection that the server dropped would lose an outcome
+    # without the ping, a connection that the server dropped would lose an outcome
     return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT_SECONDS}}
 
 
 def connect(url: URL) -> sa.Engine:
-    """An engine on the storage, after one connection has shown that it can be reached.
+    """An engine on the storage, after a first connection that shows that it can be reached.
 
     Raises:
-        DsoptError: it cannot; the message holds no password.
+        DsoptError: it cannot; the message contains no password.
     """
     if url.drivername == "sqlite":
         assert url.database is not None
         try:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DsoptError(f"--storage: {shown(url)}: its folder cannot be made: {error.strerror}.") from None
+            raise DsoptError(f"--storage: {shown(url)}: cannot create its folder: {error.strerror}.") from None
     try:
         engine = sa.create_engine(url, **engine_options(url))
     except ModuleNotFoundError:
@@ -91,16 +91,17 @@ def connect(url: URL) -> sa.Engine:
         reason = (str(error.orig).strip().splitlines() or ["no reason given"])[-1].strip()
         secrets = [url.password, *(value for key, value in url.query.items() if "pass" in key)]
         if any(str(secret) in reason for secret in secrets if secret and len(str(secret)) > 3):
-            reason = "the server's message holds the password and is not shown"
+            reason = "the server's message contains the password, so it is not shown"
+        reason = reason[:1].upper() + reason[1:] + ("" if reason.endswith((".", "?", "!")) else ".")
+        server = "" if url.drivername == "sqlite" else " and that the server is running"
         raise DsoptError(
-            f"--storage: {shown(url)} cannot be reached: {reason.rstrip('.')}. "
-            "Check the URL (--storage or DSOPT_STORAGE) and that the server runs."
+            f"--storage: {shown(url)} cannot be reached. {reason} Check the URL (--storage or DSOPT_STORAGE){server}."
         ) from None
     return engine
 
 
 def database_error(error: BaseException | None) -> str | None:
-    """The database's own words where an exception came from it, such as a file that cannot be written."""
+    """The database's own words if an exception came from it, such as about a file that cannot be written."""
     while error is not None:
         if isinstance(error, sa.exc.DBAPIError):
             return " ".join(str(error.orig).split())
@@ -109,7 +110,7 @@ def database_error(error: BaseException | None) -> str | None:
 
 
 def exists(url: URL) -> bool:
-    """Whether there is a database to connect to; a server's is there by assumption."""
+    """Whether there is a database to connect to; for a server, this is assumed."""
     return url.drivername != "sqlite" or Path(str(url.database)).exists()
 
 

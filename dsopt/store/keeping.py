@@ -1,4 +1,4 @@
-"""Keeps trials that were run elsewhere, as if a worker of the study had run them."""
+"""Stores trials that ran elsewhere, as if a worker of the study had run them."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
@@ -9,13 +9,14 @@ from optuna.trial import FrozenTrial
 from dsopt.store import queries
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.trials import add_once
+from dsopt.study.part import Part
 
 
 class RunElsewhere(Protocol):
-    """A candidate that was run elsewhere: `z0` … `z3` or `reference`, and its name."""
+    """A candidate that ran elsewhere: its part, and its name."""
 
     @property
-    def part(self) -> str: ...
+    def part(self) -> Part: ...
 
     @property
     def candidate(self) -> str: ...
@@ -31,17 +32,17 @@ def keep_unclaimed(
     trial_of: Callable[[_T], FrozenTrial],
     beside: Callable[[sa.Connection, _T, int], None] = lambda _connection, _run, _number: None,
 ) -> list[_T]:
-    """Keeps runs whose candidates nobody has claimed yet; needs the study's lock.
+    """Stores runs whose candidates nobody has claimed yet; needs the study's lock.
 
-    A trial counts when its claim exists, and that is written last: one that an interruption left without is taken up
-    the next time. The claim has no worker, and its trial is over, so that no worker adopts it.
+    A trial counts when its claim exists. The claim is written last: if an interruption leaves a trial without one, the
+    next call picks it up. The claim has no worker, and its trial is over, so that no worker adopts it.
 
     Args:
         trial_of: the finished trial that a run becomes.
         beside: writes what belongs to a run's claim, in one transaction with it; given the trial's number.
 
     Returns:
-        Those that were kept.
+        Those that it stored.
     """
     with store.engine.connect() as connection:
         claims = queries.claims_of(connection, study.id)

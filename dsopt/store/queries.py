@@ -1,7 +1,7 @@
 """Every query on dsopt's own tables, one named function each. All take an open connection and commit nothing.
 
-Transitions are `UPDATE … WHERE state = …`; a False result means that somebody else was first. Ages are judged on the
-database's clock, so workers' clocks may differ.
+Transitions are `UPDATE … WHERE state = …`; a False result means that somebody else was first. Ages are measured with
+the database's clock, so workers' clocks may differ.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def all_studies(connection: sa.Connection) -> Sequence[Row]:
 def move_study(
     connection: sa.Connection, study_id: int, *, allowed: Sequence[str], state: str, note: str | None = None
 ) -> bool:
-    """Moves a study to `state` if it is in one of the `allowed` ones. False: it is not."""
+    """Moves a study to `state` if its state is one of the `allowed` ones. False: it is not."""
     finished_at = clock(connection) if state == "finished" else None
     result = connection.execute(
         sa.update(studies)
@@ -80,13 +80,13 @@ def insert_worker(connection: sa.Connection, *, node: str, host: str, pid: int, 
 
 
 def beat(connection: sa.Connection, worker_id: int) -> bool:
-    """Says that a worker lives. False: it was given up for dead."""
+    """Records that a worker is alive. False: others took it for dead."""
     update = sa.update(workers).where(workers.c.id == worker_id).values(heartbeat_at=clock(connection))
     return connection.execute(update).rowcount == 1
 
 
 def other_workers(connection: sa.Connection, worker_id: int | None) -> Sequence[Row]:
-    """The other workers there are, each with the age of its last heartbeat in seconds."""
+    """The other workers, each with the age of its last heartbeat in seconds."""
     age = (clock(connection) - workers.c.heartbeat_at).label("silent_seconds")
     query = sa.select(workers, age)
     if worker_id is not None:
@@ -111,7 +111,7 @@ def insert_claim(
     trial: int,
     worker_id: int | None,
 ) -> bool:
-    """Gives a candidate to a worker, or to none when its trial is over. False: it is somebody's already."""
+    """Gives a candidate to a worker, or to none when its trial is over. False: somebody else has it."""
     values = {
         "study_id": study_id,
         "stage": stage,
@@ -171,7 +171,7 @@ def insert_attempt(
 def finish_attempt(
     connection: sa.Connection, attempt_id: int, *, state: str, reason: str | None, message: str | None
 ) -> bool:
-    """Ends a running attempt and its leases. False: it was ended by somebody else."""
+    """Ends a running attempt and its leases. False: somebody else ended it."""
     result = connection.execute(
         sa.update(attempts)
         .where(attempts.c.id == attempt_id, attempts.c.state == "running")
@@ -182,9 +182,10 @@ def finish_attempt(
 
 
 def attempts_of(connection: sa.Connection, study_id: int) -> Sequence[Row]:
-    """Every attempt of a study, oldest first, each with its metric where it was measured, or slow."""
+    """Every attempt of a study, oldest first, each with its figures if it was measured, or slow."""
+    figures = ("metric", "step_seconds", "half_width_seconds", "samples_per_second", "peak_memory_bytes")
     query = (
-        sa.select(attempts, measurements.c.metric)
+        sa.select(attempts, *(measurements.c[name] for name in figures))
         .outerjoin(measurements, measurements.c.attempt_id == attempts.c.id)
         .where(attempts.c.study_id == study_id)
         .order_by(attempts.c.id)
@@ -193,7 +194,7 @@ def attempts_of(connection: sa.Connection, study_id: int) -> Sequence[Row]:
 
 
 def attempts_for(connection: sa.Connection, study_id: int, stage: str, trial: int) -> Sequence[Row]:
-    """The attempts of one trial, oldest first, each with its measurement where it has one."""
+    """The attempts of one trial, oldest first, each with its measurement if it has one."""
     query = (
         sa.select(attempts, measurements.c.details)
         .outerjoin(measurements, measurements.c.attempt_id == attempts.c.id)
@@ -217,7 +218,7 @@ def running_attempts_of_worker(connection: sa.Connection, worker_id: int) -> Seq
 def copy_attempt(
     connection: sa.Connection, attempt_id: int, *, study_id: int, stage: str, trial: int, candidate: str
 ) -> int:
-    """Keeps a finished attempt as one of another study's trial, without its measurement.
+    """Copies a finished attempt to another study's trial, without its measurement.
 
     Returns:
         The copy's id.

@@ -1,4 +1,4 @@
-"""The schema of the database, Optuna's and dsopt's: made, upgraded and checked."""
+"""The schema of the database, Optuna's and dsopt's: creates, upgrades and checks it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ VERSION_TABLE = "dsopt_alembic_version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """Where a database stands: its revision of dsopt's schema (None: has none) and the newest this version knows."""
+    """The revision of dsopt's schema that a database has (None: has none), and the newest that this version knows."""
 
     revision: str | None
     head: str
@@ -30,10 +30,10 @@ class SchemaState:
 
 
 def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
-    """Makes or upgrades Optuna's and dsopt's tables. Any number of processes may do so at once.
+    """Creates or upgrades Optuna's and dsopt's tables. Any number of processes may do so at once.
 
     Raises:
-        DsoptError: the database is of a newer dsopt or a newer Optuna.
+        DsoptError: a newer dsopt or a newer Optuna made the database.
     """
     with exclusive(engine, "schema"):
         _refuse_newer(engine)
@@ -41,7 +41,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
         try:
             if storage.get_current_version() not in storage.get_all_versions():
                 raise DsoptError(
-                    f"--storage: {shown(engine.url)} is of a newer Optuna. Install the newer one here too."
+                    f"--storage: {shown(engine.url)} was made by a newer Optuna. Install the newer one here too."
                 )
             if storage.get_current_version() != storage.get_head_version():
                 storage.upgrade()
@@ -55,7 +55,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
 
 
 def state(engine: sa.Engine) -> SchemaState:
-    """Where the database stands."""
+    """The revision of the database."""
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         revision = context.get_current_revision()
@@ -65,16 +65,16 @@ def state(engine: sa.Engine) -> SchemaState:
 
 
 def ensure(engine: sa.Engine) -> None:
-    """Makes the schema in an empty database; otherwise sees to it that it is the current one.
+    """Creates the schema in an empty database; otherwise checks that it is the current one.
 
     Raises:
-        DsoptError: the database is of another version of dsopt, or of another application.
+        DsoptError: the database belongs to another version of dsopt, or to another application.
     """
     if state(engine).revision is None:
         tables = set(sa.inspect(engine).get_table_names())
         if tables and not {"studies", "trials", "version_info"} <= tables:
             raise DsoptError(
-                f"--storage: {shown(engine.url)} is another application's: it has tables such as "
+                f"--storage: {shown(engine.url)} belongs to another application: it has tables such as "
                 f"'{min(tables)}'. Expected an empty database, or one of Optuna."
             )
         upgrade(engine)
@@ -82,19 +82,19 @@ def ensure(engine: sa.Engine) -> None:
 
 
 def check(engine: sa.Engine) -> None:
-    """Sees to it that the schema is the one this version works on.
+    """Checks that the schema is the one that this version needs.
 
     Raises:
         DsoptError: it is older, newer, or there is none.
     """
     found = state(engine)
     if found.revision is None:
-        raise DsoptError(f"--storage: {shown(engine.url)} has no dsopt tables. Make them with: dsopt db upgrade")
+        raise DsoptError(f"--storage: {shown(engine.url)} has no dsopt tables. Create them with: dsopt db upgrade")
     if not found.is_current:
         _refuse_newer(engine)
         raise DsoptError(
-            f"--storage: {shown(engine.url)} is of an older dsopt (revision {found.revision}, this is {found.head}). "
-            "Stop all workers, then run: dsopt db upgrade"
+            f"--storage: {shown(engine.url)} was made by an older dsopt (revision {found.revision}, expected "
+            f"{found.head}). Stop all workers, then run: dsopt db upgrade"
         )
 
 
@@ -111,7 +111,7 @@ def open_optuna(engine: sa.Engine, *, upgrading: bool = False) -> optuna.storage
     except RuntimeError as error:
         raise DsoptError(
             f"--storage: {shown(engine.url)}: Optuna cannot use its tables: {error} "
-            "They are of another version of Optuna; run: dsopt db upgrade"
+            "Another version of Optuna made them; run: dsopt db upgrade"
         ) from None
     prepare(storage.engine)
     return storage
@@ -128,8 +128,8 @@ def _refuse_newer(engine: sa.Engine) -> None:
     known = {script.revision for script in _scripts().walk_revisions()}
     if found.revision is not None and found.revision not in known:
         raise DsoptError(
-            f"--storage: {shown(engine.url)} is of a newer dsopt: it has revision {found.revision}, "
-            f"and dsopt {__version__} knows none after {found.head}. Install the newer dsopt here too."
+            f"--storage: {shown(engine.url)} was made by a newer dsopt: it has revision {found.revision}, "
+            f"but dsopt {__version__} knows none after {found.head}. Install the newer dsopt here too."
         )
 
 

@@ -1,9 +1,9 @@
-"""Studies as they are kept: created, found, stopped, resumed, deleted, in dsopt's tables and Optuna's."""
+"""Studies in the database: creates, finds, stops, resumes and deletes them, in dsopt's tables and Optuna's."""
 
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
 import sqlalchemy as sa
@@ -16,17 +16,17 @@ from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
 from dsopt.study.documents import nearest
+from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
+from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
-REFERENCE = "reference"
-AIO = "aio"  # attribute of the reference study: what was measured of the disk that is offloaded to
 _CREATE = "Create one with: dsopt study create FILE"
 _UNFINISHED = ("created", "baseline", "searching", "confirming")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
-    """A study as it is kept. `note` says why it was stopped; times are seconds since the epoch."""
+    """A study as it is stored. `note` says why it was stopped; times are seconds since the epoch."""
 
     id: int
     spec: StudySpec
@@ -40,9 +40,9 @@ class StoredStudy:
         return self.spec.name
 
     @property
-    def parts(self) -> list[str]:
-        """The parts that have an Optuna study: one a ZeRO stage, and one for the baseline and the confirmation."""
-        return [REFERENCE, *(f"z{stage}" for stage in self.spec.stages)]
+    def parts(self) -> list[Part]:
+        """The parts that have an Optuna study: one per ZeRO stage, and one for the baseline and the confirmation."""
+        return [REFERENCE, *map(Part.of, self.spec.stages)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +64,19 @@ class Store:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
-        self._rdb: optuna.storages.RDBStorage | None = None
+        self._rdbs: list[optuna.storages.RDBStorage] = []
         self._optuna: optuna.storages.BaseStorage | None = None
-        self._studies: dict[tuple[int, str], optuna.Study] = {}
+        self._studies: dict[tuple[int, Part], optuna.Study] = {}
+        self._closer = weakref.finalize(self, _close, engine, self._rdbs)
+        self._closer.atexit = False  # a process that was forked from this one must not close its connections
 
     @classmethod
     def open(cls, url: str, *, make: bool = False) -> "Store":
-        """Opens a storage by its URL; with `make`, makes the schema in an empty database.
+        """Opens a storage by its URL; with `make`, creates the schema in an empty database.
 
         Raises:
             NoStudiesError: nothing was ever created there.
-            DsoptError: the URL is wrong, the database cannot be reached, or it is of another version.
+            DsoptError: the URL is wrong, the database cannot be reached, or another version made it.
         """
         parsed = storage_url(url)
         if not make and not exists(parsed):
@@ -93,10 +95,8 @@ class Store:
         return cls(engine)
 
     def close(self) -> None:
-        """Closes all connections."""
-        if self._rdb is not None:
-            close_optuna(self._rdb)
-        self.engine.dispose()
+        """Closes all connections; Python also does so when nothing refers to the storage any more."""
+        self._closer()
 
     @property
     def shown_url(self) -> str:
@@ -107,12 +107,12 @@ class Store:
     def optuna_storage(self) -> optuna.storages.BaseStorage:
         """Optuna's storage, with its cache of finished trials."""
         if self._optuna is None:
-            self._rdb = open_optuna(self.engine)
-            self._optuna = optuna.storages.get_storage(self._rdb)
+            self._rdbs.append(open_optuna(self.engine))
+            self._optuna = optuna.storages.get_storage(self._rdbs[0])
         return self._optuna
 
-    def optuna_study(self, study: StoredStudy, part: str) -> optuna.Study:
-        """The Optuna study of one part. Neither sampler nor pruner is kept in a database: who asks sets them."""
+    def optuna_study(self, study: StoredStudy, part: Part) -> optuna.Study:
+        """The Optuna study of one part. A database stores neither sampler nor pruner: the caller sets them."""
         key = (study.id, part)
         if key not in self._studies:
             self._studies[key] = optuna.load_study(
@@ -124,15 +124,15 @@ class Store:
         return self._studies[key]
 
     def create(self, spec: StudySpec) -> tuple[StoredStudy, bool]:
-        """Keeps a new study. Creating the same study again changes nothing.
+        """Stores a new study. Creating the same study again changes nothing.
 
-        With `overwrite: true`, a finished study of that name is deleted first; its run directories stay.
+        With `overwrite: true`, it first deletes a finished study of that name; the run directories stay.
 
         Returns:
             The study, and whether it is new.
 
         Raises:
-            DsoptError: the name is taken by a study with another spec, or an earlier study that it names is not there.
+            DsoptError: a study with another spec has that name, or an earlier study that it names does not exist.
         """
         for name in spec.warm_start:
             if self._find(name) is None:
@@ -151,7 +151,7 @@ class Store:
                 self._make_parts(existing)
                 return existing, False
             kept = spec.to_json()
-            assert StudySpec.model_validate_json(kept).digest == spec.digest, "what is kept is what was asked for"
+            assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
             with self.engine.begin() as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
             study = self.get(spec.name)
@@ -175,7 +175,7 @@ class Store:
         return study
 
     def headers(self) -> list[StudyHeader]:
-        """All studies, oldest first, also those that only another version of dsopt can read."""
+        """All studies, oldest first, including those that only another version of dsopt can read."""
         with self.engine.connect() as connection:
             rows = queries.all_studies(connection)
         return [StudyHeader(id=r["id"], name=r["name"], state=r["state"], created_at=r["created_at"]) for r in rows]
@@ -193,24 +193,24 @@ class Store:
         return found
 
     def state(self, study: StoredStudy) -> str | None:
-        """The study's state now, or None when it was deleted."""
+        """The study's state now; None if it was deleted."""
         with self.engine.connect() as connection:
             return queries.study_state(connection, study.id)
 
     def advance(self, study: StoredStudy, state: str) -> None:
-        """Moves a study that is being worked on to its next state."""
+        """Moves an unfinished study to its next state."""
         with self.engine.begin() as connection:
             queries.move_study(connection, study.id, allowed=_UNFINISHED, state=state)
 
     def stop(self, study: StoredStudy, note: str) -> bool:
-        """Stops a study; workers end its run in hand. False: it is finished or stopped already."""
+        """Stops a study; workers end its current runs. False: it is already finished or stopped."""
         with self.engine.begin() as connection:
             return queries.move_study(connection, study.id, allowed=_UNFINISHED, state="stopped", note=note)
 
     def resume(self, study: StoredStudy, *, was_finished: bool = False) -> bool:
-        """Lets a stopped study go on; with `was_finished`, also one that has finished without a result.
+        """Resumes a stopped study; with `was_finished`, also one that finished without a result.
 
-        A baseline that did not run is tried again, and so are runs of the confirmation. False: it was in neither state.
+        A baseline that did not run is tried again, and so are failed confirmation runs. False: it was in neither state.
         """
         allowed = ("stopped", "finished") if was_finished else ("stopped",)
         with exclusive(self.engine, f"study-{study.id}"), self.engine.begin() as connection:
@@ -227,13 +227,13 @@ class Store:
         """Removes a study and its Optuna studies. Run directories and result files stay.
 
         Raises:
-            DsoptError: it has a run in hand.
+            DsoptError: it is running.
         """
         with self.engine.connect() as connection:
             running = [row for row in queries.attempts_of(connection, study.id) if row["state"] == "running"]
         if any(row["worker_id"] is not None for row in running) and study.state != "stopped":
             raise DsoptError(
-                f"study '{study.name}' has a run in hand ({running[0]['candidate']}). "
+                f"study '{study.name}' is running ({running[0]['candidate']}). "
                 f"Stop it first: dsopt study stop {study.name}"
             )
         for name in optuna.get_all_study_names(self.optuna_storage):
@@ -241,26 +241,21 @@ class Store:
                 optuna.delete_study(study_name=name, storage=self.optuna_storage)
         with self.engine.begin() as connection:
             queries.delete_study(connection, study.id)
+        # SQLite may give a new study the number of this one
+        self._studies = {key: known for key, known in self._studies.items() if key[0] != study.id}
 
     def runs(self, study: StoredStudy) -> Sequence[queries.Row]:
-        """Every attempt of a study in order, each with its metric where it was measured, or slow."""
+        """Every attempt of a study in order, each with its figures if it was measured, or slow."""
         with self.engine.connect() as connection:
             return queries.attempts_of(connection, study.id)
 
-    def measured_attrs(self, study: StoredStudy) -> list[dict[str, Any]]:
-        """The user attributes of every trial of a study that was measured here, and by itself."""
-        found = []
+    def measured_attrs(self, study: StoredStudy) -> list[TrialAttributes]:
+        """The user attributes of every trial of a study that this study measured in its own run."""
+        found: list[TrialAttributes] = []
         for part in study.parts:
             complete = self.optuna_study(study, part).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            found += [t.user_attrs for t in complete if not {"measured_as", "imported"} & t.user_attrs.keys()]
+            found += [attributes_of(t) for t in complete if not {"measured_as", "imported"} & t.user_attrs.keys()]
         return found
-
-    def duration_seconds(self, study: StoredStudy) -> float:
-        """Seconds from a study's creation to its end, or until now."""
-        with self.engine.connect() as connection:
-            row = queries.find_study(connection, study.name)
-            end = row["finished_at"] if row is not None else None
-            return (end or queries.clock(connection)) - study.created_at
 
     def _find(self, name: str) -> StoredStudy | None:
         with self.engine.connect() as connection:
@@ -268,7 +263,7 @@ class Store:
         return None if row is None else _stored(row)
 
     def _make_parts(self, study: StoredStudy) -> None:
-        """Makes the Optuna studies that are not there yet; a creator may have died half-way."""
+        """Creates missing Optuna studies; a creator may have died half-way."""
         autotuning = study.spec.autotuning
         for part in study.parts:
             made = optuna.create_study(
@@ -282,8 +277,13 @@ class Store:
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                     made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
                 made.set_user_attr("command", study.spec.command)
-                about = "baseline and confirmation runs" if part == REFERENCE else f"ZeRO stage {part[1:]}"
-                made.set_user_attr("about", f"dsopt study '{study.name}': {about}")
+                made.set_user_attr("about", f"dsopt study '{study.name}': {part.about}")
+
+
+def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) -> None:
+    for storage in storages:
+        close_optuna(storage)
+    engine.dispose()
 
 
 def _stored(row: queries.Row) -> StoredStudy:
@@ -293,11 +293,5 @@ def _stored(row: queries.Row) -> StoredStudy:
         raise DsoptError(
             f"study '{row['name']}' was made by another version of dsopt and cannot be read: {error.errors()[0]['msg']}"
         ) from None
-    return StoredStudy(
-        id=row["id"],
-        spec=spec,
-        state=row["state"],
-        note=row["note"],
-        created_at=row["created_at"],
-        finished_at=row["finished_at"],
-    )
+    kept = ("id", "state", "note", "created_at", "finished_at")
+    return StoredStudy(spec=spec, **{key: row[key] for key in kept})

@@ -1,7 +1,7 @@
-"""dsopt's own tables, which stand beside Optuna's. `alembic/versions` makes exactly these; a test compares them.
+"""dsopt's own tables, beside Optuna's. `alembic/versions` creates exactly these; a test compares them.
 
-Times are text in no table: they are the database's own clock, as seconds since the epoch (see `queries.clock`).
-Optuna's tables are touched through Optuna alone, so nothing here has a foreign key to them.
+Times come from the database's own clock, as seconds since the epoch (see `queries.clock`), never as text. dsopt uses
+Optuna's tables only through Optuna, so nothing here has a foreign key to them.
 """
 
 from sqlalchemy import (

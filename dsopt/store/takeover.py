@@ -1,4 +1,4 @@
-"""Runs of another study that count in this one: their records, and how they are kept here."""
+"""Runs of another study that count in this one: their records, and how they are stored here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,23 +12,25 @@ from dsopt.experiment.outcome import Infeasible, Measured, Slow
 from dsopt.store import queries
 from dsopt.store.attempts import measurement_row
 from dsopt.store.keeping import keep_unclaimed
-from dsopt.store.studies import REFERENCE, Store, StoredStudy
+from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.trials import finished_trial, recorded_outcome
+from dsopt.study.part import REFERENCE, Part
+from dsopt.study.trial_attributes import TrialAttributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
-    """A run that says something of its configuration, as another study recorded it.
+    """A run that says something about its configuration, as another study recorded it.
 
     Attributes:
-        part, name: `z0` … `z3` or `reference`, and the candidate's name there.
+        part, name: the part, and the candidate's name there.
         attempt: the id of the attempt that counts.
-        trial: as Optuna has it.
-        outcome: what came of it.
+        trial: its trial in Optuna.
+        outcome: how it ended.
         run_dir, started_at, seconds: its run directory, its start since the epoch, and its wall clock.
     """
 
-    part: str
+    part: Part
     name: str
     attempt: int
     trial: FrozenTrial
@@ -40,16 +42,16 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToKeep:
-    """What an earlier run is in the study that takes it over.
+    """What an earlier run becomes in the study that takes it over.
 
     Attributes:
         run: the earlier run.
         part, candidate: the part of this study, and the candidate's name in it.
-        params, distributions: as Optuna keeps the part's trials.
+        params, distributions: of the part's trials in Optuna.
     """
 
     run: EarlierRun
-    part: str
+    part: Part
     candidate: str
     params: Mapping[str, Any]
     distributions: Mapping[str, BaseDistribution]
@@ -70,7 +72,7 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
         if trial.state.is_finished() and isinstance(outcome, Measured | Slow | Infeasible):
             found.append(
                 EarlierRun(
-                    part=row["stage"],
+                    part=Part(row["stage"]),
                     name=row["candidate"],
                     attempt=row["id"],
                     trial=trial,
@@ -86,10 +88,10 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
 def keep_taken_over(
     store: Store, study: StoredStudy, source: StoredStudy, runs: Sequence[RunToKeep]
 ) -> list[RunToKeep]:
-    """Keeps runs whose candidates nobody has claimed yet, each with a copy of its attempt; needs the study's lock.
+    """Stores runs whose candidates nobody has claimed yet, each with a copy of its attempt; needs the study's lock.
 
     Returns:
-        Those that were kept.
+        Those that it stored.
     """
 
     def copy_attempt(connection: sa.Connection, known: RunToKeep, number: int) -> None:
@@ -104,10 +106,13 @@ def keep_taken_over(
 
 
 def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenTrial:
-    """The trial as this study's own run would have left it, at the time when it was run."""
+    """The trial as this study's own run would have left it, with the time of the earlier run."""
     run = known.run
-    attrs: dict[str, str | int] = {"candidate": known.candidate, "run_dir": run.run_dir, "taken_over": source.name}
-    attrs |= {"round": 0} if known.part == REFERENCE else {"phase": "range"}
+    attrs = TrialAttributes(candidate=known.candidate, run_dir=run.run_dir, taken_over=source.name)
+    if known.part == REFERENCE:
+        attrs["round"] = 0
+    else:
+        attrs["phase"] = "range"
     trial = finished_trial(
         run.outcome,
         study.spec.autotuning.metric,

@@ -1,1 +1,1 @@
-"""What is asked: the launch command, the DeepSpeed configuration, the study spec, the tuning space."""
+"""What the user asks for: the launch command, the DeepSpeed configuration, the study spec, the tuning space."""

@@ -3,17 +3,17 @@
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from dsopt.study.strict import Strict
-
-OPTUNA_SAMPLERS = ("tpe", "gp", "auto", "cmaes")
+from dsopt.study.tuners import known_tuners
 
 
 def _mappings(value: object) -> object:
-    """Flags as people write them: stray spaces in keys, with and without the leading dashes.
+    """Flags as people write them: with stray spaces in keys, with or without leading dashes.
 
-    The keys are checked with the configuration at hand (`check_mappings`).
+    `check_mappings` checks the keys later, against the configuration.
     """
     if value is None:
         return {}
@@ -25,13 +25,22 @@ def _mappings(value: object) -> object:
         if not isinstance(flag, str) or not flag.strip():
             raise ValueError(f"{name}: expected the script's flag, such as --per_device_train_batch_size")
         if name in result:
-            raise ValueError(f"{name} stands twice")
+            raise ValueError(f"{name} appears twice")
         result[name] = flag.strip() if flag.strip().startswith("-") else f"--{flag.strip()}"
     return result
 
 
-def _stripped(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
+def _tuner(value: object) -> object:
+    """A tuner's name, of dsopt's or of another package's (`study/tuners.py`), in any case."""
+    if not isinstance(value, str):
+        return value
+    by_name = {name.lower(): name for name in known_tuners()}
+    found = by_name.get(value.strip().lower())
+    if found is None:
+        *others, last = (repr(known) for known in known_tuners())
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return found
 
 
 def _metric(value: object) -> object:
@@ -48,18 +57,18 @@ def _counts(value: object) -> object:
     if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in listed) or not listed:
         raise ValueError("expected a whole number of at least 1, or a list of such numbers to try")
     if len(set(listed)) < len(listed):
-        raise ValueError("a number stands twice in the list")
+        raise ValueError("a number appears twice in the list")
     return value
 
 
 class ModelInfo(Strict):
-    """What the user knows of the model; it takes the place of a profile where the baseline does not run.
+    """What the user knows about the model; dsopt uses it instead of a profile if the baseline does not run.
 
     Attributes:
         num_params, trainable_num_params: parameters of the whole model.
         activation_mem_per_gpu: bytes that one forward pass of one sample leaves allocated.
         hidden_size, num_layers: of the transformer.
-        profile: DeepSpeed's switch for its own profiler; of no use here.
+        profile: DeepSpeed's switch for its own profiler; dsopt ignores it.
     """
 
     num_params: int = Field(ge=1)
@@ -97,9 +106,7 @@ class Autotuning(Strict):
     max_train_micro_batch_size_per_gpu: int | None = Field(None, ge=1)
     mp_size: int = Field(1, ge=1)
     num_tuning_micro_batch_sizes: int = Field(3, ge=1)
-    tuner_type: Annotated[
-        Literal["model_based", "random", "gridsearch", "tpe", "gp", "auto", "cmaes"], BeforeValidator(_stripped)
-    ] = "model_based"
+    tuner_type: Annotated[str, BeforeValidator(_tuner)] = "model_based"
     tuner_early_stopping: int = Field(5, ge=1)
     tuner_num_trials: int = Field(50, ge=1)
     arg_mappings: Annotated[dict[str, str], BeforeValidator(_mappings)] = Field(default_factory=dict)
@@ -107,7 +114,7 @@ class Autotuning(Strict):
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """First and last step to measure, where the user set them; otherwise warm-up is detected."""
+        """First and last step to measure, if the user set them; otherwise dsopt detects the warm-up."""
         given = {"start_profile_step", "end_profile_step"} & self.model_fields_set
         return (self.start_profile_step, self.end_profile_step) if given else None
 

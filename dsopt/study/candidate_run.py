@@ -13,7 +13,7 @@ from dsopt.study.spec import StudySpec
 def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCommand:
     """The user's command with the candidate's resources and script arguments.
 
-    For the user's own it is as typed, but for mapped flags that contradict the configuration.
+    The user's own run (None) is as typed, except for mapped flags that contradict the configuration.
     """
     command = spec.resources
     if candidate is None:
@@ -34,7 +34,7 @@ def run_config(spec: StudySpec, candidate: Candidate | None, aio: Mapping[str, A
     Args:
         spec: the study.
         candidate: None for the user's own.
-        aio: what was measured of the disk that is offloaded to; used where something is and the user gives none.
+        aio: what dsopt measured of the disk to offload to; used if the run offloads to it and the user sets no `aio`.
     """
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
     if aio and "aio" not in config and "nvme" in offload_devices(config):

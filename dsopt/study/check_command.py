@@ -1,53 +1,77 @@
-"""What of a launch command cannot be tuned, said before anything is run."""
+"""Refuses a launch command that dsopt cannot tune, before anything runs."""
 
-import re
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
-
-_FILTER = re.compile(r"[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?(@[\w.-]+(:\d+(-\d+)?(,\d+(-\d+)?)*)?)*", re.ASCII)
+from dsopt.study.mistakes import Mistakes
 
 _USUAL_HOSTFILE = "/job/hostfile"  # deepspeed/launcher/runner.py
 
 
 def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated: bool = False) -> None:
-    """Refuses a command that dsopt cannot run. In a dry run (`is_simulated`) the script need not be there.
+    """Refuses a command that dsopt cannot run. In a dry run (`is_simulated`) the script need not exist.
 
     Raises:
-        DsoptError: numbers that are none, a script that is not there or no Python program, a start on each node,
-            nodes without a host file.
+        DsoptError: invalid numbers, a script that does not exist or is not a Python program, a launcher that must be
+            started on each node, nodes without a host file.
     """
+    resources = ("command.resources",)
+    with Mistakes() as mistakes:
+        mistakes.check(resources, _check_numbers, command, where)
+        if not is_simulated:
+            mistakes.check(resources, _check_nodes, command, where)
+        mistakes.check(resources, _check_launcher, command, where)
+        if command.config == "":
+            mistakes.add(
+                f"{where}: command: the path of the DeepSpeed configuration is empty. Expected a file's path.",
+                "ds_config",
+            )
+        if not is_simulated:
+            mistakes.check(resources, _check_hostfile, command, cwd, where)
+            mistakes.check((), _check_script, command, cwd, where)
+
+
+def _check_numbers(command: LaunchCommand, where: str) -> None:
+    """Refuses invalid numbers of ranks and nodes."""
     launcher = command.launcher
-    for names in (launcher.ranks, launcher.nodes):
+    for names, words in ((launcher.ranks, launcher.rank_words), (launcher.nodes, launcher.node_words)):
         value = command.option(*names)
-        if value is None or (value.isdecimal() and int(value) >= 1):
-            continue
-        if launcher.kind == "torchrun" and value in (("gpu", "cpu", "auto") if names == launcher.ranks else ("1:1",)):
+        if value is None or (value.isdecimal() and int(value) >= 1) or value in words:
             continue
         raise DsoptError(f"{where}: command: {names[0]} {value}. Expected a whole number of at least 1.")
-    if launcher.kind != "deepspeed" and command.nodes > 1 and not is_simulated:
+
+
+def _check_nodes(command: LaunchCommand, where: str) -> None:
+    """Refuses several nodes with a launcher that must be started on each of them."""
+    launcher = command.launcher
+    if not launcher.hostfile and command.nodes > 1:
         raise DsoptError(
-            f"{where}: command: {launcher.nodes[0]} {command.nodes}: {launcher.kind} has to be started on each node by "
-            "hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
+            f"{where}: command: {launcher.nodes[0]} {command.nodes}: you would have to start {launcher.name} on each "
+            "node by hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
         )
-    _check_filters(command, where)
-    if command.config == "":
-        raise DsoptError(f"{where}: command: the DeepSpeed configuration is given as nothing. Expected a file's path.")
-    if is_simulated:
-        return
-    _check_hostfile(command, cwd, where)
+
+
+def _check_launcher(command: LaunchCommand, where: str) -> None:
+    """Refuses what the launcher itself would refuse."""
+    mistake = command.launcher.mistake(command.options)
+    if mistake is not None:
+        raise DsoptError(f"{where}: command: {mistake}")
+
+
+def _check_script(command: LaunchCommand, cwd: Path, where: str) -> None:
+    """Refuses a script that does not exist, or that dsopt cannot observe."""
     if command.has_launcher_flag("--no_python"):
         _check_python_program(command, cwd, where)
     if not command.is_module and not (cwd / command.script).is_file():
         raise DsoptError(
             f"{where}: command: no training script '{command.script}' in {cwd}. "
-            "Check the path; it is relative to 'cwd' (by default the study file's folder, or the current one)."
+            "Check the path; it is relative to 'cwd' (by default the folder of the study file, or the current one)."
         )
 
 
 def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
-    """Refuses nodes that nothing names; the deepspeed launcher trains on this one alone where the file is not there."""
+    """Refuses several nodes without a host file: the deepspeed launcher would then train on this node alone."""
     if not command.uses_hostfile:
         return
     path = cwd / (command.hostfile or _USUAL_HOSTFILE)
@@ -56,38 +80,20 @@ def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
     if command.hostfile is not None:
         raise DsoptError(
             f"{where}: command: no host file '{command.hostfile}' in {cwd}. Expected a file with a line such as "
-            "'worker-1 slots=8' for each node; check the path, or leave it out."
+            "'worker-1 slots=8' for each node. Check the path, or leave out the option."
         )
     raise DsoptError(
-        f"{where}: command: {command.nodes} nodes, and no host file. Expected --hostfile FILE, with a line such as "
-        f"'worker-1 slots=8' for each node (without it the launcher reads {_USUAL_HOSTFILE}, which is not there)."
+        f"{where}: command: {command.nodes} nodes, but no host file. Expected --hostfile FILE, with a line such as "
+        f"'worker-1 slots=8' for each node (without it the launcher reads {_USUAL_HOSTFILE}, which does not exist)."
     )
 
 
-def _check_filters(command: LaunchCommand, where: str) -> None:
-    """Refuses what the deepspeed launcher would refuse of `--include` and `--exclude`."""
-    if command.launcher.kind != "deepspeed":
-        return
-    filters = {names[0]: command.option(*names) for names in (("--include", "-i"), ("--exclude", "-e"))}
-    for name, value in filters.items():
-        if value is not None and not _FILTER.fullmatch(value):
-            raise DsoptError(f"{where}: command: {name} {value}. Expected nodes and devices such as localhost:0,2.")
-    given = [name for name, value in filters.items() if value is not None]
-    if len(given) == 2:
-        raise DsoptError(f"{where}: command: --include and --exclude are both given. Keep one of them.")
-    counted = command.option(*command.launcher.ranks, *command.launcher.nodes)
-    if given and counted is not None:
-        raise DsoptError(
-            f"{where}: command: {given[0]} goes with neither --num_gpus nor --num_nodes. Keep one of them."
-        )
-
-
 def _check_python_program(command: LaunchCommand, cwd: Path, where: str) -> None:
-    """With --no_python the script is started by itself; the probe can only stand in front of a Python one."""
+    """With --no_python the launcher starts the script itself; the probe can only wrap a Python program."""
     path = cwd / command.script
     first = path.open("rb").readline() if path.is_file() else b""
     if not (command.script.endswith(".py") or (first.startswith(b"#!") and b"python" in first)):
         raise DsoptError(
-            f"{where}: command: --no_python with '{command.script}': the script has to be a Python program. "
+            f"{where}: command: --no_python with '{command.script}': the script must be a Python program. "
             "Give the Python script that it starts."
         )

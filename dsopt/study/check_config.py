@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dsopt.errors import DsoptError
 from dsopt.study.documents import nearest
 from dsopt.study.ds_config import get_path
 from dsopt.study.ds_schema import Key, Schema, Section
 from dsopt.study.ds_values import expected, fits, is_true
+from dsopt.study.mistakes import Mistakes
 
-# older versions take amp, and then not beside these
+# older versions accept amp, but not together with these
 _BESIDE_AMP: Final = (("amp", "fp16"), ("amp", "bf16"), ("amp", "bfloat16"))
 _LISTS_TO_TRY: Final = ("zero_optimization",)
 _LISTS_OF_GROUPS: Final = ("optimizer", "scheduler")  # a value for each group of parameters
 _CLOSE: Final = 0.85
 _FATES: Final = {
     "refused": "refuses it: no run would start",
-    "ignored": "ignores it without a word",
-    "passed on": "keeps it without a word",
+    "ignored": "silently ignores it",
+    "passed on": "silently keeps it",
 }
 
 
@@ -25,33 +25,36 @@ def check_config(config: Mapping[str, Any], where: str, schema: Schema) -> list[
     """Checks a whole configuration, in which `zero_optimization` may have lists of values to try.
 
     Returns:
-        Warnings about what DeepSpeed ignores, and about sections that this version has no more.
+        Warnings about what DeepSpeed ignores, and about sections that this version no longer has.
 
     Raises:
-        DsoptError: a misspelled or refused key, a value or name that DeepSpeed does not take, sections that exclude
+        DsoptError: a misspelled or refused key, a value or name that DeepSpeed does not accept, sections that exclude
             each other.
     """
-    checker = _Checker(where, schema, lists=_LISTS_TO_TRY)
-    checker.check(config)
-    for one, other in (*schema.exclusive, *_BESIDE_AMP):
-        if is_true(get_path(config, f"{one}.enabled")) and is_true(get_path(config, f"{other}.enabled")):
-            raise DsoptError(
-                f"{where}: {one}.enabled and {other}.enabled are both true, and DeepSpeed runs with one of them. "
-                "Set one of them to false."
-            )
-    return checker.warnings
+    with Mistakes() as mistakes:
+        checker = _Checker(where, schema, mistakes, lists=_LISTS_TO_TRY)
+        checker.check(config)
+        for one, other in (*schema.exclusive, *_BESIDE_AMP):
+            if is_true(get_path(config, f"{one}.enabled")) and is_true(get_path(config, f"{other}.enabled")):
+                mistakes.add(
+                    f"{where}: {one}.enabled and {other}.enabled are both true, but DeepSpeed accepts only one. "
+                    "Set one of them to false."
+                )
+        return checker.warnings
 
 
 def check_listed(config: Mapping[str, Any], where: str, schema: Schema) -> list[str]:
     """Checks part of a configuration, in which every key may have a list of values to try; else as `check_config`."""
-    checker = _Checker(where, schema, lists=tuple(config))
-    checker.check(config)
-    return checker.warnings
+    with Mistakes() as mistakes:
+        checker = _Checker(where, schema, mistakes, lists=tuple(config))
+        checker.check(config)
+        return checker.warnings
 
 
 class _Checker:
-    def __init__(self, where: str, schema: Schema, *, lists: tuple[str, ...]) -> None:
+    def __init__(self, where: str, schema: Schema, mistakes: Mistakes, *, lists: tuple[str, ...]) -> None:
         self.warnings: list[str] = []
+        self._mistakes = mistakes
         self._where = where
         self._schema = schema
         self._lists = lists
@@ -76,17 +79,19 @@ class _Checker:
                 self._value(value, key, full)
         for old, new in section.replaced.items():
             if given.get(old) is not None and given.get(new) is not None:
-                raise DsoptError(
-                    f"{self._where}: {'.'.join([*path, old])} is the old name of '{new}', and {self._deepspeed} "
-                    "refuses both together. Keep one of them."
+                full = ".".join([*path, old])
+                self._wrong(
+                    f"{full} is the old name of '{new}'; {self._deepspeed} refuses both together. Keep one of them.",
+                    full,
                 )
 
     def _refused(self, full: str, why: str, *, is_section: bool) -> None:
-        """Warns of a section that this version has no more, since documents show it; refuses a single key."""
-        message = f"{self._where}: {full}: {self._deepspeed} refuses it, and no run would start: {why}"
-        if not is_section:
-            raise DsoptError(message)
-        self.warnings.append(message)
+        """Warns of a section that this version no longer has, since documents show it; refuses a single key."""
+        message = f"{full}: {self._deepspeed} refuses it, so no run would start: {why}"
+        if is_section:
+            self.warnings.append(f"{self._where}: {message}")
+        else:
+            self._wrong(message, full)
 
     def _subsection(self, value: object, key: Key, path: tuple[str, ...]) -> None:
         assert key.section is not None
@@ -95,17 +100,19 @@ class _Checker:
         elif value == "auto" or (value is None and key.can_be_null) or (path == _LISTS_TO_TRY and value == "all"):
             return
         else:
-            raise DsoptError(f"{self._where}: {'.'.join(path)}: {value!r}. Expected an object.")
+            self._wrong(f"{'.'.join(path)}: {value!r}. Expected an object.", ".".join(path))
 
     def _value(self, value: object, key: Key, full: str) -> None:
         section = full.split(".")[0]
         if isinstance(value, list) and key.kind not in ("list", "any"):
             if section not in (*self._lists, *_LISTS_OF_GROUPS):
-                raise DsoptError(
-                    f"{self._where}: {full}: {value!r}. Expected one value; values to try stand in the study file "
-                    "under search.ds_config."
+                self._wrong(
+                    f"{full}: {value!r}. Expected one value; values to try go in the study file, under "
+                    "search.ds_config.",
+                    full,
                 )
-            # None is "as if it were not given"; what is no single value is refused with the other dimensions
+                return
+            # None means "not given"; check_choices refuses whatever is not a single value
             values = [one for one in value if one is not None and not isinstance(one, list | dict)]
         else:
             values = [value]
@@ -113,7 +120,7 @@ class _Checker:
             if not fits(one, key):
                 meant = nearest(str(one).lower(), key.choices, cutoff=0.6)
                 hint = f" Did you mean '{meant}'?" if meant else ""
-                raise DsoptError(f"{self._where}: {full}: {one!r}. Expected {expected(key)}.{hint}")
+                self._wrong(f"{full}: {one!r}. Expected {expected(key)}.{hint}", full)
 
     def _unknown(self, name: str, value: object, section: Section, path: tuple[str, ...]) -> None:
         full = ".".join([*path, name])
@@ -123,24 +130,25 @@ class _Checker:
         fate = f"{self._deepspeed} {_FATES[section.unknown]}"
         meant = _nearest(name, section.keys) or _nearest(name, section.words, _CLOSE)
         if meant is not None:
-            hint = f"Did you mean '{'.'.join([*path, meant])}'?"
-            raise DsoptError(f"{self._where}: unknown key '{full}'. {hint} {fate}; correct or remove it.")
+            right = ".".join([*path, meant])
+            self._wrong(f"unknown key '{full}'. Did you mean '{right}'? {fate}; correct or remove it.", right)
+            return
         known = self._schema.root.paths(with_sections=True)
         places = [place for place in known if place.split(".")[-1] == name]
         hint = f" DeepSpeed reads '{places[0]}'." if len(places) == 1 else ""
         if section.unknown == "refused":
-            raise DsoptError(f"{self._where}: unknown key '{full}'. {fate}. Remove it.{hint}")
-        self.warnings.append(f"{self._where}: unknown key '{full}': {fate}. It is passed on as it is.{hint}")
+            self._wrong(f"unknown key '{full}'. {fate}. Remove it.{hint}", full)
+        else:
+            self.warnings.append(f"{self._where}: unknown key '{full}': {fate}. dsopt passes it on unchanged.{hint}")
 
     def _words(self, value: object, section: Section, path: tuple[str, ...]) -> None:
-        """Refuses near misses of declared names in what DeepSpeed keeps without looking at it."""
+        """Refuses misspellings of declared names in a section that DeepSpeed keeps without checking."""
         for name, inner in value.items() if isinstance(value, Mapping) else ():
             meant = None if name in section.words else _nearest(str(name), section.words, _CLOSE)
             if meant is not None:
-                raise DsoptError(
-                    f"{self._where}: unknown key '{'.'.join([*path, str(name)])}'. Did you mean '{meant}'? "
-                    f"{self._deepspeed} {_FATES['passed on']}; correct or remove it."
-                )
+                full = ".".join([*path, str(name)])
+                fate = f"{self._deepspeed} {_FATES['passed on']}"
+                self._wrong(f"unknown key '{full}'. Did you mean '{meant}'? {fate}; correct or remove it.", full)
             self._words(inner, section, (*path, str(name)))
 
     def _named(self, config: Mapping[str, Any], what: str, sections: Mapping[str, Section | None]) -> None:
@@ -150,13 +158,15 @@ class _Checker:
             return
         params = given.get("params")
         if params is not None and not isinstance(params, Mapping):
-            raise DsoptError(f"{self._where}: {what}.params: {params!r}. Expected an object.")
+            self._wrong(f"{what}.params: {params!r}. Expected an object.", f"{what}.params")
+            params = None
         named = given.get("type")
         for name in named if isinstance(named, list) and what in self._lists else [named]:
             if name is None or name == "auto":
                 continue
             if not isinstance(name, str):
-                raise DsoptError(f"{self._where}: {what}.type: {name!r}. Expected the name of one.")
+                self._wrong(f"{what}.type: {name!r}. Expected a name, as text.", f"{what}.type")
+                continue
             found = name.lower() if name.lower() in sections else name
             if found in sections:
                 section = sections[found]
@@ -165,18 +175,22 @@ class _Checker:
                 continue
             meant = _nearest(name, sections)
             if meant is not None:
-                raise DsoptError(
-                    f"{self._where}: {what}.type: {name!r}. Did you mean '{meant}'? "
-                    f"{self._deepspeed} knows no {what} '{name}'."
+                self._wrong(
+                    f"{what}.type: {name!r}. Did you mean '{meant}'? {self._deepspeed} has no {what} '{name}'.",
+                    f"{what}.type",
                 )
+                continue
             self.warnings.append(
-                f"{self._where}: {what}.type: {self._deepspeed} knows no {what} '{name}', and refuses it unless the "
-                f"script makes its own {what}"
+                f"{self._where}: {what}.type: {self._deepspeed} has no {what} '{name}', and refuses it unless the "
+                f"script creates its own {what}"
             )
+
+    def _wrong(self, message: str, path: str) -> None:
+        self._mistakes.add(f"{self._where}: {message}", f"ds_config.{path}")
 
 
 def _nearest(name: str, known: Mapping[str, object] | tuple[str, ...], cutoff: float = 0.75) -> str | None:
-    """The known name that a name is nearest to, in any case."""
+    """The known name that is nearest to a name, ignoring case."""
     spelled = {word.lower(): word for word in known}  # of `adam` and `Adam` the latter
     meant = nearest(name.lower(), spelled, cutoff)
     return spelled[meant] if meant is not None else None

@@ -1,4 +1,4 @@
-"""`arg_mappings`: the keys of DeepSpeed's configuration that are meant, and what of the mapped flags cannot be."""
+"""`arg_mappings`: finds the keys of DeepSpeed's configuration that the user means, and refuses impossible mappings."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from dsopt.study.spec import StudySpec
 _FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 # what dsopt or the launcher sets by itself
 _RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
-# a name alone may be that of a key in one of these, or of one that the configuration says
+# a name alone may mean a key in one of these sections, or one that is in the configuration
 _BY_NAME: Final = ("zero_optimization", "fp16", "bf16")
 # what every candidate's configuration says
 _ALWAYS_SAID: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH, f"{ZERO}stage")
@@ -26,16 +26,16 @@ _ALWAYS_SAID: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH, f"{ZERO}stage")
 def full_paths(
     mappings: Mapping[str, str], ds_config: Mapping[str, Any], where: str, schema: Schema | None
 ) -> dict[str, str]:
-    """The mappings with each key as a path in the configuration: DeepSpeed takes `stage` and `lr` by their name alone.
+    """The mappings with each key as a path in the configuration: DeepSpeed accepts `stage` and `lr` by name alone.
 
     Args:
         mappings: flags by keys.
         ds_config: DeepSpeed's configuration.
         where: the study's file, for messages.
-        schema: what DeepSpeed reads, or None where that is not known; then a key is taken as it is given.
+        schema: what DeepSpeed reads, or None if that is unknown; then keys stay as they are.
 
     Raises:
-        DsoptError: a key that DeepSpeed does not know, or that could be several.
+        DsoptError: a key that DeepSpeed does not know, or that could mean several.
     """
     paths = {key: _full_path(key, ds_config, f"{where}: autotuning.arg_mappings: '{key}'", schema) for key in mappings}
     twins = [key for key, path in paths.items() if list(paths.values()).count(path) > 1]
@@ -45,13 +45,13 @@ def full_paths(
 
 
 def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
-    """Checks what flags are mapped to.
+    """Checks the flags and what they are mapped to.
 
     Returns:
-        Warnings: a flag that contradicts the configuration, and a key that the configuration does not say.
+        Warnings: a flag that contradicts the configuration, and a key that the configuration does not set.
 
     Raises:
-        DsoptError: a flag that is none, or that cannot follow its key.
+        DsoptError: an invalid flag, or one that cannot follow its key.
     """
     mappings = spec.autotuning.arg_mappings
     config = baseline_config(spec.ds_config)
@@ -63,8 +63,8 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
         both = [other for other in mappings if same_flag(mappings[other], flag)]
         if len(both) > 1:
             raise DsoptError(
-                f"{where}: autotuning.arg_mappings: both keys are mapped to {flag}: {' and '.join(both)}. "
-                "Expected a flag of its own for each."
+                f"{where}: autotuning.arg_mappings: several keys are mapped to {flag}: {' and '.join(both)}. "
+                "Expected a different flag for each."
             )
         value = get_path(config, path)
         if isinstance(value, Mapping | list):
@@ -72,22 +72,22 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
         if path == TRAIN_BATCH and spec.resources.ranks is None:
             launcher = spec.launch.launcher
             raise DsoptError(
-                f"{place}: it is micro-batch × accumulation × ranks, and the command does not say how many ranks. "
+                f"{place}: it is micro-batch × accumulation × ranks, but the command does not say how many ranks. "
                 f"Add {launcher.ranks[0]} to the command."
             )
         if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
             warnings.append(
-                f"{where}: {path} is mapped to {flag}, but the configuration does not say it: {flag} stays as typed"
+                f"{where}: {path} is mapped to {flag}, but the configuration does not set it: {flag} stays as typed"
             )
     return warnings + [f"{where}: command: {found.text(config_where)}" for found in contradictions(spec)]
 
 
 def check_flag(flag: str, place: str) -> None:
-    """Refuses what is no flag, or one that dsopt sets."""
+    """Refuses an invalid flag, or one that dsopt sets."""
     if not _FLAG.fullmatch(flag):
-        raise DsoptError(f"{place}: {flag!r} is no flag. Expected one such as --batch_size, without its value.")
+        raise DsoptError(f"{place}: {flag!r} is not a flag. Expected one such as --batch_size, without its value.")
     if any(same_flag(flag, reserved) for reserved in _RESERVED_FLAGS):
-        raise DsoptError(f"{place}: {flag} is set by dsopt for every run. Choose another flag.")
+        raise DsoptError(f"{place}: dsopt sets {flag} for every run. Choose another flag.")
 
 
 def check_single_value(spec: StudySpec, flag: str, place: str) -> None:
@@ -95,7 +95,7 @@ def check_single_value(spec: StudySpec, flag: str, place: str) -> None:
     count = count_of_values(spec.launch.script_args, flag)
     if count > 1:
         raise DsoptError(
-            f"{place}: the command gives {flag} {count} values, and only one could be set. "
+            f"{place}: the command gives {flag} {count} values, but dsopt can set only one. "
             "Leave it out, or let the script take one value."
         )
 
@@ -116,13 +116,13 @@ def _full_path(key: str, ds_config: Mapping[str, Any], place: str, schema: Schem
     if len(meant) == 1:
         return meant[0]
     if meant:
-        raise DsoptError(f"{place} could be {_either(meant)}. Write the one that is meant in full.")
+        raise DsoptError(f"{place} could be {_either(meant)}. Write the one you mean in full.")
     if schema is None:
         return key
     near = nearest(key, paths)
     hint = f"Did you mean '{near}'? " if near else ""
     raise DsoptError(
-        f"{place} is no key of DeepSpeed's configuration. {hint}Expected one such as {MICRO_BATCH} or "
+        f"{place} is not a key of DeepSpeed's configuration. {hint}Expected one such as {MICRO_BATCH} or "
         "optimizer.params.lr."
     )
 

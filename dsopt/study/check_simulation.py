@@ -1,31 +1,27 @@
-"""What of a dry run cannot be meant: nothing to simulate, or runs on more GPUs and nodes than there are."""
+"""Refuses a dry run with nothing to simulate, or with runs on more GPUs and nodes than there are."""
 
 from dsopt.errors import DsoptError
 from dsopt.study.spec import StudySpec
 
 
 def check_simulation(spec: StudySpec, where: str) -> None:
-    """Refuses a dry run of nothing, and runs on more than there is.
+    """Refuses a dry run of nothing, and runs on more GPUs or nodes than there are.
 
     Raises:
         DsoptError: with the key that is missing or too small.
     """
     simulation = spec.simulation
     if simulation is None:
-        if spec.is_simulated:
+        if spec.launcher is not None:
             raise DsoptError(
-                f"{where}: launcher: 'simulated' needs to know what is simulated. Expected a section 'simulation' with "
-                "gpu and model, such as {gpu: H100-80GB, model: llama-3-8b}."
+                f"{where}: launcher: 'simulated' needs a section 'simulation' that says what to simulate. Expected gpu "
+                "and model in it, such as {gpu: H100-80GB, model: llama-3-8b}."
             )
         return
-    if not spec.is_simulated:
-        raise DsoptError(
-            f"{where}: simulation: is there without 'launcher: simulated'. Add that for a dry run, or leave it out."
-        )
     gpus, nodes = spec.most_resources
     if spec.resources.ranks is None or gpus is None:
         raise DsoptError(
-            f"{where}: simulation.gpus: is missing, and the command does not say how many either. "
+            f"{where}: simulation.gpus: is missing, and the command does not say how many, either. "
             "Expected the number of GPUs of a node."
         )
     for key, there, asked in (("gpus", simulation.gpus, gpus), ("nodes", simulation.nodes, nodes)):

@@ -1,25 +1,26 @@
-"""The launch command a person types: what of it belongs to the launcher, to the script, to DeepSpeed."""
+"""The launch command that a person types: which part is for the launcher, for the script, for DeepSpeed."""
 
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.study import script_flags
-from dsopt.study.launchers import Launcher, Option, recognize
+from dsopt.study.launchers import examples, recognize
+from dsopt.study.launchers.launcher import Launcher, Options
 from dsopt.study.other_programs import advice_for
 from dsopt.study.typed import split_words
 
-_CONFIG_FLAGS = ("--deepspeed_config", "--deepspeed")
-_HOSTFILE = ("--hostfile", "-H")
+CONFIG_FLAGS: Final = ("--deepspeed_config", "--deepspeed")  # of the script
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """A launch command in its parts. `parse(...)` makes one, `argv()` gives it back.
+    """A launch command in its parts. `parse(...)` makes one, `argv()` returns its words.
 
     Attributes:
         environment: assignments in front of the command.
@@ -38,9 +39,9 @@ class LaunchCommand:
 
     @classmethod
     def parse(cls, command: str | Sequence[str], where: str) -> "LaunchCommand":
-        """Takes a command as typed (a string, split as a shell splits it, or a list) apart.
+        """Takes apart a command as typed: a list, or a string, which is split as a shell splits it.
 
-        `where` names the place it stands in, for messages. Raises DsoptError when it is no command of a launcher.
+        `where` names the place it is in, for messages. Raises DsoptError if it is not a launcher's command.
         """
         words = split_words(command, where) if isinstance(command, str) else [str(word) for word in command]
         environment = _take_environment(words, where)
@@ -48,18 +49,17 @@ class LaunchCommand:
         if found is None:
             begins = f"starts with '{words[0]}'. {advice_for(words)}" if words else "is empty. "
             raise DsoptError(
-                f"{where}: {begins}Expected the command you type today, beginning with 'deepspeed', 'torchrun', "
-                "'python -m torch.distributed.run' or 'accelerate launch', "
+                f"{where}: {begins}Expected the command you type today, beginning with {examples()}, "
                 "such as 'deepspeed --num_gpus 2 train.py --deepspeed_config ds_config.json'."
             )
         launcher, length = found
         options = launcher.options(words[length:], where)
-        launcher_args = [word for option in options for word in option.words]
+        launcher_args = [word for option in options.given for word in option.words]
         rest = words[length + len(launcher_args) :]
         if not rest:
             raise DsoptError(f"{where}: names no training script. Expected '{words[0]} [options] train.py …'.")
         if rest[0].startswith(("–", "—")):
-            raise DsoptError(f"{where}: '{rest[0]}' begins with a dash that is no option's. Type two hyphens, --.")
+            raise DsoptError(f"{where}: '{rest[0]}' begins with a typographic dash. Type two hyphens, --.")
         return cls(
             environment=tuple(environment),
             launcher=launcher,
@@ -71,7 +71,7 @@ class LaunchCommand:
 
     @property
     def study_name(self) -> str:
-        """What a study of this command is called where nobody names it: after the script."""
+        """The default name of a study of this command: the script's."""
         return Path(self.script).stem.replace(" ", "-")
 
     def argv(self) -> list[str]:
@@ -88,25 +88,21 @@ class LaunchCommand:
         return any(self.has_launcher_flag(name) for name in self.launcher.module)
 
     def has_launcher_flag(self, flag: str) -> bool:
-        """Whether the launcher is given an option without a value."""
-        return flag in self.launcher_option_names
+        """Whether the launcher gets an option without a value."""
+        return flag in self.options.names
 
     def option(self, *names: str) -> str | None:
         """The value of a launcher option, by any of its names; the last one given counts."""
-        return next((option.value for option in reversed(self._options) if option.name in names), None)
+        return self.options.value(*names)
 
     @property
-    def launcher_option_names(self) -> list[str]:
-        """The names of the launcher's options, in order."""
-        return [option.name for option in self._options]
-
-    @property
-    def _options(self) -> list[Option]:
+    def options(self) -> Options:
+        """The launcher's options."""
         return self.launcher.options(self.launcher_args, str(self))
 
     def without_options(self, *names: str) -> "LaunchCommand":
         """The same command without these launcher options (and their values)."""
-        kept = [word for option in self._options if option.name not in names for word in option.words]
+        kept = [word for option in self.options.given if option.name not in names for word in option.words]
         return replace(self, launcher_args=tuple(kept))
 
     def with_options(self, *words: str) -> "LaunchCommand":
@@ -115,34 +111,33 @@ class LaunchCommand:
 
     @property
     def uses_hostfile(self) -> bool:
-        """Whether the deepspeed launcher starts ranks on the nodes of a host file."""
-        return self.launcher.kind == "deepspeed" and (self.hostfile is not None or self.nodes > 1)
+        """Whether the launcher starts ranks on the nodes of a host file."""
+        return bool(self.launcher.hostfile) and (self.hostfile is not None or self.nodes > 1)
 
     @property
     def hostfile(self) -> str | None:
-        """The host file that the deepspeed launcher is given."""
-        return self.option(*_HOSTFILE) if self.launcher.kind == "deepspeed" else None
+        """The host file that the launcher gets."""
+        return self.option(*self.launcher.hostfile)
 
     def without_idle_hostfile(self) -> "LaunchCommand":
-        """The same command without a host file of which one node is used.
+        """The same command without a host file if it uses only one node.
 
-        Its ranks start on the node that the launcher is called on, and would meet on the file's first.
+        The ranks start on the node that runs the launcher, but would meet on the first node of the file.
         """
         is_idle = self.option(*self.launcher.nodes) == "1" and not self.has_launcher_flag("--force_multi")
-        return self.without_options(*_HOSTFILE) if self.hostfile is not None and is_idle else self
+        return self.without_options(*self.launcher.hostfile) if self.hostfile is not None and is_idle else self
 
     @property
     def chosen_gpus(self) -> tuple[frozenset[int] | None, frozenset[int]]:
-        """The GPUs of this node that `--include` names (None: all), and those that `--exclude` does."""
-        included, excluded = (
-            self._indices(self.option(*names)) for names in (("--include", "-i"), ("--exclude", "-e"))
-        )
+        """The GPUs of this node that the command names (None: all), and those that it excludes."""
+        launcher = self.launcher
+        included, excluded = (self._indices(self.option(*names)) for names in (launcher.include, launcher.exclude))
         return included or None, excluded
 
     def _indices(self, filter_: str | None) -> frozenset[int]:
-        """The indices in a filter of the deepspeed launcher such as `localhost:0,2-3`."""
+        """The indices in a filter such as `localhost:0,2-3`."""
         found: set[int] = set()
-        for host in filter_.split("@") if filter_ and self.launcher.kind == "deepspeed" else []:
+        for host in filter_.split("@") if filter_ else []:
             for part in host.partition(":")[2].split(","):
                 first, _, last = part.partition("-")
                 if first.isdecimal() and (last or first).isdecimal():
@@ -151,32 +146,31 @@ class LaunchCommand:
 
     @property
     def ranks(self) -> int | None:
-        """Ranks on each node, where the command says so in numbers."""
+        """Ranks on each node, if the command says so in numbers."""
         value = self.option(*self.launcher.ranks)
         if value is not None and value.isdecimal():
-            # accelerate counts the ranks of all nodes
-            return int(value) // (self.nodes if self.launcher.kind == "accelerate" else 1)
+            return int(value) // (self.nodes if self.launcher.counts_all_nodes else 1)
         included, _ = self.chosen_gpus
-        return len(included) if included and "@" not in (self.option("--include", "-i") or "") else None
+        return len(included) if included and "@" not in (self.option(*self.launcher.include) or "") else None
 
     @property
     def nodes(self) -> int:
-        """Nodes of a run; 1 where the command does not say."""
+        """Nodes of a run; 1 if the command does not say."""
         value = self.option(*self.launcher.nodes)
         return int(value) if value is not None and value.isdecimal() else 1
 
     def with_ranks(self, ranks: int) -> "LaunchCommand":
-        """The same command with so many ranks on each node."""
-        total = ranks * (self.nodes if self.launcher.kind == "accelerate" else 1)
+        """The same command with this many ranks on each node."""
+        total = ranks * (self.nodes if self.launcher.counts_all_nodes else 1)
         names = self.launcher.ranks + self.launcher.devices
         return self.without_options(*names).with_options(self.launcher.ranks[0], str(total))
 
     def with_nodes(self, nodes: int) -> "LaunchCommand":
-        """The same command on so many nodes."""
+        """The same command on this many nodes."""
         return self.without_options(*self.launcher.nodes).with_options(self.launcher.nodes[0], str(nodes))
 
     def with_port(self, port: int) -> "LaunchCommand":
-        """The same command with its ranks meeting at this port."""
+        """The same command whose ranks meet at this port."""
         kept = self.without_options(self.launcher.port, *self.launcher.rendezvous)
         return kept.with_options(self.launcher.port, str(port))
 
@@ -188,7 +182,7 @@ class LaunchCommand:
         return replace(command, script=module, script_args=(*args, *script, *self.script_args))
 
     def script_value(self, flag: str) -> str | None:
-        """The value the script is given for a flag, as `--flag value` or `--flag=value`."""
+        """The script's value of a flag, as `--flag value` or `--flag=value`."""
         return script_flags.value_of(self.script_args, flag)
 
     def script_switch(self, flag: str) -> str | None:
@@ -202,7 +196,7 @@ class LaunchCommand:
     def with_script_switch(self, flag: str, value: str | None, *, takes_value: bool = True) -> "LaunchCommand":
         """The same command with the script's flag absent (None), alone (empty text) or with a value.
 
-        With `takes_value`, a word after the flag that is no flag itself is the value it had.
+        With `takes_value`, a word after the flag that is not a flag itself is its old value.
         """
         return replace(
             self, script_args=script_flags.with_switch(self.script_args, flag, value, takes_value=takes_value)
@@ -221,23 +215,21 @@ class LaunchCommand:
         if option is not None and (self.option(option) is not None or flag is None):
             command = self.without_options(option).with_options(option, path)
             return command if flag is None else command.with_script_value(flag, path)
-        return command.with_script_value(flag or _CONFIG_FLAGS[0], path)
+        return command.with_script_value(flag or CONFIG_FLAGS[0], path)
 
     def without_config(self) -> "LaunchCommand | None":
-        """The same command without DeepSpeed; None where a configuration file of Accelerate's own may ask for it."""
-        if self.launcher.kind == "accelerate" and self.option("--config_file") is not None:
+        """The same command without DeepSpeed; None if the launcher's own configuration may ask for it."""
+        if self.launcher.may_hide_deepspeed(self.options):
             return None
         config_flag, command = self._config_flag, self
-        for flag in _CONFIG_FLAGS:
+        for flag in CONFIG_FLAGS:
             command = command.with_script_switch(flag, None, takes_value=flag == config_flag)
-        if self.launcher.config is not None:
-            command = command.without_options(self.launcher.config, "--use_deepspeed")
-        return command
+        return command.without_options(self.launcher.config or "", *self.launcher.asks_for_deepspeed)
 
     @property
     def _config_flag(self) -> str | None:
         """The script's flag that carries DeepSpeed's configuration, if one is given."""
-        for flag in _CONFIG_FLAGS:
+        for flag in CONFIG_FLAGS:
             value = self.script_value(flag)
             # `--deepspeed` alone is only a switch in scripts that use deepspeed.add_config_arguments
             if value is not None and (flag == "--deepspeed_config" or not value.startswith("-")):
@@ -246,7 +238,7 @@ class LaunchCommand:
 
 
 def _take_environment(words: list[str], where: str) -> list[tuple[str, str]]:
-    """Takes the assignments in front of a command from its words, with the `env` that may stand before them."""
+    """Removes the assignments in front of a command from its words, with the `env` that may precede them."""
     environment: list[tuple[str, str]] = []
     while words and (_ASSIGNMENT.match(words[0]) or Path(words[0]).name == "env"):
         word = words.pop(0)
@@ -254,5 +246,5 @@ def _take_environment(words: list[str], where: str) -> list[tuple[str, str]]:
             key, _, value = word.partition("=")
             environment.append((key, value))
         elif words and words[0].startswith("-"):
-            raise DsoptError(f"{where}: '{word} {words[0]}': options of env are not taken. Expected env NAME=value ….")
+            raise DsoptError(f"{where}: '{word} {words[0]}': env may have no options. Expected env NAME=value ….")
     return environment

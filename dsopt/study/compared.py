@@ -1,4 +1,4 @@
-"""One run of a comparison, as the study's spec has it."""
+"""One run of a comparison, as part of the study's spec."""
 
 import re
 from typing import Annotated, Any, Final
@@ -12,21 +12,21 @@ _OWN_NAMES: Final = ("baseline", "profile", "yours")
 
 
 def check_name(name: str) -> str:
-    """A name that is no folder of its own, or that dsopt gives a run, cannot be given to another."""
+    """Refuses a name that cannot be a folder's, or that dsopt gives to its own runs."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name; expected letters, digits, '.', '_' and '-', at most 100 of them")
+        raise ValueError(f"{name!r} is not a valid name; expected at most 100 letters, digits, '.', '_' and '-'")
     if name in _OWN_NAMES:
-        raise ValueError(f"'{name}' is what dsopt calls a run of its own; choose another name")
+        raise ValueError(f"dsopt calls one of its own runs '{name}'; choose another name")
     return name
 
 
 class ComparedRun(Strict):
-    """One configuration that is measured beside the user's own.
+    """One configuration to measure in turn with the user's own.
 
     Attributes:
         name: what the table calls it.
         command: its whole launch command.
-        ds_config: DeepSpeed's configuration, in place of the one that the command names; None: the command trains
+        ds_config: DeepSpeed's configuration, which replaces the one that the command names; None: the command trains
             without DeepSpeed.
     """
 

@@ -1,4 +1,4 @@
-"""A comparison: named configurations of one script that are measured in turn, without a search."""
+"""A comparison: dsopt measures named configurations of one script in turn, without a search."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,12 @@ from dsopt.study.compared import ComparedRun
 from dsopt.study.ds_config import baseline_config, check_values, get_path, user_zero
 from dsopt.study.ds_schema import Schema
 from dsopt.study.mapped_flags import with_flags_of
+from dsopt.study.mistakes import Mistakes
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
 VANILLA: Final = "vanilla"
-# what a comparison has of the study it is made of; the rest of a spec is of a search
+# what a comparison keeps of the study that it is made from; the rest of a spec is about a search
 _KEPT: Final = (
     *("cwd", "ds_config", "start", "timeout_seconds", "isolate", "memory_per_device", "measurement", "max_attempts"),
 )
@@ -36,7 +37,7 @@ def comparison_spec(spec: StudySpec, name: str, runs: Sequence[ComparedRun], rou
         rounds: launches of each; None: as many as that study's confirmation has.
 
     Raises:
-        DsoptError: the name cannot be one, or a run's name stands twice.
+        DsoptError: the name is not valid, or two runs have the same name.
     """
     content = spec.model_dump(mode="json", exclude_unset=True)
     tuning = content.get("autotuning", {})
@@ -58,7 +59,7 @@ def comparison_spec(spec: StudySpec, name: str, runs: Sequence[ComparedRun], rou
 def spec_of_run(spec: StudySpec, name: str) -> StudySpec:
     """The spec whose own command and configuration are those of one run of a comparison.
 
-    It is the study's own for everything else that is run: the user's own configuration, and candidates.
+    For every other run (the user's own configuration, and candidates) it is the study's own spec.
     """
     run = compared_run(spec, name)
     if run is None:
@@ -68,22 +69,22 @@ def spec_of_run(spec: StudySpec, name: str) -> StudySpec:
 
 
 def specs_of_runs(spec: StudySpec) -> Iterator[StudySpec]:
-    """The specs of all that a study runs: its own, and those of a comparison's runs."""
+    """The specs of everything that a study runs: its own, and those of a comparison's runs."""
     yield spec
     for run in spec.compare:
         yield spec_of_run(spec, run.name)
 
 
 def compared_run(spec: StudySpec, name: str) -> ComparedRun | None:
-    """A run of a comparison by its name; None for anything else that is run."""
+    """A run of a comparison by its name; None for any other run."""
     return next((run for run in spec.compare if run.name == name), None)
 
 
 def plain_sizes(spec: StudySpec, name: str) -> tuple[int, int] | None:
-    """Micro-batch size and accumulation that a run without DeepSpeed says; None for a run with it.
+    """Micro-batch size and accumulation of a run without DeepSpeed, from its command; None for a run with DeepSpeed.
 
-    They are what mapped flags in its command say. Where none does, the micro-batch size is 0 (not said), and the
-    accumulation the user's own, else 1.
+    They are the values of mapped flags in its command. Without such a flag, the micro-batch size is 0 (unknown), and
+    the accumulation is the user's own, else 1.
     """
     run = compared_run(spec, name)
     if run is None or run.ds_config is not None:
@@ -99,7 +100,7 @@ def plain_sizes(spec: StudySpec, name: str) -> tuple[int, int] | None:
 def vanilla_run(spec: StudySpec) -> ComparedRun | None:
     """The user's own run without DeepSpeed: its launcher and sizes, without the flag that names the configuration.
 
-    None: the command cannot say so, as Accelerate's own configuration file names DeepSpeed's.
+    None: the command cannot say so, because Accelerate's own configuration file may ask for DeepSpeed.
     """
     command = spec.resources.without_config()
     if command is None:
@@ -111,34 +112,35 @@ def vanilla_run(spec: StudySpec) -> ComparedRun | None:
 def configured_run(
     spec: StudySpec, name: str, config: Mapping[str, Any], where: str, schema: Schema | None
 ) -> tuple[ComparedRun, list[str]]:
-    """The user's own command with a whole DeepSpeed configuration in place of theirs.
+    """The user's own command with another DeepSpeed configuration.
 
-    Flags of the script that repeat what is in the configuration are set to it.
+    Flags of the script that repeat its values are set to them.
 
     Returns:
         The run, and warnings about the configuration.
 
     Raises:
-        DsoptError: a key or value that DeepSpeed does not take, or a list of values.
+        DsoptError: a key or value that DeepSpeed does not accept, or a list of values.
     """
     config = {key: value for key, value in config.items() if key not in ("autotuning", "arg_mappings", "model_info")}
     _refuse_lists(config, where)
-    warnings = check_config(config, where, schema) if schema is not None else []
     command = spec.resources
     ranks = command.ranks * command.nodes if command.ranks else None
-    check_values(config, where, ranks, spec.autotuning.mp_size)
+    with Mistakes() as mistakes:
+        warnings = mistakes.check((), check_config, config, where, schema) if schema is not None else []
+        check_values(config, where, ranks, spec.autotuning.mp_size, mistakes)
     command = with_flags_of(command, spec.autotuning.arg_mappings, config)
     return ComparedRun(name=name, command=str(command), ds_config=config), warnings
 
 
 def _refuse_lists(config: Mapping[str, Any], where: str) -> None:
-    """A list is what a search would try; a configuration that is compared has one value of each key."""
+    """Refuses lists, which only a search could try: a configuration to compare has one value for each key."""
     zero = user_zero(config)
     paths = [MICRO_BATCH, ACCUMULATION, f"{ZERO}stage", *(f"{ZERO}{path}" for path, _ in listed_values(zero))]
     for path in paths:
         value = get_path(config, path)
         if isinstance(value, list) or value == "all":
-            raise DsoptError(f"{where}: {path}: {json.dumps(value)}. Expected one value: this is what is measured.")
+            raise DsoptError(f"{where}: {path}: {json.dumps(value)}. Expected one value: dsopt measures exactly this.")
 
 
 def _typed(spec: StudySpec, command: LaunchCommand, key: str) -> int | None:

@@ -11,7 +11,7 @@ from dsopt.study.strict import Strict
 
 
 def _choices(value: object, prefix: str = "") -> object:
-    """Dimensions by dotted path: nested sections are taken apart, and each leaf has to be a list of single values."""
+    """Dimensions by dotted path: flattens nested sections, and requires each leaf to be a list of single values."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -30,7 +30,7 @@ def _choices(value: object, prefix: str = "") -> object:
         if any(isinstance(choice, float) and not math.isfinite(choice) for choice in choices):
             raise ValueError(f"{path}: expected finite numbers in the list")
         if has_twins(choices):
-            raise ValueError(f"{path}: a value stands twice in the list")
+            raise ValueError(f"{path}: a value appears twice in the list")
         found[path] = choices
     return found
 
@@ -42,13 +42,13 @@ def _flags(value: dict[str, list[Knob]]) -> dict[str, list[Knob]]:
         switches: dict[Knob, Knob] = {True: "", False: None}
         flag = name if name.startswith("-") else f"--{name}"
         if flag in result:
-            raise ValueError(f"{flag}: stands twice; give its values in one list")
+            raise ValueError(f"{flag}: appears twice; give its values in one list")
         result[flag] = [
             switches[choice] if isinstance(choice, bool) else choice if choice is None else str(choice)
             for choice in choices
         ]
         if has_twins(result[flag]):
-            raise ValueError(f'{flag}: a value stands twice in the list; true is the same as "", and false as null')
+            raise ValueError(f'{flag}: a value appears twice in the list; true is the same as "", and false as null')
     return result
 
 
@@ -63,7 +63,7 @@ class Search(Strict):
     """Dimensions that DeepSpeed's autotuner does not know.
 
     Attributes:
-        args: values of the training script's flags; None is absent, "" is given without a value.
+        args: values of the training script's flags; None is absent, "" is present without a value.
         ds_config: values of keys in DeepSpeed's configuration, by dotted path; None is absent.
     """
 

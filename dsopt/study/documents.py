@@ -1,4 +1,4 @@
-"""Reads YAML and JSON files as a person's mistakes demand: duplicate keys and syntax errors with line and column."""
+"""Reads YAML and JSON files, and reports duplicate keys and syntax errors with line and column."""
 
 import difflib
 import json
@@ -13,7 +13,7 @@ from dsopt.errors import DsoptError
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file the user named. `what` is how messages call it, such as "study file"."""
+    """The text of a file that the user named. `what` is what messages call it, such as "study file"."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -43,12 +43,12 @@ def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
         # PyYAML lets a value such as 2026-13-45, which looks like a date, fail as Python's own
         raise DsoptError(f"{path}: invalid YAML: {' '.join(str(error).split())}. Correct the file.") from None
     if not isinstance(document, dict):
-        raise DsoptError(f"{path}: holds {_kind(document)}. Expected a mapping of keys such as 'name' and 'command'.")
+        raise DsoptError(f"{path}: contains {_kind(document)}. Expected a mapping with keys such as 'name', 'command'.")
     return document
 
 
 def read_json(path: Path, what: str = "DeepSpeed configuration (JSON)") -> dict[str, Any]:
-    """The object in a JSON file, also with comments and trailing commas. `what` is how messages call it.
+    """The object in a JSON file, which may have comments and trailing commas. `what` is what messages call it.
 
     Raises:
         DsoptError: no such file, invalid JSON (with line and column), a duplicate key, or not an object.
@@ -57,23 +57,23 @@ def read_json(path: Path, what: str = "DeepSpeed configuration (JSON)") -> dict[
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """The object in JSON text, with what DeepSpeed's own reader (Hjson) takes beside JSON: comments, trailing commas,
-    no outer braces. What that reader would misunderstand in silence, a missing comma, is refused.
+    """The object in JSON text. As DeepSpeed's own reader (Hjson), it accepts comments, trailing commas and text without
+    outer braces. It refuses a missing comma, which that reader would silently misread.
 
     Raises:
-        DsoptError: anything else that is no JSON, with line and column; a duplicate key; not an object.
+        DsoptError: other invalid JSON, with line and column; a duplicate key; not an object.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise DsoptError(f"{where}: key '{key}' stands twice in one object. Keep one of them.")
+                raise DsoptError(f"{where}: key '{key}' appears twice in one object. Keep one of them.")
             found[key] = value
         return found
 
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no number of JSON")
+        raise ValueError(f"{word} is not a JSON number")
 
     try:
         document = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
@@ -86,12 +86,12 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DsoptError(f"{where}: invalid JSON: {error}. Correct it.") from None
     if not isinstance(document, dict):
-        raise DsoptError(f"{where}: holds {_kind(document)}. Expected a JSON object.")
+        raise DsoptError(f"{where}: contains {_kind(document)}. Expected a JSON object.")
     return document
 
 
 def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> object | None:
-    """The document that DeepSpeed's reader sees, or None where it sees none, or another than a person does."""
+    """The document as DeepSpeed's reader sees it; None if it sees none, or not the one that a person sees."""
     import hjson
 
     if not text.strip():
@@ -100,7 +100,7 @@ def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, 
         document = hjson.loads(text, object_pairs_hook=pairs_hook)
     except (hjson.HjsonDecodeError, ValueError, RecursionError):
         return None
-    # Hjson takes text without quotes to the end of the line, and with it whatever follows a forgotten comma
+    # Hjson reads unquoted text to the end of the line, including whatever follows a forgotten comma
     return document if all(f'"{value}"' in text for value in _strings(document)) else None
 
 
@@ -123,7 +123,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys in silence; this loader refuses them."""
+    """PyYAML silently keeps the last of two equal keys; this loader refuses them."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -131,7 +131,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key}' stands twice in one mapping", key_node.start_mark
+                    None, None, f"key '{key}' appears twice in one mapping", key_node.start_mark
                 )
             seen.add(key if isinstance(key, str) else repr(key))
         return super().construct_mapping(node, deep)

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: what a person may have got wrong in it, and the one that a candidate runs with."""
+"""DeepSpeed's configuration: checks what the user may have got wrong, and makes the one that a candidate runs with."""
 
 import copy
 import math
@@ -6,30 +6,42 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.study.mistakes import Mistakes
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, OFFLOADS, STAGES, ZERO, Candidate, listed_values
 
 TRAIN_BATCH = "train_batch_size"
 
 
-def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_size: int) -> None:
-    """Refuses batch sizes and stages that cannot be meant.
+def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_size: int, mistakes: Mistakes) -> None:
+    """Refuses impossible batch sizes and stages.
 
     Args:
-        config: DeepSpeed's configuration as the user wrote it, lists of values to try included.
-        where: the file or place it stands in, for messages.
-        ranks: how many ranks the command starts, where it says.
+        config: DeepSpeed's configuration as the user wrote it, including lists of values to try.
+        where: the file or place it is in, for messages.
+        ranks: how many ranks the command starts, if it says.
         mp_size: ranks that share one model replica.
+        mistakes: the mistakes found so far; this adds to them.
     """
     for key in (MICRO_BATCH, ACCUMULATION):
-        given = config.get(key)
-        for value in given if isinstance(given, list) else [] if given in (None, "auto") else [given]:
-            if not _is_count(value):
-                raise DsoptError(
-                    f"{where}: {key}: {given!r}: {value!r} is not possible. "
-                    f'Expected a whole number from 1 to {LARGEST}, a list of them, or "auto".'
-                )
-        if isinstance(given, list):
-            check_choices(given, f"{where}: {key}")
+        mistakes.check((f"ds_config.{key}",), _check_counts, config, key, where)
+    mistakes.check(("ds_config.zero_optimization",), _check_zero, config, where)
+    batch = tuple(f"ds_config.{key}" for key in (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH))
+    mistakes.check(batch, _check_batch_product, config, where, ranks, mp_size)
+
+
+def _check_counts(config: Mapping[str, Any], key: str, where: str) -> None:
+    given = config.get(key)
+    for value in given if isinstance(given, list) else [] if given in (None, "auto") else [given]:
+        if not _is_count(value):
+            raise DsoptError(
+                f"{where}: {key}: {given!r}: {value!r} is not a valid size. "
+                f'Expected a whole number from 1 to {LARGEST}, a list of them, or "auto".'
+            )
+    if isinstance(given, list):
+        check_choices(given, f"{where}: {key}")
+
+
+def _check_zero(config: Mapping[str, Any], where: str) -> None:
     zero = config.get("zero_optimization", {})
     if zero != "all" and not isinstance(zero, Mapping):
         raise DsoptError(f'{where}: zero_optimization: {zero!r}. Expected an object or "all".')
@@ -37,11 +49,10 @@ def check_values(config: Mapping[str, Any], where: str, ranks: int | None, mp_si
     for key, value in listed_values(user_zero(config)):
         check_choices(value, f"{where}: zero_optimization.{key}")
     check_offload(config, where)
-    _check_batch_product(config, where, ranks, mp_size)
 
 
 def check_offload(config: Mapping[str, Any], where: str) -> None:
-    """Refuses offload to NVMe without a path."""
+    """Refuses NVMe offload without a path."""
     for section in OFFLOADS:
         given = get_path(config, f"zero_optimization.{section}")
         if not isinstance(given, Mapping):
@@ -65,7 +76,7 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
     if not _is_count(total):
         raise DsoptError(f'{where}: {TRAIN_BATCH}: {total!r}. Expected a whole number of at least 1 or "auto".')
     assert isinstance(total, int)
-    mend = f"Correct one of them, or leave {TRAIN_BATCH} out."
+    fix = f"Correct one of them, or leave out {TRAIN_BATCH}."
     sizes = micro if isinstance(micro, list) else [micro]
     for size in sizes:
         factors = {MICRO_BATCH: size, ACCUMULATION: gas, "data-parallel ranks": ranks // mp_size if ranks else None}
@@ -73,13 +84,13 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
         product = math.prod(known.values())
         parts = " × ".join(f"{name} {value}" for name, value in known.items())
         if len(known) == len(factors) and total != product:
-            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} contradicts {parts} = {product}. {mend}")
+            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} contradicts {parts} = {product}. {fix}")
         if total % product:
-            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} is no multiple of {parts} = {product}. {mend}")
+            raise DsoptError(f"{where}: {TRAIN_BATCH}: {total} is not a multiple of {parts} = {product}. {fix}")
 
 
 def zero_stages(config: Mapping[str, Any], where: str = "DeepSpeed configuration") -> tuple[int, ...]:
-    """The ZeRO stages the configuration asks to try: absent or "all" is 0 to 3; a number or a list is exactly that."""
+    """The ZeRO stages that the configuration asks to try: absent or "all" means 0 to 3, else exactly what it lists."""
     zero = config.get("zero_optimization", {})
     stage = "all" if zero == "all" else zero.get("stage", "all")
     if stage == "all":
@@ -99,17 +110,17 @@ def user_zero(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_choices(values: object, where: str) -> None:
-    """Refuses a list of values to try that is empty or holds what is no single value."""
+    """Refuses a list of values to try that is empty, or that contains anything but single values."""
     if not isinstance(values, list) or not all(v is None or isinstance(v, bool | int | float | str) for v in values):
         raise DsoptError(f"{where}: {values!r}. Expected a list of single values to try.")
     if not values:
         raise DsoptError(f"{where}: the list is empty. Expected the values to try.")
     if has_twins(values):
-        raise DsoptError(f"{where}: {values!r}: a value stands twice. Expected different values to try.")
+        raise DsoptError(f"{where}: {values!r}: a value appears twice. Expected different values to try.")
 
 
 def has_twins(values: Sequence[object]) -> bool:
-    """Whether a list holds two values that are one to Optuna and to DeepSpeed: 1 and 1.0, and 1 and true."""
+    """Whether a list contains two values that Optuna and DeepSpeed take for the same: 1 and 1.0, or 1 and true."""
     return any(value == other for index, value in enumerate(values) for other in values[:index])
 
 
@@ -117,7 +128,7 @@ def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own configuration as one DeepSpeed can run: no `autotuning`, the first value of each list to try."""
     baseline = _first_values(config)
     stage = get_path(config, "zero_optimization.stage")
-    if "zero_optimization" in baseline and not isinstance(stage, int):  # which one it is to be was left to us
+    if "zero_optimization" in baseline and not isinstance(stage, int):  # the user leaves the stage to us
         _drop_unfilled(baseline, baseline["zero_optimization"].get("stage", 0))
     _drop_idle_offload(baseline)
     return baseline
@@ -142,9 +153,9 @@ def _first_values(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
-    """The configuration a candidate runs with: the user's, with stage, knobs and batch sizes in place.
+    """The configuration that a candidate runs with: the user's, with the candidate's stage, knobs and batch sizes.
 
-    `train_batch_size` is left out: DeepSpeed derives it, and the user's belongs to other micro-batch sizes.
+    It has no `train_batch_size`: DeepSpeed derives it, and the user's value belongs to other micro-batch sizes.
     """
     result = _first_values({**config, "zero_optimization": user_zero(config)})
     result.pop(TRAIN_BATCH, None)
@@ -153,7 +164,7 @@ def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[st
     result["zero_optimization"] = {"stage": candidate.stage, **result["zero_optimization"]}
     _drop_unfilled(result, candidate.stage)
     for path, _ in listed_values(user_zero(config)):
-        set_path(result, f"{ZERO}{path}", None)  # what is tuned is the candidate's, or nothing at this stage
+        set_path(result, f"{ZERO}{path}", None)  # the candidate sets it, or it has no effect at this stage
     for path, value in candidate.config_values.items():
         set_path(result, path, value)
     _drop_idle_offload(result)
@@ -172,7 +183,7 @@ def set_path(config: dict[str, Any], path: str, value: object) -> None:
 
 
 def get_path(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value at a path, or None where there is none."""
+    """The value at a path, or None if there is none."""
     value: Any = config
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -191,7 +202,7 @@ def offload_devices(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _drop_unfilled(config: dict[str, Any], stage: int) -> None:
-    """Removes "auto" values of ZeRO 3 at other stages: Hugging Face fills in none there, and DeepSpeed takes none."""
+    """Removes "auto" values of ZeRO 3 at other stages: Hugging Face does not fill them in, DeepSpeed refuses them."""
     if stage < 3:
         zero = config["zero_optimization"]
         kept = {key: value for key, value in zero.items() if not (key.startswith("stage3_") and value == "auto")}
@@ -199,7 +210,7 @@ def _drop_unfilled(config: dict[str, Any], stage: int) -> None:
 
 
 def _drop_idle_offload(config: dict[str, Any]) -> None:
-    """Removes offload sections that offload nothing: their other keys would only mislead a reader."""
+    """Removes offload sections that offload nothing: their other keys would only mislead the reader."""
     zero = config.get("zero_optimization", {})
     for section in OFFLOADS:
         if isinstance(zero.get(section), dict) and zero[section].get("device", "none") in (None, "none"):

@@ -1,4 +1,4 @@
-"""What the installed DeepSpeed reads in its configuration: asked for in a process of its own, and kept on disk."""
+"""What the installed DeepSpeed reads in its configuration: asks a separate process, and caches the answer on disk."""
 
 import functools
 import hashlib
@@ -22,7 +22,7 @@ _PROBE: Final = "dsopt.probe.schema"
 
 
 class SchemaError(DsoptError):
-    """The installed DeepSpeed cannot be asked what it reads."""
+    """dsopt cannot ask the installed DeepSpeed what it reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,13 @@ class Key:
 
     Attributes:
         kind: what its value is; a number that DeepSpeed does not check itself is a `float`.
-        choices: the texts that DeepSpeed takes, if it takes only some.
-        any_case: whether it takes them in capital and small letters.
-        can_be_null: whether it takes null.
-        is_exact: whether DeepSpeed takes the value as it is. Its models also take "true" for true and "5" for 5.
+        choices: the texts that DeepSpeed accepts, if it accepts only some.
+        any_case: whether it ignores their case.
+        can_be_null: whether it accepts null.
+        is_exact: whether DeepSpeed uses the value as it is. Its models also accept "true" for true and "5" for 5.
         ge, gt, le, lt: bounds of a number.
-        section: what may stand in it, of a section.
-        refused: DeepSpeed's message, of a key that it refuses whatever its value.
+        section: the keys in it, if the key is a section.
+        refused: DeepSpeed's message, if it refuses the key whatever its value.
     """
 
     kind: Literal["bool", "int", "float", "str", "list", "object", "any", "section"]
@@ -58,10 +58,10 @@ class Section:
     """One section of the configuration.
 
     Attributes:
-        unknown: what becomes of a key that is not among `keys`.
+        unknown: what happens to a key that is not in `keys`.
         keys: what DeepSpeed reads.
-        replaced: old names with the new ones that must not stand beside them.
-        words: names that DeepSpeed's module for this section declares, where keys are passed on.
+        replaced: old names, each with the new one that must not be used together with it.
+        words: names that DeepSpeed's module for this section declares, if keys are passed on.
     """
 
     unknown: Literal["refused", "ignored", "passed on"]
@@ -70,7 +70,7 @@ class Section:
     words: tuple[str, ...] = ()
 
     def paths(self, *, with_sections: bool = False) -> Iterator[str]:
-        """The paths of all single keys in it that DeepSpeed takes, or of sections too."""
+        """The paths of all single keys in it that DeepSpeed accepts, or of sections, too."""
         for name, key in self.keys.items():
             if key.refused is None and (with_sections or key.section is None):
                 yield name
@@ -85,7 +85,7 @@ class Schema:
     Attributes:
         version: DeepSpeed's.
         root: the configuration as a whole.
-        optimizers: the parameters of each optimizer; DeepSpeed's own names in small letters, None where not known.
+        optimizers: the parameters of each optimizer; DeepSpeed's own names in lower case, None if unknown.
         schedulers: the parameters of each scheduler.
         exclusive: pairs of sections that must not be enabled together.
     """
@@ -97,7 +97,7 @@ class Schema:
     exclusive: tuple[tuple[str, str], ...]
 
     def section(self, *path: str) -> Section | None:
-        """The section at a path, or None where there is none."""
+        """The section at a path, or None if there is none."""
         found: Section | None = self.root
         for name in path:
             key = found.keys.get(name) if found is not None else None
@@ -111,7 +111,7 @@ _ADAPTER: Final = TypeAdapter(Schema)
 def installed_schema() -> Schema:
     """The schema of the DeepSpeed that this Python imports.
 
-    It is kept in the user's cache folder, so that DeepSpeed is imported (some seconds) once for each version.
+    dsopt caches it in the user's cache folder, so that it imports DeepSpeed (some seconds) once for each version.
 
     Raises:
         SchemaError: DeepSpeed is not installed, or cannot be imported.
@@ -136,11 +136,11 @@ def installed_schema() -> Schema:
 
 
 def schema_if_readable(where: str) -> tuple[Schema | None, list[str]]:
-    """The schema, or None and a warning: a study can do without the check."""
+    """The schema, or None and a warning: a study also works without the check."""
     try:
         return installed_schema(), []
     except SchemaError as error:
-        return None, [f"{where}: DeepSpeed's configuration is not checked for misspelled keys and values: {error}"]
+        return None, [f"{where}: cannot check DeepSpeed's configuration for misspelled keys and values: {error}"]
 
 
 @functools.cache
@@ -152,7 +152,7 @@ def _kept(path: Path) -> Schema:
     try:
         schema = _ADAPTER.validate_json(text)
     except ValidationError as error:
-        raise SchemaError(f"what it reads is not understood: {error.errors()[0]['msg']}") from None
+        raise SchemaError(f"dsopt does not understand what it reads: {error.errors()[0]['msg']}") from None
     _write(path, text)
     return schema
 
@@ -174,7 +174,7 @@ def _asked() -> str:
         raise SchemaError(f"importing it took more than {_TIMEOUT_SECONDS:g} seconds") from None
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise SchemaError(f"importing it ended with exit code {done.returncode}: {last}")
     return lines[-1]
 
@@ -184,7 +184,7 @@ def _cache_folder() -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Keeps the text, whole or not at all; where nothing can be written it is asked for again next time."""
+    """Writes the text, whole or not at all; if it cannot, dsopt asks DeepSpeed again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Which values a key of DeepSpeed's configuration takes."""
+"""Which values a key of DeepSpeed's configuration accepts."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,7 +18,7 @@ _BOUNDS: Final = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "l
 
 
 def fits(value: object, key: Key) -> bool:
-    """Whether DeepSpeed takes a value; what it does not check has to be of its default's kind."""
+    """Whether DeepSpeed accepts a value; if it does not check a key, the value must be of the default's kind."""
     if value is None:
         return key.can_be_null
     if value == "auto":  # filled in by Hugging Face, or taken as the default
@@ -37,7 +37,7 @@ def fits(value: object, key: Key) -> bool:
 
 
 def _converted(value: object, key: Key) -> float | None:
-    """A value as DeepSpeed's models convert it, or None where they do not."""
+    """A value as DeepSpeed's models convert it, or None if they do not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if key.kind != "bool" and not is_number and (key.is_exact or isinstance(value, bool)):
         return None
@@ -53,7 +53,7 @@ def _is_within(number: float, ge: float | None, gt: float | None, le: float | No
 
 
 def expected(key: Key) -> str:
-    """What a key takes, in words."""
+    """What a key accepts, in words."""
     if key.choices:
         return ", ".join(f'"{choice}"' for choice in key.choices) + ' or "auto"'
     bounds = [f"{word} {bound:g}" for name, word in _BOUNDS.items() if (bound := getattr(key, name)) is not None]

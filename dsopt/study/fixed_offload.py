@@ -1,4 +1,4 @@
-"""Offload that a study fixes, and the ZeRO stages that cannot have it."""
+"""The offload that a study fixes, and the ZeRO stages that do not support it."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from dsopt.study.space import ZERO
 from dsopt.study.spec import StudySpec
 from dsopt.study.zero_stages import least_stage
 
-# each section, and the older key that stands for it
+# each section, and the older key that means the same
 _SECTIONS: Mapping[str, str] = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_params"}
 
 
 def missing_offload(spec: StudySpec, stage: int) -> str | None:
-    """Why a stage cannot have the offload that a study fixes, if so: `offload_param.device: cpu needs ZeRO 3`.
+    """Why a stage does not support the offload that a study fixes, if so: `offload_param.device: cpu needs ZeRO 3`.
 
-    A list fixes what all of its values have in common: with `none` in it nothing is fixed.
+    A list fixes what all of its values have in common: with `none` in it, it fixes nothing.
     """
     for section in _SECTIONS:
         devices, ratios = _values(spec, section, "device"), _values(spec, section, "ratio")
@@ -31,7 +31,7 @@ def missing_offload(spec: StudySpec, stage: int) -> str | None:
 
 
 def check_stages(spec: StudySpec, where: str) -> None:
-    """Refuses a study none of whose stages can have the offload that it fixes.
+    """Refuses a study if none of its stages supports the offload that it fixes.
 
     Raises:
         DsoptError: what is missing, and what to do.
@@ -40,8 +40,8 @@ def check_stages(spec: StudySpec, where: str) -> None:
     if None not in missing:
         listed = ", ".join(str(stage) for stage in spec.stages)
         raise DsoptError(
-            f"{where}: zero_optimization.{missing[-1]}, and the study tries ZeRO {listed} alone. "
-            "Add that stage to zero_optimization.stage, or leave the offload out."
+            f"{where}: zero_optimization.{missing[-1]}, but the study tries only ZeRO {listed}. "
+            "Add that stage to zero_optimization.stage, or leave out the offload."
         )
 
 

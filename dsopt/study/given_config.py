@@ -1,6 +1,6 @@
-"""Where a command's DeepSpeed configuration stands: in the study, in a file, in the command itself, with Accelerate.
+"""Finds a command's DeepSpeed configuration: in the study, in a file, in the command itself, or through Accelerate.
 
-Every way in goes through `find_config`, so that all of them put the same things right and say so.
+All of them go through `find_config`, which corrects the same things for all and warns about each.
 """
 
 import base64
@@ -13,31 +13,19 @@ from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
-from dsopt.study.documents import read_text, read_yaml
+from dsopt.study.documents import read_text
 from dsopt.study.ds_schema import Schema
 from dsopt.study.repair import parse_config, put_in_place
-
-# options of `accelerate launch` that would say again what stands in DeepSpeed's configuration
-_ACCELERATE_TWINS = (
-    "--zero_stage",
-    "--gradient_accumulation_steps",
-    "--gradient_clipping",
-    "--offload_optimizer_device",
-    "--offload_param_device",
-    "--offload_optimizer_nvme_path",
-    "--offload_param_nvme_path",
-    "--zero3_save_16bit_model",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenConfig:
-    """DeepSpeed's configuration as it was found.
+    """DeepSpeed's configuration as dsopt found it.
 
     Attributes:
-        content: the configuration, with everything in its place.
+        content: the configuration, with every key in its section.
         where: the file or place it came from, for messages.
-        warnings: what was put right.
+        warnings: what dsopt corrected.
     """
 
     content: dict[str, Any]
@@ -54,10 +42,10 @@ def find_config(
     Args:
         content: the study.
         command: its command.
-        cwd: the folder that the command is started in.
+        cwd: the folder that the command starts in.
         where: the study's file, for messages.
-        inline_where: where its `ds_config` stands, for messages.
-        schema: what DeepSpeed reads, or None where that is not known.
+        inline_where: where its `ds_config` is, for messages.
+        schema: what DeepSpeed reads, or None if that is unknown.
 
     Raises:
         DsoptError: there is none, or it cannot be read.
@@ -68,7 +56,7 @@ def find_config(
 
 
 def config_in(path: Path, schema: Schema | None) -> GivenConfig:
-    """The configuration in a file, with everything in its place.
+    """The configuration in a file, with every key in its section.
 
     Raises:
         DsoptError: it cannot be read.
@@ -78,7 +66,7 @@ def config_in(path: Path, schema: Schema | None) -> GivenConfig:
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The configuration in a file as it is written there, and what was put right in its text.
+    """The configuration in a file as it is written there, and warnings about what dsopt corrected in its text.
 
     Raises:
         DsoptError: it cannot be read.
@@ -99,17 +87,17 @@ def _read(
             f"{where}: ds_config: {inline!r}. Expected DeepSpeed's configuration as a mapping, or its JSON as text."
         )
     given = command.config
-    if given is None and command.launcher.kind == "accelerate":
-        given = _from_accelerate(command, cwd, where)
+    if given is None:
+        given = command.launcher.given_config(command.options, cwd, where)
     if given is None:
         raise DsoptError(
-            f"{where}: no DeepSpeed configuration: the command has neither '--deepspeed_config FILE' nor "
+            f"{where}: no DeepSpeed configuration. The command has neither '--deepspeed_config FILE' nor "
             "'--deepspeed FILE', and the study has no 'ds_config'. Give one of them."
         )
     path = cwd / given
     decoded = None if _is_file(path) else _decoded(given)
     if decoded is not None:
-        place = f"{where}: the configuration given as base64"
+        place = f"{where}: the configuration in base64"
         config, warnings = parse_config(decoded, place)
         return config, place, warnings
     config, warnings = read_config(path)
@@ -119,36 +107,14 @@ def _read(
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # base64 of a whole configuration is too long for a file's name
+    except (OSError, ValueError):  # base64 of a whole configuration is too long for a file name
         return False
 
 
 def _decoded(text: str) -> str | None:
-    """The text that is given in (URL-safe) base64, if it is and looks like JSON; DeepSpeed takes it like that."""
+    """The decoded text, if it is (URL-safe) base64 and looks like JSON, which DeepSpeed accepts; else None."""
     try:
         decoded = base64.urlsafe_b64decode(text.encode("ascii")).decode("utf-8")
     except (binascii.Error, ValueError):
         return None
     return decoded if decoded.lstrip().startswith(("{", '"', "“")) else None
-
-
-def _from_accelerate(command: LaunchCommand, cwd: Path, where: str) -> str | None:
-    """The DeepSpeed configuration file that Accelerate's own configuration names.
-
-    Raises:
-        DsoptError: Accelerate is given DeepSpeed's settings one by one, so that there is no file to tune.
-    """
-    twins = [name for name in _ACCELERATE_TWINS if command.option(name) is not None]
-    file = command.option("--config_file")
-    section = read_yaml(cwd / file, "Accelerate configuration (YAML)").get("deepspeed_config", {}) if file else {}
-    named = section.get("deepspeed_config_file") if isinstance(section, Mapping) else None
-    if isinstance(named, str):
-        return named
-    if section:
-        twins += [f"deepspeed_config.{key} in {file}" for key in section]
-    if twins:
-        raise DsoptError(
-            f"{where}: command: DeepSpeed's settings are given to Accelerate one by one ({', '.join(twins)}). "
-            "dsopt tunes a configuration file: write them into one, and name it with --deepspeed_config_file."
-        )
-    return None

@@ -1,4 +1,4 @@
-"""What keeps an experiment from what is the user's: folders of its own, nothing resumed, saved or reported."""
+"""Isolates an experiment from the user's files: it has its own folders, and resumes, saves and reports nothing."""
 
 import copy
 import re
@@ -10,30 +10,30 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
 from dsopt.study.script_flags import same_flag
 
-# Flags of the Hugging Face Trainer and of Accelerate's example scripts. What a script does otherwise than by flags, the
-# probe isolates in the training process (`probe/isolation.py`).
+# Flags of the Hugging Face Trainer and of Accelerate's example scripts. Whatever a script does without flags, the probe
+# isolates in the training process (`probe/isolation.py`).
 FOLDERS: Final = ("--output_dir", "--logging_dir", "--project_dir")
 _RESUMING: Final = ("--resume_from_checkpoint",)
 _SAVING: Final = ("--checkpointing_steps",)
 _SWITCHES: Final = ("--push_to_hub", "--with_tracking", "--load_best_model_at_end")
 _VALUES: Final = {"--report_to": "none", "--save_strategy": "no"}
 KNOWN: Final = (*FOLDERS, *_RESUMING, *_SAVING, *_SWITCHES, *_VALUES)
-# flags that by their names say where a script writes
+# flags whose names suggest that they say where a script writes
 _WRITES: Final = re.compile(
     r"--?(save|out|output|((save|ckpt|checkpoint|output|out|log|tensorboard|tb|results?)s?_)+(dir|path|folder|root))"
 )
 _TRUTHS: Final = frozenset(["true", "false", "yes", "no", "1", "0"])
 
-# DeepSpeed's own reports, and where it saves by itself
+# DeepSpeed's own reports, and what it saves by itself
 _REPORTS: Final = ("tensorboard", "wandb", "comet", "csv_monitor", "nebula")
 _PROFILE: Final = "flops_profiler.output_file"
 
-# Variables that keep reporting off however a script was written.
+# variables that turn off reporting, however a script is written
 QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
 
 
 def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
-    """The flags of a command whose folder each run has for itself: known ones that are given, and `isolate`."""
+    """The flags of a command for which each run has its own folder: the known ones that it has, and `isolate`."""
     known = [flag for flag in FOLDERS if command.script_switch(flag) is not None]
     return [*known, *(flag for flag in isolate if not any(same_flag(flag, other) for other in known))]
 
@@ -41,10 +41,10 @@ def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
 def isolated_command(
     command: LaunchCommand, isolate: Sequence[str], own_path: Callable[[str, str], Path]
 ) -> LaunchCommand:
-    """The command of an experiment: nothing of the user's is resumed from, saved to or reported to.
+    """The command of an experiment, which never resumes from, saves to or reports to anything of the user's.
 
     Args:
-        command: what the configuration would be trained with.
+        command: the command that would train with the configuration.
         isolate: further flags of the script that name what it writes.
         own_path: gives the run's own path for a flag and the value that the user gave it, which may be empty.
     """
@@ -63,7 +63,7 @@ def isolated_command(
 
 
 def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Path]) -> dict[str, Any]:
-    """DeepSpeed's configuration of an experiment: its monitors are off, and its profile goes to the run's folder."""
+    """DeepSpeed's configuration of an experiment: monitors are off, and the profile goes to the run's folder."""
     result = copy.deepcopy(dict(config))
     for section in _REPORTS:
         if get_path(result, f"{section}.enabled"):
@@ -75,20 +75,20 @@ def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Pa
 
 
 def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
-    """What differs between the user's command and that of an experiment, and what else may have to, for people."""
+    """Says how an experiment's command differs from the user's, and which other flags may need isolation."""
     own = folder_flags(command, isolate)
     given = {flag: command.script_switch(flag) for flag in KNOWN if flag not in FOLDERS}
     changed = [flag for flag, value in given.items() if value not in (None, _VALUES.get(flag))]
     notes = []
     if own:
-        notes.append(f"each experiment has a folder of its own for {', '.join(own)}")
+        notes.append(f"each experiment has its own folder for {', '.join(own)}")
     if changed:
         notes.append(f"experiments neither resume, save nor report, whatever {', '.join(changed)} says")
     for flag in dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-")):
         is_known = any(same_flag(flag, known) for known in (*own, *FOLDERS))
         if _WRITES.fullmatch(flag.replace("-", "_").replace("__", "--", 1)) and not is_known:
             notes.append(
-                f"{flag} seems to name what the script writes. If it does, give each experiment its own with "
+                f"{flag} seems to name what the script writes. If it does, give each experiment its own path with "
                 f"isolate: [{flag}] (on the command line: --isolate={flag})"
             )
     return notes

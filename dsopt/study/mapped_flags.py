@@ -1,4 +1,4 @@
-"""The script's flags that repeat keys of DeepSpeed's configuration (`arg_mappings`), set to what a run's one says."""
+"""Sets the script's flags that repeat keys of DeepSpeed's configuration (`arg_mappings`) to a run's values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from dsopt.study.trainer import DEFAULTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
-    """A mapped flag that says something else than the user's own configuration, whose value is used.
+    """A mapped flag that contradicts the user's own configuration. dsopt uses the configuration's value.
 
     Attributes:
-        flag, typed: the flag, and what the command gives for it as a switch (`script_switch`); None: it is absent.
-        path, value: the key it is mapped to, and what the configuration says.
+        flag, typed: the flag, and its value in the command as a switch (`script_switch`); None: it is absent.
+        path, value: the key it is mapped to, and the configuration's value.
     """
 
     flag: str
@@ -27,18 +27,18 @@ class Contradiction:
     value: Knob
 
     def text(self, config: str) -> str:
-        """What is done about it. `config` names the configuration."""
+        """What dsopt does about it. `config` names the configuration."""
         said = f"{self.flag} {self.typed}".strip() if self.typed is not None else f"{self.flag}, absent in the command,"
         return (
-            f"{said} contradicts {self.path} {_text(self.value)} in {config}; the configuration's value is used, as "
+            f"{said} contradicts {self.path} {_text(self.value)} in {config}; dsopt uses the configuration's value, as "
             "DeepSpeed's documents say"
         )
 
 
 def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
-    """The mapped flags of the command that the user's own run is given with other values.
+    """The mapped flags of the command that contradict the user's own configuration.
 
-    An absent flag is another value where its default is known: the Trainer's, or that of a switch.
+    An absent flag counts with its default, if that is known: the Trainer's, or that of a switch.
     """
     config = baseline_config(spec.ds_config)
     for path, flag in spec.autotuning.arg_mappings.items():
@@ -55,14 +55,14 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
 
 
 def with_own_flags(spec: StudySpec, command: LaunchCommand) -> LaunchCommand:
-    """The command of the user's own run: as typed, but for mapped flags that contradict the configuration."""
+    """The command of the user's own run: as typed, except for mapped flags that contradict the configuration."""
     for found in contradictions(spec):
         command = _with_flag(command, found.flag, found.value)
     return command
 
 
 def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Candidate) -> LaunchCommand:
-    """The command with the mapped flags set to what the candidate runs with; what it does not say stays as typed."""
+    """The command with the mapped flags set to the candidate's values; flags without one stay as typed."""
     config: Mapping[str, Any] = candidate_config(spec.ds_config, candidate)
     values = {path: get_path(config, path) for path in spec.autotuning.arg_mappings}
     values |= {path: value for path, value in candidate.config_values.items() if path in values}
@@ -77,7 +77,7 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
 
 
 def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: Mapping[str, Any]) -> LaunchCommand:
-    """A command with the mapped flags set to what a configuration says; what it leaves open stays as typed."""
+    """A command with the mapped flags set to a configuration's values; flags without one stay as typed."""
     for path, flag in mappings.items():
         value = get_path(config, path)
         if is_explicit(value):
@@ -86,12 +86,12 @@ def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: M
 
 
 def is_explicit(value: object) -> bool:
-    """Whether a configuration gives a value itself, and does not leave it to the script ("auto") or to DeepSpeed."""
+    """Whether a configuration sets a value itself, rather than leave it to the script ("auto") or to DeepSpeed."""
     return value not in (None, "auto")
 
 
 def agrees(typed: str | None, value: object) -> bool:
-    """Whether what a flag is given (`script_switch`) is this value of the configuration."""
+    """Whether the value of a flag (`script_switch`) is this value of the configuration."""
     if isinstance(value, bool):
         return is_on(typed) == value
     if isinstance(value, int | float):
@@ -110,7 +110,7 @@ def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
 
 
 def _with_flag(command: LaunchCommand, flag: str, value: Knob) -> LaunchCommand:
-    """The command with the flag set to a value; one that is given without a value, as switches are, comes or goes."""
+    """The command with the flag set to a value; a switch, which has no value, is added or removed."""
     typed = command.script_switch(flag)
     if typed is not None and agrees(typed, value):
         return command

@@ -1,4 +1,4 @@
-"""Programs that people start trainings with and that are no launcher: what to give dsopt in their place."""
+"""Programs that people start trainings with but that are not launchers: what to give dsopt instead."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Final
 _ADVICE: Final = (
     (
         "srun salloc sbatch",
-        "Slurm starts it on each node, and dsopt starts the ranks itself. Start dsopt in the job, such as "
-        "'srun --ntasks 1 dsopt tune -- deepspeed …', and for several nodes use the deepspeed launcher with "
+        "Slurm starts it on each node, but dsopt starts the ranks itself. Start dsopt in the job, such as "
+        "'srun --ntasks 1 dsopt tune -- deepspeed …'. For several nodes, use the deepspeed launcher with "
         "--hostfile and --launcher slurm.",
     ),
     (
         "mpirun mpiexec mpirun_rsh orterun prterun",
-        "The deepspeed launcher calls it by itself: 'deepspeed --hostfile FILE --launcher openmpi train.py …'.",
+        "The deepspeed launcher calls it for you: 'deepspeed --hostfile FILE --launcher openmpi train.py …'.",
     ),
     (
         "ray kubectl docker podman singularity apptainer enroot",
@@ -27,18 +27,18 @@ _ADVICE: Final = (
         "nohup time nice ionice exec setsid sudo timeout stdbuf taskset numactl caffeinate",
         "Leave it out, or put it in front of dsopt, such as 'nohup dsopt tune -- deepspeed …'.",
     ),
-    ("bash sh zsh dash fish cd export source .", "No shell runs the command: give the launch command itself."),
+    ("bash sh zsh dash fish cd export source .", "No shell runs the command. Give the launch command itself."),
 )
 
 
 def advice_for(words: Sequence[str]) -> str:
-    """What to give in place of a command that begins with none of the launchers; empty where nothing is known of it."""
+    """What to give instead of a command that does not begin with a launcher; empty if dsopt does not know it."""
     program = Path(words[0]).name
     for programs, advice in _ADVICE:
         if program in programs.split():
             return f"{advice} "
     if program.endswith(".sh"):
-        return "It is a shell script: give the launch command that stands in it. "
+        return "It is a shell script. Give the launch command that is in it. "
     if program.startswith("python") or program.endswith(".py"):
-        return "It has no launcher: 'deepspeed --num_gpus 1 train.py …' starts the same script on one GPU. "
+        return "It has no launcher. 'deepspeed --num_gpus 1 train.py …' starts the same script on one GPU. "
     return ""

@@ -1,4 +1,4 @@
-"""The batch sizes of the user's own run, as the configuration and the command say them."""
+"""The batch sizes of the user's own run, from the configuration and the command."""
 
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
@@ -7,8 +7,8 @@ from dsopt.study.spec import StudySpec
 def own_size(spec: StudySpec, key: str) -> int:
     """The micro-batch size or accumulation of the user's own run, by its key in DeepSpeed's configuration.
 
-    It comes from the configuration (the first of a list), else from the mapped flag of the script, else it is 1:
-    the rule of DeepSpeed's autotuning tutorial.
+    It comes from the configuration (the first of a list), else from the mapped flag of the script, else it is 1.
+    This is the rule of DeepSpeed's autotuning tutorial.
     """
     given = spec.ds_config.get(key)
     own = given[0] if isinstance(given, list) else given
@@ -16,21 +16,21 @@ def own_size(spec: StudySpec, key: str) -> int:
 
 
 def smallest_micro_batch(spec: StudySpec) -> int:
-    """The smallest micro-batch size to try, if it runs: the user's own, as the tutorial has it.
+    """The smallest micro-batch size to try, if it runs: the user's own, as in the tutorial.
 
-    `min_train_micro_batch_size_per_gpu` may ask for more, and nothing smaller than that is tried at all.
+    `min_train_micro_batch_size_per_gpu` may raise it; dsopt tries nothing below that.
     """
     return max(own_size(spec, MICRO_BATCH), spec.autotuning.min_train_micro_batch_size_per_gpu)
 
 
 def keeps_accumulation(spec: StudySpec) -> bool:
-    """Whether the user fixes the accumulation: a number in the configuration, or where it has none, the mapped flag."""
+    """Whether the user fixes the accumulation, by a number in the configuration or else by the mapped flag."""
     given = spec.ds_config.get(ACCUMULATION)
     return isinstance(given, int) or (given is None and _typed_size(spec, ACCUMULATION) is not None)
 
 
 def _typed_size(spec: StudySpec, key: str) -> int | None:
-    """What the command gives the script for the flag that is mapped to a key; None where it gives no size."""
+    """The value in the command of the flag that is mapped to a key; None if it is not a size."""
     flag = spec.autotuning.arg_mappings.get(key)
     typed = spec.launch.script_value(flag) if flag else None
     return int(typed) if typed is not None and typed.isdecimal() and int(typed) >= 1 else None

@@ -1,4 +1,4 @@
-"""What of a DeepSpeed configuration is put right as it is read, and said: braces forgotten, keys in another place."""
+"""Corrects a DeepSpeed configuration as it is read, and warns about it: missing braces, keys in the wrong section."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,11 +13,11 @@ _ZERO: Final = "zero_optimization"
 
 
 def parse_config(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
-    """A configuration as documents show it: comments, trailing commas, without outer braces, or without the last of
-    them.
+    """Reads a configuration as documents show it: with comments or trailing commas, without outer braces, or without
+    the last ones.
 
     Returns:
-        The configuration, and warnings about what was put right.
+        The configuration, and warnings about what dsopt corrected.
 
     Raises:
         DsoptError: as `parse_json`.
@@ -31,23 +31,23 @@ def parse_config(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
             except DsoptError:
                 continue
             braces = "closing brace is" if missing == 1 else "closing braces are"
-            return config, [f"{where}: {missing} {braces} missing at the end; it is read as if complete"]
+            return config, [f"{where}: {missing} {braces} missing at the end; dsopt reads it as if complete"]
         raise error from None
 
 
 def put_in_place(config: dict[str, Any], where: str, schema: Schema | None) -> list[str]:
-    """Moves keys to the section that DeepSpeed reads them in; documents show some without it, or in another.
+    """Moves keys to the section that DeepSpeed reads them in; documents show some outside it, or in another one.
 
     Args:
-        config: the configuration, which is changed.
-        where: the file or place it stands in, for messages.
-        schema: what DeepSpeed reads, or None where that is not known; then only dsopt's own keys are moved.
+        config: the configuration, which this changes.
+        where: the file or place it is in, for messages.
+        schema: what DeepSpeed reads, or None if that is unknown; then this moves only dsopt's own keys.
 
     Returns:
-        A warning for each key that was moved.
+        A warning for each key that it moved.
 
     Raises:
-        DsoptError: a key stands in both places, with different values.
+        DsoptError: a key is in both places, with different values.
     """
     warnings = []
 
@@ -57,9 +57,9 @@ def put_in_place(config: dict[str, Any], where: str, schema: Schema | None) -> l
             return
         if target.get(key, source[key]) != source[key]:
             inner = section or _ZERO
-            raise DsoptError(f"{where}: '{key}' stands in '{inner}' and beside it, and they differ. Keep one of them.")
+            raise DsoptError(f"{where}: '{key}' is in '{inner}' and outside it, and they differ. Keep one of them.")
         target[key] = source.pop(key)
-        warnings.append(f"{where}: '{key}' is moved to {section or 'the top level'}, where DeepSpeed reads it")
+        warnings.append(f"{where}: dsopt moves '{key}' to {section or 'the top level'}, where DeepSpeed reads it")
 
     top = schema.root.keys if schema is not None else {}
     section = schema.section(_ZERO) if schema is not None else None

@@ -1,4 +1,4 @@
-"""What the figures of a run follow from, as far as a study says it: runs that agree in it need not both be made."""
+"""What determines the figures of a run, as far as a study says it. Two runs that agree in it need only one launch."""
 
 import json
 
@@ -10,14 +10,14 @@ from dsopt.study.spec import StudySpec
 def same_run_key(spec: StudySpec, candidate: Candidate | None) -> str:
     """DeepSpeed's configuration and the command of a candidate's run, or of the user's own, as one text.
 
-    What a run has of its own is not in it: where its configuration lies, port, devices, swap folder.
+    It leaves out what differs for every run: the path of its configuration, port, devices, swap folder.
     """
     command = candidate_command(spec, candidate).with_config("ds_config.json")
     return json.dumps([run_config(spec, candidate), str(command)], sort_keys=True)
 
 
 def other_conditions(one: StudySpec, other: StudySpec) -> list[str]:
-    """The keys in which two studies differ that bear on the figures of every run."""
+    """The keys that affect the figures of every run, and in which two studies differ."""
     ours, theirs = _conditions(one), _conditions(other)
     return [key for key in ours if ours[key] != theirs[key]]
 
@@ -26,7 +26,6 @@ def _conditions(spec: StudySpec) -> dict[str, object]:
     tuning = spec.autotuning
     return {
         "cwd": spec.cwd,
-        "launcher": spec.launcher,
         "simulation": (spec.simulation, spec.most_resources) if spec.is_simulated else None,
         "start": spec.start,
         "memory_per_device": spec.memory_per_device,

@@ -1,4 +1,4 @@
-"""The training script's own arguments: what a flag is given there, and the same arguments with another value of it."""
+"""The training script's own arguments: reads the value of a flag, and sets it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,12 +8,12 @@ _OFF = ("false", "no", "f", "n", "0")  # as Hugging Face's parser reads it
 
 
 def same_flag(word: str, flag: str) -> bool:
-    """Whether a word is this flag; Hugging Face's parser takes `--learning-rate` for `--learning_rate`, too."""
+    """Whether a word is this flag; Hugging Face's parser accepts `--learning-rate` for `--learning_rate`, too."""
     return word == flag or (word.startswith("--") and word[2:].replace("-", "_") == flag[2:].replace("-", "_"))
 
 
 def value_of(args: Sequence[str], flag: str) -> str | None:
-    """The value a flag is given, as `--flag value` or `--flag=value`; the last one counts."""
+    """The value of a flag, as `--flag value` or `--flag=value`; the last one counts."""
     found = None
     for index, given in _occurrences(args, flag):
         if given is not None:
@@ -33,12 +33,12 @@ def switch_of(args: Sequence[str], flag: str) -> str | None:
 
 
 def is_on(switch: str | None) -> bool:
-    """Whether a flag, as `switch_of` has it, says yes."""
+    """Whether a flag, as `switch_of` gives it, says yes."""
     return switch is not None and switch.lower() not in _OFF
 
 
 def count_of_values(args: Sequence[str], flag: str) -> int:
-    """How many words after a flag may be values of it, the last time it is given."""
+    """How many words after the last occurrence of a flag may be its values."""
     count = 0
     for index, _ in _occurrences(args, flag):
         rest = [_is_flag(other) for other in args[index + 1 :]]
@@ -67,7 +67,7 @@ def with_value(args: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
 def with_switch(args: Sequence[str], flag: str, value: str | None, *, takes_value: bool = True) -> tuple[str, ...]:
     """The arguments with a flag absent (None), alone (empty text) or with a value.
 
-    With `takes_value`, a word after the flag that is no flag itself is the value it had.
+    With `takes_value`, a word after the flag that is not a flag itself is its old value.
     """
     changed: list[str] = []
     words = list(args)
@@ -84,7 +84,7 @@ def with_switch(args: Sequence[str], flag: str, value: str | None, *, takes_valu
 
 
 def _occurrences(args: Sequence[str], flag: str) -> Iterator[tuple[int, str | None]]:
-    """Where a flag stands, and the value that is joined to it with `=`."""
+    """The positions of a flag, and the value that is joined to it with `=`."""
     for index, word in enumerate(args):
         name, has_value, value = word.partition("=")
         if same_flag(name, flag):
@@ -92,5 +92,5 @@ def _occurrences(args: Sequence[str], flag: str) -> Iterator[tuple[int, str | No
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is a flag, as argparse tells it: a negative number is a value."""
+    """Whether a word is a flag to argparse: a negative number is a value."""
     return word.startswith("-") and not _NEGATIVE.fullmatch(word)

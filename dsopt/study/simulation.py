@@ -1,4 +1,4 @@
-"""The `simulation` section of a study: the cluster and the model of a dry run, on which nothing is trained."""
+"""The `simulation` section of a study: the cluster and the model of a dry run, which trains nothing."""
 
 from typing import Annotated, Final
 
@@ -23,7 +23,7 @@ MODELS: Final = (
 
 
 def _named(value: object) -> object:
-    """A name alone stands for what is known by it."""
+    """A name alone is short for an object with that name."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -32,8 +32,8 @@ def _known(names: tuple[str, ...]) -> BeforeValidator:
         if value is None or value in names:
             return value
         meant = nearest(str(value), set(names), cutoff=0.6)
-        hint = f"did you mean '{meant}'?" if meant else f"known are {', '.join(names)}"
-        raise ValueError(f"no such name is known; {hint}")
+        hint = f"did you mean '{meant}'?" if meant else f"expected one of {', '.join(names)}"
+        raise ValueError(f"unknown name; {hint}")
 
     return BeforeValidator(check)
 
@@ -62,14 +62,14 @@ class SimulatedGpu(Strict):
 
 
 class SimulatedModel(Strict):
-    """A transformer by name, or by its shape; what is given goes before what the name stands for.
+    """A transformer by name, or by its shape. Given values override those of the name.
 
     Attributes:
         params, trainable_params: of the whole model; without them they follow from the shape.
         intermediate: width of the feed-forward part.
         sequence: tokens a sample.
         flash_attention: whether attention keeps no scores.
-        checkpointing: whether layers are recomputed; also so where the script is told `--gradient_checkpointing`.
+        checkpointing: whether layers are recomputed; the script's flag `--gradient_checkpointing` turns it on, too.
     """
 
     name: Annotated[str | None, _known(MODELS)] = None
@@ -97,7 +97,7 @@ class Simulation(Strict):
     """What is simulated.
 
     Attributes:
-        gpus, nodes: GPUs of a node, and nodes, that there are; without them, those of the command.
+        gpus, nodes: GPUs of a node, and nodes, in the cluster; without them, those of the command.
         noise: coefficient of variation of a step's time.
         seed: another one is another cluster of the same kind.
     """

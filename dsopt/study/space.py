@@ -1,4 +1,4 @@
-"""The tuning space: what may be tried at each ZeRO stage, and the candidates it enumerates."""
+"""The tuning space: what dsopt may try at each ZeRO stage, and the candidates that follow from it."""
 
 import itertools
 import re
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dsopt.study.ds_defaults import PARAM_PERSISTENCE_THRESHOLD, PREFETCH_BUCKET_SIZE
 from dsopt.study.zero_stages import makes_difference
 
-# None is "as if it were not given"
+# None means "not given"
 Knob: TypeAlias = bool | int | float | str | None
 Setting: TypeAlias = tuple[tuple[str, Knob], ...]
 STAGES: Final = (0, 1, 2, 3)
@@ -32,7 +33,7 @@ _GRADIENTS: Final[dict[str, tuple[Knob, ...]]] = {
     "reduce_bucket_size": _BUCKETS,
     "contiguous_gradients": _SWITCH,
 }
-# DeepSpeed's documented tuning spaces (DEFAULT_TUNING_SPACE_ZERO_0 … 3), used with `fast: false`, without what
+# DeepSpeed's documented tuning spaces (DEFAULT_TUNING_SPACE_ZERO_0 … 3), used with `fast: false`, without the keys that
 # DeepSpeed does not read: `allgather_bucket_size` and `allgather_partitions` (see `study/zero_stages.py`).
 DEFAULT_KNOBS: Final[dict[int, dict[str, tuple[Knob, ...]]]] = {
     0: {},
@@ -62,7 +63,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The canonical name of DeepSpeed's tutorial, such as `z1_rbs5e+07_abs1e+09_gas1_tmbspg11`."""
+        """The canonical name of DeepSpeed's tutorial, such as `z1_rbs5e+07_gas1_tmbspg11`."""
         initials = _abbreviations([key for key, _ in self.knobs])
         parts = [initials[key] + _shown(key, value) for key, value in self.knobs]
         return "_".join([f"z{self.stage}", *parts, f"gas{self.gas}", f"tmbspg{self.micro_batch}"])
@@ -74,7 +75,7 @@ class Candidate:
 
     @classmethod
     def from_params(cls, stage: int, params: Mapping[str, Any]) -> "Candidate":
-        """The candidate that `params` of an Optuna trial stand for."""
+        """The candidate that the `params` of an Optuna trial describe."""
         knobs = tuple((key, value) for key, value in params.items() if key not in (MICRO_BATCH, ACCUMULATION))
         return cls(stage=stage, micro_batch=params[MICRO_BATCH], gas=params[ACCUMULATION], knobs=knobs)
 
@@ -96,7 +97,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpace:
-    """What may be tried at one ZeRO stage beside batch sizes: knobs with their values, in order."""
+    """What dsopt may try at one ZeRO stage, other than batch sizes: knobs with their values, in order."""
 
     stage: int
     knobs: Mapping[str, tuple[Knob, ...]]
@@ -106,9 +107,9 @@ class StageSpace:
         return list(dict.fromkeys(group_of(setting) for setting in self.settings()))
 
     def settings(self, group: Setting | None = None) -> Iterator[Setting]:
-        """Every combination of knob values, or those of one group; the first is the one that ranges are found with.
+        """Every combination of knob values, or those of one group. dsopt finds the range with the first one.
 
-        Combinations that differ only in what has no effect, such as a pinned buffer without offload, stand once.
+        Combinations that differ only in what has no effect, such as a pinned buffer without offload, appear once.
         """
         fixed = dict(group or ())
         values = [[fixed[key]] if key in fixed else list(choices) for key, choices in self.knobs.items()]
@@ -139,7 +140,7 @@ class StageSpace:
                     return True
         scatter = f"{ZERO}reduce_scatter"
         if self.stage == 3 and scatter in chosen and chosen.get(f"{ZERO}contiguous_gradients") is False:
-            return chosen[scatter] != self.knobs[scatter][0]  # ZeRO 3 reads it of contiguous gradients alone
+            return chosen[scatter] != self.knobs[scatter][0]  # ZeRO 3 reads it only with contiguous gradients
         return False
 
 
@@ -166,18 +167,18 @@ def stage_space(
     further: Mapping[str, tuple[Knob, ...]] | None = None,
     hidden_size: int | None = None,
 ) -> StageSpace:
-    """The space of one stage: the documented knobs with the user's values and lists in their place.
+    """The space of one stage: the documented knobs, replaced by the user's values and lists.
 
-    A single value of the user's is fixed by the base configuration and is no dimension; a list is one, also with
-    `fast`, which leaves only the documented knobs out.
+    A single value of the user's is fixed by the base configuration and is not a dimension. A list is one, even with
+    `fast`, which leaves out only the documented knobs.
 
     Args:
         stage: ZeRO stage.
         fast: DeepSpeed's `fast`: no documented knobs.
         user_zero: the user's `zero_optimization`, offload sections included.
         further: dimensions outside of it: resources, script flags, other paths of the configuration.
-        hidden_size: the model's, where it is known: ZeRO 3 has defaults that depend on it (`trainer_defaults`), tried
-            beside DeepSpeed's own.
+        hidden_size: the model's, if known. ZeRO 3 has defaults that depend on it (`trainer_defaults`); dsopt tries them
+            in addition to DeepSpeed's own.
     """
     documented = {} if fast else _documented(stage, hidden_size)
     knobs = {
@@ -198,8 +199,8 @@ def _documented(stage: int, hidden_size: int | None) -> dict[str, tuple[Knob, ..
     if stage == 3 and hidden_size:
         usual = {
             **knobs,
-            "stage3_prefetch_bucket_size": (50_000_000,),
-            "stage3_param_persistence_threshold": (100_000,),
+            "stage3_prefetch_bucket_size": (PREFETCH_BUCKET_SIZE,),
+            "stage3_param_persistence_threshold": (PARAM_PERSISTENCE_THRESHOLD,),
         }
         for key, value in trainer_defaults(hidden_size).items():
             knobs[key] = tuple(dict.fromkeys([value, *usual[key]]))
@@ -220,7 +221,7 @@ def trainer_defaults(hidden_size: int) -> dict[str, int]:
 
 
 def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
-    """The paths in the user's `zero_optimization`, offload sections included, that hold a list of values to try."""
+    """The paths in the user's `zero_optimization`, including offload sections, that have a list of values to try."""
     for key, value in section.items():
         if key in OFFLOADS and isinstance(value, Mapping):
             yield from listed_values(value, f"{prefix}{key}.")
@@ -229,7 +230,7 @@ def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def _abbreviations(keys: Sequence[str]) -> dict[str, str]:
-    """The initials of each key's words; where two keys share theirs, the last part of the path in full."""
+    """The initials of each key's words; if two keys share them, the whole key instead."""
     initials = {key: "".join(word[:1] for word in re.split(r"[._-]+", _said(key))) for key in keys}
     shared = {short for short in initials.values() if list(initials.values()).count(short) > 1}
     return {key: _said(key) if short in shared else short for key, short in initials.items()}

@@ -18,6 +18,13 @@ from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Knob, StageSpace, stage_space
 from dsopt.study.strict import Strict
 
+Start = Literal["warm", "direct", "launcher"]
+
+
+def _without_sharing(value: object) -> object:
+    """Studies of earlier versions may say `shared`, which dsopt no longer has."""
+    return "warm" if value == "shared" else value
+
 
 def _flag_names(value: object) -> object:
     """Names of the script's flags, with or without their dashes."""
@@ -31,9 +38,9 @@ class MeasurementBudget(Strict):
 
     Attributes:
         precision: half-width of the 95 % interval of the mean step time, relative to it, that ends a run.
-        max_steps: optimizer steps after which a run ends whatever its interval.
-        max_seconds: the same in seconds, counted from the end of the first step, once a few were measured.
-        race: whether a run of the search is stopped as soon as it cannot become the best any more.
+        max_steps: optimizer steps after which a run ends, whatever its interval.
+        max_seconds: the same in seconds, counted from the end of the first step, once a few steps are measured.
+        race: whether dsopt stops a run of the search as soon as it can no longer become the best.
     """
 
     precision: float = Field(0.02, gt=0, lt=1)
@@ -43,13 +50,13 @@ class MeasurementBudget(Strict):
 
 
 class Confirmation(Strict):
-    """How the best is confirmed: finalists and the baseline are measured again, in interleaved rounds.
+    """How dsopt confirms the best: it measures finalists and the baseline again, in interleaved rounds.
 
     Attributes:
-        finalists: at most so many beside the baseline.
-        rounds: at most so many; there are fewer where the best is sure to be the best.
-        certainty: probability of being the best that ends the confirmation. It also ends when less than 0.5 % is
-            expected to be lost, or with `stop_when: payback` less than another round costs.
+        finalists: at most this many, in addition to the baseline.
+        rounds: at most this many; fewer if it is sure earlier which one is the best.
+        certainty: probability of being the best that ends the confirmation. It also ends when the expected loss is
+            below 0.5 %, or with `stop_when: payback` below the cost of another round.
     """
 
     finalists: int = Field(2, ge=1)
@@ -58,31 +65,30 @@ class Confirmation(Strict):
 
 
 class StudySpec(Strict):
-    """One tuning job. Immutable once created; its hash tells two specs apart.
+    """One tuning job. It never changes once created; its hash tells two specs apart.
 
     Attributes:
         name: the study's name, also the prefix of its Optuna studies.
         command: the launch command exactly as typed today.
-        cwd: folder the command is started in, absolute.
+        cwd: folder that the command starts in, absolute.
         ds_config: DeepSpeed's configuration without its `autotuning` section.
-        launcher: `simulated` is a dry run: nothing is started or trained, and what is measured is computed.
-        simulation: the cluster and the model of a dry run.
-        start: how ranks on this node are started: forked from a process that has their imports (`warm`), each by
-            itself (`direct`), or by the launcher program; `shared` is `warm`, and ranks run several micro-batch sizes
-            of one setting, one after the other. What cannot be is started in the next of these ways.
-        stage_order: `joint` goes where the expected gain is; `sequential` through the stages as DeepSpeed's tutorial
-            does, and as all tuners but `model_based` do.
+        launcher: `simulated` in studies of earlier versions, in addition to `simulation`, which alone says it now.
+        simulation: the cluster and the model of a dry run, which starts and trains nothing: its figures are computed.
+        start: how ranks on this node start: forked from a process that has their imports (`warm`), each by itself
+            (`direct`), or by the launcher program. If one way is not possible, dsopt uses the next.
+        stage_order: `joint` runs next where the expected gain is; `sequential` takes one stage after the other, as
+            DeepSpeed's tutorial and all tuners but `model_based` do.
         stop_when: `patience` is DeepSpeed's `tuner_early_stopping`; `payback` ends the search when no run is expected
             to save more of the real training than it costs.
-        warm_start: names of earlier studies of the same script in the same database; the last one that ran is what
-            the search begins with.
+        warm_start: names of earlier studies of the same script in the same database; the search starts with what the
+            last one that ran showed.
         training_hours: how long the real training would run with the best configuration so far.
-        timeout_seconds: a run that has not been measured by then is ended.
+        timeout_seconds: dsopt ends a run that it has not measured by then.
         search: dimensions beyond DeepSpeed's own.
-        isolate: flags of the script that name what it writes, beside the usual ones: each experiment has its own.
+        isolate: further flags that name what the script writes: each experiment gets its own path for them.
         memory_per_device: cap on what one rank may use of its device, in bytes.
-        max_attempts: how often a candidate is launched when the run dies without an exception of its own.
-        compare: configurations that are measured in turn with the user's own, in place of a search.
+        max_attempts: how often dsopt launches a candidate whose run dies without its own exception.
+        compare: configurations to measure in turn with the user's own, instead of a search.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -93,7 +99,7 @@ class StudySpec(Strict):
     search: Search = Field(default_factory=lambda: Search())
     launcher: Literal["simulated"] | None = None
     simulation: Simulation | None = None
-    start: Literal["shared", "warm", "direct", "launcher"] = "warm"
+    start: Annotated[Start, BeforeValidator(_without_sharing)] = "warm"
     stage_order: Literal["joint", "sequential"] = "joint"
     stop_when: Literal["patience", "payback"] = "patience"
     training_hours: float | None = Field(None, gt=0)
@@ -106,25 +112,33 @@ class StudySpec(Strict):
     max_attempts: int = Field(2, ge=1)
     compare: list[ComparedRun] = Field(default_factory=list)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_launcher(cls, content: object) -> object:
+        """A study of an earlier version says twice that it is a dry run."""
+        if not isinstance(content, dict) or content.get("simulation") is None:
+            return content
+        return {key: value for key, value in content.items() if (key, value) != ("launcher", "simulated")}
+
     @model_validator(mode="after")
     def _names_each_run_once(self) -> Self:
         names = [run.name for run in self.compare]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise ValueError(f"compare: '{name}' names two configurations; give each a name of its own")
+                raise ValueError(f"compare: '{name}' names two configurations; give each its own name")
         return self
 
     @model_validator(mode="after")
     def _knows_what_pays(self) -> Self:
         if (self.stop_when == "payback") != (self.training_hours is not None):
-            raise ValueError("stop_when: payback and training_hours (how long the real training runs) go together")
+            raise ValueError("stop_when: payback and training_hours (how long the real training runs) need each other")
         if self.name in self.warm_start:
-            raise ValueError(f"warm_start: '{self.name}' is this study itself; name earlier ones")
+            raise ValueError(f"warm_start: '{self.name}' is this study itself; name earlier studies")
         return self
 
     @property
     def is_joint(self) -> bool:
-        """Whether the search is over all stages at once."""
+        """Whether the search covers all stages at once."""
         return self.stage_order == "joint" and self.autotuning.tuner_type == "model_based"
 
     @cached_property
@@ -134,9 +148,9 @@ class StudySpec(Strict):
 
     @cached_property
     def resources(self) -> LaunchCommand:
-        """The command with the GPUs and nodes that `autotuning` gives; the first of a list, where one stands there.
+        """The command with the GPUs and nodes that `autotuning` gives, or the first of a list there.
 
-        What the command itself says goes before a list, which only names what to try beside it.
+        The command's own numbers win over a list, which only names what else to try.
         """
         command = self.launch
         for given, typed, change in (
@@ -153,7 +167,7 @@ class StudySpec(Strict):
 
     @staticmethod
     def _as_simulated(command: LaunchCommand, simulation: Simulation) -> LaunchCommand:
-        """The command with the GPUs and nodes that there are in a dry run, where it does not say."""
+        """The command with the GPUs and nodes of the simulated cluster, unless it says them itself."""
         if simulation.nodes is not None and command.option(*command.launcher.nodes) is None:
             command = command.with_nodes(simulation.nodes)
         if simulation.gpus is not None and command.ranks is None:
@@ -162,7 +176,7 @@ class StudySpec(Strict):
 
     @property
     def most_resources(self) -> tuple[int | None, int]:
-        """GPUs of a node (where that is said) and nodes of the largest run."""
+        """GPUs of a node (None if the study does not say) and nodes of the largest run."""
         own, tuning = self.resources, self.autotuning
         gpus = [own.ranks or 0, *(tuning.num_gpus if isinstance(tuning.num_gpus, list) else [])]
         nodes = [own.nodes, *(tuning.num_nodes if isinstance(tuning.num_nodes, list) else [])]
@@ -171,7 +185,7 @@ class StudySpec(Strict):
     @property
     def is_simulated(self) -> bool:
         """Whether it is a dry run."""
-        return self.launcher == "simulated"
+        return self.simulation is not None
 
     @cached_property
     def offload(self) -> tuple[str, str]:
@@ -180,11 +194,11 @@ class StudySpec(Strict):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """ZeRO stages to explore, ascending; none where configurations are only compared."""
+        """ZeRO stages to explore, ascending; none for a comparison."""
         return () if self.compare else zero_stages(self.ds_config)
 
     def space(self, stage: int, hidden_size: int | None = None) -> StageSpace:
-        """The tuning space of one stage, of a model with this hidden size where it is known."""
+        """The tuning space of one stage, for a model with this hidden size if it is known."""
         known = self.autotuning.model_info.hidden_size if self.autotuning.model_info else None
         return stage_space(
             stage,
@@ -204,13 +218,13 @@ class StudySpec(Strict):
 
     @property
     def accumulation_list(self) -> tuple[int, ...] | None:
-        """The accumulations to try where the user gives them, in the user's order."""
+        """The accumulations to try if the user gives them, in the user's order."""
         value = self.ds_config.get(ACCUMULATION)
         return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, int) else None
 
     @property
     def micro_batch_list(self) -> tuple[int, ...] | None:
-        """The micro-batch sizes to try where the user lists them."""
+        """The micro-batch sizes to try if the user lists them."""
         value = self.ds_config.get(MICRO_BATCH)
         return tuple(sorted(set(value))) if isinstance(value, list) else None
 
@@ -225,12 +239,14 @@ class StudySpec(Strict):
         return self.autotuning.exps_dir or "autotuning_exps"
 
     def to_json(self) -> str:
-        """The spec as canonical JSON text; only what was set stands in it, so that defaults may improve."""
+        """The spec as canonical JSON text; it contains only what the user set, so that defaults may improve."""
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), sort_keys=True)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what would change a result: everything but `overwrite`."""
+        """SHA-256 of everything that can change a result: all but `overwrite`."""
         content = json.loads(self.to_json())
         content.get("autotuning", {}).pop("overwrite", None)
+        if self.is_simulated:
+            content["launcher"] = "simulated"  # as studies of earlier versions say
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What every section of a study has in common: unknown keys are refused, and nothing changes."""
+"""What every section of a study has in common: it refuses unknown keys, and never changes."""
 
 from pydantic import BaseModel, ConfigDict
 

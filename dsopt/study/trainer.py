@@ -1,4 +1,4 @@
-"""The flags of Hugging Face's Trainer that say again what stands in DeepSpeed's configuration, or fill it in."""
+"""The flags of Hugging Face's Trainer that repeat values of DeepSpeed's configuration, or fill them in."""
 
 import copy
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ _PARSER = "HfArgumentParser"
 
 
 def trainer_mappings(command: LaunchCommand, cwd: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The mappings of usual Trainer flags that a person need not give.
+    """The mappings of the Trainer's usual flags, which the user need not give.
 
-    A flag that the command has is mapped; so are both when the script reads its arguments with Hugging Face's parser,
-    where an absent flag is the Trainer's default and would contradict the configuration as well.
+    It maps a flag that the command has. It maps both if the script reads its arguments with Hugging Face's parser: an
+    absent flag then has the Trainer's default, which would contradict the configuration as well.
 
     Args:
         command: the launch command.
-        cwd: folder it is started in.
-        given: mappings the user gives, which are left alone.
+        cwd: folder that it starts in.
+        given: the user's own mappings, which win.
     """
     parsed = _reads_trainer_arguments(command, cwd)
     return {
@@ -47,15 +47,15 @@ def trainer_mappings(command: LaunchCommand, cwd: Path, given: Mapping[str, str]
 
 
 def filled_in(config: Mapping[str, Any], command: LaunchCommand, mappings: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration that the engine is given by a script that fills it in from its flags.
+    """The configuration that the engine gets from a script that fills it in from its flags.
 
-    That is what the Trainer does with "auto" for sizes and precision. Where the configuration does not say them at all,
-    a flag does, too: Accelerate adds the section that `--fp16` or `--bf16` asks for. "auto" in other places stays.
+    That is what the Trainer does with "auto" for sizes and precision. A flag also counts if the configuration does not
+    have the key: Accelerate adds the section that `--fp16` or `--bf16` asks for. "auto" in other places stays.
 
     Args:
         config: the configuration as the script reads it.
-        command: the command that the script is started with.
-        mappings: flags by path in the configuration, the Trainer's where they are not given.
+        command: the command that starts the script.
+        mappings: flags by path in the configuration; the Trainer's flags are the default.
     """
     filled = copy.deepcopy(dict(config))
     if filled.get(TRAIN_BATCH) == "auto":

@@ -1,4 +1,4 @@
-"""Commands as people type them: split into words as a shell splits them, variables filled in."""
+"""Commands as people type them: splits them into words as a shell does, and fills in variables."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from dsopt.errors import DsoptError
 
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
-# a backslash at a line's end joins it with the next; documents show it also where the line's end was lost
+# a backslash at the end of a line joins it with the next; pasted commands may have lost the line end behind it
 _LINE_END = re.compile(r"\\\r?\n|(?<!\S)\\(?=\s|$)")
 
 
 def typed_words(command: str | Sequence[object], where: str) -> list[str]:
-    """The words of a command as a person gives it: a text, with the values of variables in it, or a list of words.
+    """The words of a command as a person gives it: a text, in which dsopt fills in variables, or a list of words.
 
-    A list was split by a shell already, and is taken as it is, unless it is one quoted text.
+    A shell has already split a list, so it is taken as it is, unless it is one quoted text.
     """
     if not isinstance(command, str):
         words = [str(word) for word in command]
@@ -47,8 +47,8 @@ def _expanded(word: str, where: str) -> str:
     """A word of a typed command with its variables' values. No shell runs the command, so other syntax is refused."""
     if word in _SHELL or word.startswith((">", "2>")) or "$(" in word or "`" in word:
         raise DsoptError(
-            f"{where}: '{word}' is syntax of the shell, and no shell runs the command. "
-            "Expected one launch command and no more."
+            f"{where}: '{word}' is shell syntax, but no shell runs the command. "
+            "Expected one launch command and nothing else."
         )
     expanded = os.path.expandvars(str(Path(word).expanduser()) if word.startswith("~/") else word)
     unset = _VARIABLE.search(expanded)

@@ -1,1 +1,1 @@
-"""The worker: asks what to run next, runs it, records what came of it, until its studies are finished."""
+"""The worker: asks what to run next, runs it and records the outcome, until its studies are finished."""

@@ -1,7 +1,8 @@
-"""What a worker tells those who watch it."""
+"""What a worker tells its watchers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from dsopt.experiment.outcome import Outcome
@@ -22,7 +23,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgressed:
-    """A run goes on."""
+    """A run makes progress."""
 
     task: Task
     progress: Progress
@@ -30,7 +31,7 @@ class TaskProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnded:
-    """A run ended, with the metric where it was measured."""
+    """A run ended; `value` is the metric if it was measured."""
 
     study: StoredStudy
     task: Task
@@ -40,7 +41,7 @@ class TaskEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSkipped:
-    """A candidate needed no run: it was refused before its launch, or is the baseline under another name."""
+    """A candidate needed no run: dsopt refused it before its launch, or it is the baseline under another name."""
 
     study: StoredStudy
     task: Task
@@ -49,21 +50,14 @@ class TaskSkipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartsEnded:
-    """A lane starts its ranks directly from now on, instead of forking them."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharingEnded:
-    """A lane gives each run ranks of its own from now on, instead of those that have measured another."""
+    """From now on a lane starts its ranks directly instead of forking them."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WroteOutside:
-    """While a run went on, what looks like checkpoints appeared in the working folder. `paths` are relative to it."""
+    """During a run, something that looks like checkpoints appeared. `paths` are relative to the working folder."""
 
     task: Task
     paths: Sequence[str]
@@ -71,7 +65,7 @@ class WroteOutside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageClosed:
-    """A stage is done with."""
+    """A stage is done."""
 
     study: StoredStudy
     stage: int
@@ -79,10 +73,24 @@ class StageClosed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyFinished:
-    """A study is finished; its result files are to be written now, before it is marked so."""
+class StudyProgressed:
+    """More of a study is over than the last event said, whoever ran it; also sent at the start of each study."""
 
     study: StoredStudy
+    history: History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFinished:
+    """A study is finished, and its result files are written. Every worker that was working on it sends this.
+
+    Attributes:
+        study: the study.
+        files: its result files, absolute.
+    """
+
+    study: StoredStudy
+    files: Sequence[Path]
 
 
 Happening: TypeAlias = (
@@ -91,8 +99,8 @@ Happening: TypeAlias = (
     | TaskEnded
     | TaskSkipped
     | WarmStartsEnded
-    | SharingEnded
     | WroteOutside
     | StageClosed
+    | StudyProgressed
     | StudyFinished
 )

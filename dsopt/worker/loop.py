@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsopt.errors import DsoptError, Interrupted
-from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.launch import find_launcher
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.program import find_launcher
 from dsopt.store.attempts import HEARTBEAT_SECONDS, WorkerRecord
 from dsopt.store.engine import database_error
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.comparison import specs_of_runs
+from dsopt.study.folders import check_folders
 from dsopt.worker.asking import Asker
-from dsopt.worker.happenings import Happening
-from dsopt.worker.knowledge import check_folders, fewest_ranks_of, most_ranks_of, pool_of
+from dsopt.worker.capacity import fewest_ranks_of, most_ranks_of, pool_of
+from dsopt.worker.happenings import Happening, StudyFinished
+from dsopt.worker.results import ensure_results
 from dsopt.worker.running import Runner
 
 _WAIT_SECONDS = 0.5
@@ -22,13 +24,16 @@ _LEFT = ("finished", "stopped", None)
 
 
 class Worker:
-    """Works on studies until they are finished or stopped, or it is asked to stop.
+    """Works on studies until they are finished or stopped, or until it is asked to stop.
+
+    It writes the result files of each finished study, without holding the study's lock. If it dies before that, whoever
+    asks for the result writes them (`worker.results.ensure_results`).
 
     Args:
         store: the storage.
         pool: devices this worker may use; runs lease theirs from it.
-        stop: set, by a signal handler, to ask the worker to stop.
-        on_happening: told of everything a person may want to watch.
+        stop: an event that a signal handler sets to ask the worker to stop.
+        on_happening: called with everything that a person may want to watch.
     """
 
     def __init__(
@@ -50,7 +55,7 @@ class Worker:
 
         Raises:
             Interrupted: the worker was asked to stop.
-            DsoptError: studies cannot go on before the user has mended something; the others are finished.
+            DsoptError: studies cannot continue before the user has fixed something; the others are finished.
         """
         record = WorkerRecord(self._store)
         heart = threading.Thread(target=self._beat, args=(record,), daemon=True)
@@ -65,7 +70,7 @@ class Worker:
             raise DsoptError("\n".join(problems))
 
     def _try(self, study: StoredStudy, record: WorkerRecord) -> str | None:
-        """Works on one study; a problem of it does not keep the others waiting."""
+        """Works on one study; its problem does not block the others."""
         try:
             most_ranks_of(study.spec, self._pool)
             if not study.spec.is_simulated:
@@ -76,6 +81,8 @@ class Worker:
             self._study_left.clear()
             self._lane_failed.clear()
             self._run_lanes(study, record)
+            if self._store.state(study) == "finished":
+                self._tell(StudyFinished(study=study, files=ensure_results(self._store, study)))
         except DsoptError as error:
             if self._given_up.is_set():
                 raise
@@ -83,9 +90,10 @@ class Worker:
         return None
 
     def _run_lanes(self, study: StoredStudy, record: WorkerRecord) -> None:
-        """Runs side by side as many experiments as the devices allow, each in a lane of its own."""
+        """Runs as many experiments side by side as the devices allow, each in its own lane."""
         asker = Asker(self._store, record, self._tell)
-        lanes = max(1, len(pool_of(study.spec, self._pool).indices) // fewest_ranks_of(study.spec, self._pool))
+        least = max(1, fewest_ranks_of(study.spec, self._pool))  # dry runs need no devices, so they run as many at once
+        lanes = max(1, len(pool_of(study.spec, self._pool).indices) // least)
         with concurrent.futures.ThreadPoolExecutor(lanes) as threads:
             futures = [threads.submit(self._run_lane, study, asker, record) for _ in range(lanes)]
             concurrent.futures.wait(futures)
@@ -108,12 +116,11 @@ class Worker:
             if self._stop.is_set():
                 raise Interrupted
             if self._given_up.is_set():
-                raise DsoptError("other workers gave this one up for dead; start it again to go on")
+                raise DsoptError("other workers took this one for dead; start it again to continue")
             assignment = asker.next_task(study)
             if assignment is not None:
                 runner.run_task(study, assignment)
             elif self._store.state(study) not in _LEFT:
-                runner.rest()
                 self._stop.wait(_WAIT_SECONDS)
 
     def _tell(self, happening: Happening) -> None:
@@ -125,7 +132,7 @@ class Worker:
         return any(reason.is_set() for reason in reasons)
 
     def _beat(self, record: WorkerRecord) -> None:
-        """Says every few seconds that this worker lives, and sees whether its study was stopped or deleted."""
+        """Records every few seconds that this worker is alive, and checks whether its study was stopped or deleted."""
         while not self._closing.wait(HEARTBEAT_SECONDS):
             try:
                 if not record.beat():
@@ -135,4 +142,4 @@ class Worker:
             except Exception as error:
                 if database_error(error) is None:
                     raise
-                # a server that restarts is back at one of the next beats; until then nothing is known to be wrong
+                # a server that restarts will answer one of the next beats; until then, assume that nothing is wrong

@@ -1,25 +1,21 @@
-"""From a task to a launch: the files that describe a run, and when it has said enough."""
+"""From a task to a launch: the files that describe a run, and the rules for ending it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dsopt.experiment.launch import Launch
-from dsopt.experiment.learned import LearnedStarts
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
-from dsopt.experiment.results import exps_folder
 from dsopt.experiment.rules import OwnSizes, RunRules
-from dsopt.experiment.rundir import RunDir
-from dsopt.experiment.shared import SharedRanks
-from dsopt.experiment.swap import give_own_swap
-from dsopt.experiment.warm import WarmStarter
+from dsopt.launch.launch import Launch
+from dsopt.launch.swap import give_own_swap
+from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.store.attempts import Attempt, Task
-from dsopt.store.studies import REFERENCE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import plain_sizes
+from dsopt.study.folders import exps_folder
 from dsopt.study.isolation import isolated_command, isolated_config
 from dsopt.study.own_sizes import own_size
 from dsopt.study.script_flags import is_on
@@ -32,9 +28,9 @@ _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
 
 def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: History) -> RunRules:
-    """When a run has said enough, and what it must agree with."""
+    """When to end a run, and what it must agree with."""
     tuning = spec.autotuning
-    told = (o for o in history.reference if o.name == BASELINE and o.facts is not None)  # a comparison has rounds alone
+    told = (o for o in history.reference if o.name == BASELINE and o.facts is not None)  # a comparison has only rounds
     baseline = next(told, history.find(BASELINE))
     return RunRules(
         measurement=spec.measurement,
@@ -52,7 +48,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
 
 
 def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
-    """Sizes of the user's own run; where it was not measured, what configuration and command say."""
+    """Sizes of the user's own run; if it was not measured, what configuration and command say."""
     facts = baseline.facts if baseline else None
     if facts is not None:
         return OwnSizes(rows=facts.rows, micro_batch=facts.micro_batch, gas=facts.gas)
@@ -61,10 +57,10 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
 
 
 def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:
-    """What a run of the search has to be able to reach: the best that was measured here.
+    """What a run of the search must still be able to reach: the best that was measured here.
 
-    Figures that were imported are of another kind. Runs that find a stage's range of micro-batch sizes, or confirm, are
-    compared with each other, and so measured to the end.
+    Imported figures do not count, because they were measured differently. Runs that find a stage's range of micro-batch
+    sizes, or confirm, are compared with each other, so dsopt measures them to the end.
     """
     metric = spec.autotuning.metric
     if not spec.measurement.race or metric not in RACED_METRICS or phase not in ("explore", "joint"):
@@ -81,11 +77,8 @@ def prepare(
     run_dir: RunDir,
     attempt: Attempt,
     aio: Mapping[str, Any] | None,
-    learned: LearnedStarts,
-    warm: WarmStarter,
-    shared: SharedRanks,
 ) -> Launch:
-    """Writes the files that describe an attempt and gives its launch."""
+    """Writes the files that describe an attempt, and returns its launch."""
     config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
     command, plain = candidate_command(spec, candidate), plain_sizes(spec, task.name)
     command = isolated_command(command, spec.isolate, run_dir.own_path)
@@ -111,13 +104,7 @@ def prepare(
         devices=attempt.devices,
         port=attempt.port,
         memory_limit_bytes=spec.memory_per_device,
-        is_direct=spec.start != "launcher",
-        learned=learned if spec.start != "launcher" and plain is None else None,
-        # what runs with DeepSpeed import is nothing for those without it
-        warm=warm if spec.start in ("warm", "shared") and plain is None else None,
-        shared=shared if spec.start == "shared" else None,
-        # runs of the baseline and of finalists tell also how much launches differ: each is one of its own
-        setting=(candidate.stage, candidate.knobs) if candidate is not None and task.part != REFERENCE else None,
+        start=spec.start,
         is_simulated=spec.is_simulated,
         plain=plain,
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
@@ -127,7 +114,7 @@ def prepare(
 def _simulated(
     spec: StudySpec, simulation: Simulation, task: Task, command: LaunchCommand, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What `dsopt.simulated` is asked for. A candidate's round is its launch, so that a study can be had again."""
+    """The request to `dsopt.simulated`. A candidate's round is its launch, so that a study can be repeated exactly."""
     most_gpus, most_nodes = spec.most_resources
     return {
         "section": simulation.model_dump(mode="json", exclude_none=True),

@@ -1,4 +1,4 @@
-"""Runs one task: from a claim to an outcome that the database and Optuna know."""
+"""Runs one task: from a claim to an outcome in the database and in Optuna."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,36 +9,33 @@ from typing import Any
 import optuna
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.fallback import run_with_fallback
-from dsopt.experiment.figures import figures_to_json
-from dsopt.experiment.guard import Guard
-from dsopt.experiment.learned import LearnedStarts
+from dsopt.experiment.lane import Lane
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.nvme import measure_nvme
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
-from dsopt.experiment.results import results_folder
 from dsopt.experiment.run import Progress
-from dsopt.experiment.rundir import RunDir
-from dsopt.experiment.shared import SharedRanks
-from dsopt.experiment.warm import WarmStarter
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.nvme import measure_nvme
+from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.history import History
 from dsopt.search.least_memory import profile_candidate
 from dsopt.store import trials
 from dsopt.store.attempts import Attempt, Task, WorkerRecord, bury_the_dead, failed_launches, last_attempt, run_seconds
 from dsopt.store.engine import exclusive
-from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
+from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.candidate_run import run_config
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.ds_config import get_path, offload_devices
+from dsopt.study.folders import results_folder
+from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.space import OFFLOADS, ZERO, Candidate
 from dsopt.study.spec import StudySpec
-from dsopt.worker.asking import Assignment
+from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.worker.capacity import pool_of, ranks_of
+from dsopt.worker.ground import Assignment
 from dsopt.worker.happenings import (
     Happening,
-    SharingEnded,
     TaskEnded,
     TaskProgressed,
     TaskSkipped,
@@ -46,12 +43,11 @@ from dsopt.worker.happenings import (
     WarmStartsEnded,
     WroteOutside,
 )
-from dsopt.worker.knowledge import pool_of, ranks_of
 from dsopt.worker.preparing import prepare, rules_of
 
 _WAIT_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
-_MAX_LOST = 12  # preempted workers are no fault of a candidate; one that takes every worker with it is
+_MAX_LOST = 12  # a preempted worker is not a candidate's fault, but a candidate that kills every worker is to blame
 
 
 class Runner:
@@ -70,23 +66,14 @@ class Runner:
         self._pool = pool
         self._should_stop = should_stop
         self._tell = tell
-        self._guard = Guard()
-        self._learned = LearnedStarts()
-        self._warm = WarmStarter(should_stop, lambda why: tell(WarmStartsEnded(why=why)))
-        self._shared = SharedRanks(lambda why: tell(SharingEnded(why=why)))
+        self._lane = Lane(should_stop, lambda why: tell(WarmStartsEnded(why=why)))
 
     def close(self) -> None:
-        """Ends the processes beside the runs."""
-        self._shared.close()
-        self._warm.close()
-        self._guard.close()
-
-    def rest(self) -> None:
-        """There is nothing to run now: ends what would wait on devices that others may have meanwhile."""
-        self._shared.close()
+        """Ends the helper processes of the runs."""
+        self._lane.close()
 
     def run_task(self, study: StoredStudy, assignment: Assignment) -> None:
-        """Runs a task, unless it is the baseline under another name or has a recorded outcome already."""
+        """Runs a task, unless it is the baseline under another name or already has a recorded outcome."""
         task, trial, history = assignment.task, assignment.trial, assignment.history
         candidate = _candidate(study, task, trial, history)
         if task.part != REFERENCE and plan.is_baseline(study.spec, history, candidate):
@@ -109,12 +96,12 @@ class Runner:
         baseline = history.find("baseline")
         assert baseline is not None
         reference = self._store.optuna_study(study, REFERENCE)
-        trials.mark(trial, candidate=task.name, **({"phase": task.phase} if task.phase else {}))
+        trials.mark(trial, TrialAttributes(candidate=task.name) | _phase_of(task))
         trials.tell_like(trial, reference.get_trials(deepcopy=False)[baseline.trial], "baseline")
         self._tell(TaskSkipped(study=study, task=task, why="it is your own configuration, measured as the baseline"))
 
     def _recorded_outcome(self, study: StoredStudy, task: Task) -> Outcome | None:
-        """The outcome that a worker recorded but died before telling, if this task has one."""
+        """The outcome that a worker recorded but did not tell Optuna before it died, if there is one."""
         row = last_attempt(self._store, study, task)
         if row is None:
             return None
@@ -123,7 +110,7 @@ class Runner:
             return outcome
         lost = failed_launches(self._store, study, task).get("lost", 0)
         if lost >= _MAX_LOST:
-            return Failed(reason="lost", message=f"{lost} workers died over it, one after the other")
+            return Failed(reason="lost", message=f"{lost} workers died while running it, one after the other")
         return None
 
     def _is_to_be_retried(self, study: StoredStudy, task: Task, outcome: Outcome) -> bool:
@@ -133,7 +120,7 @@ class Runner:
         return sum(failures.values()) - failures.get("lost", 0) < study.spec.max_attempts
 
     def _attempt(self, study: StoredStudy, task: Task, candidate: Candidate | None, assignment: Assignment) -> Outcome:
-        """One launch: hold devices, launch, read the events into an outcome, record it."""
+        """One launch: leases devices, launches, reads the events into an outcome, records it."""
         study = replace(study, spec=spec_of_run(study.spec, task.name))
         spec = study.spec
         tuning = spec.autotuning
@@ -144,36 +131,39 @@ class Runner:
             return Cancelled()
         try:
             aio = self._aio(study, candidate)
-            launch = prepare(spec, task, candidate, run_dir, attempt, aio, self._learned, self._warm, self._shared)
+            launch = prepare(spec, task, candidate, run_dir, attempt, aio)
         except DsoptError as error:  # the disk to offload to cannot be used
             outcome: Outcome = Infeasible(reason="invalid_config", message=str(error))
             self._record.finish(attempt, outcome, tuning.metric)
             return outcome
+        except BaseException:  # this machine's fault, not the candidate's: the next worker adopts its trial
+            self._record.finish(attempt, Cancelled(), tuning.metric)
+            raise
         rules = rules_of(spec, task, candidate, assignment.history)
-        self._guard.watch(run_dir.path, attempt.port)
-        marks = {"candidate": task.name, "run_dir": str(run_dir.path)} | ({"phase": task.phase} if task.phase else {})
-        marks |= {"why": assignment.why} if assignment.why else {}
+        marks = TrialAttributes(candidate=task.name, run_dir=str(run_dir.path)) | _phase_of(task)
+        if assignment.why:
+            marks["why"] = assignment.why
         reporter = _Reporter(task, assignment.trial, tuning.metric, marks, self._tell)
         before = _traces(spec)
-        outcome = run_with_fallback(launch, rules, self._should_stop, reporter)
+        outcome = self._lane.run(launch, rules, reporter)
         self._look_outside(spec, assignment, before)
         if isinstance(outcome, Measured | Slow):
-            run_dir.write_json(run_dir.metrics, figures_to_json(outcome))
+            run_dir.write_json(run_dir.metrics, outcome.to_json())
         if not self._record.finish(attempt, outcome, tuning.metric):
             if self._store.state(study) is None:
-                raise DsoptError(f"study '{study.name}' was deleted while it was worked on; nothing of it is left")
-            raise DsoptError("other workers gave this one up for dead; start it again to go on")
+                raise DsoptError(f"study '{study.name}' was deleted while this worker was running it; nothing is left")
+            raise DsoptError("other workers took this one for dead; start it again to continue")
         return outcome
 
     def _look_outside(self, spec: StudySpec, assignment: Assignment, before: Traces) -> None:
-        """Says what a run may have saved where the user's own checkpoints are."""
+        """Reports what a run may have saved where the user's own checkpoints are."""
         found = [str(path.relative_to(spec.cwd)) for path in new_traces(before, _traces(spec))]
         if found:
-            trials.mark(assignment.trial, wrote_outside=", ".join(found))
+            trials.mark(assignment.trial, TrialAttributes(wrote_outside=", ".join(found)))
             self._tell(WroteOutside(task=assignment.task, paths=found))
 
     def _aio(self, study: StoredStudy, candidate: Candidate | None) -> Mapping[str, Any] | None:
-        """The `aio` section for the disk that a run offloads to, measured once a study; None where none is needed."""
+        """The `aio` section for the disk that a run offloads to, measured once per study; None if none is needed."""
         config = run_config(study.spec, candidate)
         if "aio" in config or "nvme" not in offload_devices(config) or study.spec.is_simulated:
             return None
@@ -187,21 +177,24 @@ class Runner:
         return known
 
     def _begin(self, study: StoredStudy, task: Task, candidate: Candidate | None, run_dir: RunDir) -> Attempt | None:
-        """Waits for free devices and begins an attempt on them. None: asked to stop while waiting."""
+        """Waits for free devices and begins an attempt on them. None: the worker was asked to stop meanwhile."""
         count = ranks_of(study.spec, self._pool, candidate)
         pool = pool_of(study.spec, self._pool)
         while not self._should_stop():
             attempt = self._record.begin(study, task, run_dir.path, pool, count)
             if attempt is not None:
                 return attempt
-            self.rest()
             time.sleep(_WAIT_SECONDS)
             bury_the_dead(self._store, self._record)
         return None
 
 
+def _phase_of(task: Task) -> TrialAttributes:
+    return TrialAttributes(phase=task.phase) if task.phase else TrialAttributes()
+
+
 def _traces(spec: StudySpec) -> Traces:
-    """What looks like a checkpoint in the working folder of a study, beside what dsopt keeps there."""
+    """What looks like a checkpoint in the working folder of a study, apart from dsopt's own files there."""
     folder = Path(spec.cwd)
     if spec.is_simulated:
         return {}
@@ -209,10 +202,10 @@ def _traces(spec: StudySpec) -> Traces:
 
 
 class _Reporter:
-    """Passes a run's progress on: to who watches, and to Optuna.
+    """Passes a run's progress on to watchers and to Optuna.
 
-    What Optuna is told while the run goes on need not be told between two runs, where it would cost time: first what
-    the run is about, then what the engine said, then intermediate values, once a second at most.
+    It tells Optuna what it can during the run, because between two runs this would cost time: first what the run is
+    about, then what the engine reported, then intermediate values, at most once a second.
     """
 
     def __init__(
@@ -220,7 +213,7 @@ class _Reporter:
         task: Task,
         trial: optuna.Trial,
         metric: str,
-        marks: Mapping[str, str],
+        marks: TrialAttributes,
         tell: Callable[[Happening], None],
     ) -> None:
         self._task = task
@@ -235,7 +228,7 @@ class _Reporter:
     def __call__(self, progress: Progress) -> None:
         self._tell(TaskProgressed(task=self._task, progress=progress))
         if not self._is_marked:
-            trials.mark(self._trial, **self._marks)
+            trials.mark(self._trial, self._marks)
             self._last_step = trials.last_reported_step(self._trial)
             self._is_marked = True
         if progress.engine is not None and not self._engine_is_marked:
@@ -249,16 +242,16 @@ class _Reporter:
 
 
 def _so_far(measurement: Measurement | None, metric: str) -> float | None:
-    """The metric as measured so far; those that are no matter of whole steps are known only at the end."""
+    """The metric as measured so far; metrics that are not about whole steps are known only at the end."""
     if measurement is None or metric not in ("throughput", "latency"):
         return None
     return measurement.samples_per_second if metric == "throughput" else measurement.step_seconds * 1000
 
 
 def _candidate(study: StoredStudy, task: Task, trial: optuna.Trial, history: History) -> Candidate | None:
-    """The point of the space that a task stands for; None for the user's own configuration."""
+    """The point of the space that a task runs; None for the user's own configuration."""
     if task.part != REFERENCE:
-        return Candidate.from_params(int(task.part.removeprefix("z")), trial.params)
+        return task.part.candidate(trial.params)
     if task.name == "baseline" or study.spec.compare:
         return None
     if task.name == "profile":

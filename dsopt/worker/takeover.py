@@ -1,68 +1,75 @@
-"""Takes over from another study what would run the same in this one, so that it is not measured again."""
+"""Takes over runs of another study that would be the same in this one, so that they are not measured again."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import PASSES, Measured, Slow, figures_of
+from dsopt.experiment.outcome import Measured, Slow, figures_of
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.limits import is_tried
 from dsopt.search.sampler import distributions
 from dsopt.store.engine import exclusive
-from dsopt.store.studies import AIO, REFERENCE, Store, StoredStudy
+from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs, keep_taken_over
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import offload_devices
+from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-from dsopt.worker.knowledge import load_history
+from dsopt.worker.history import load_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """What came of taking over a study's runs.
+    """The result of taking over a study's runs.
 
     Attributes:
         taken: names of the runs that count in this study now.
-        known: names of those that it had already.
-        left: names of the others, each with the reason.
+        known: names of those that it already had.
+        left: names of the skipped ones, each with the reason.
     """
 
     taken: Sequence[str]
     known: Sequence[str]
     left: Sequence[tuple[str, str]]
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as data."""
+        left = [{"name": name, "why": why} for name, why in self.left]
+        return {"taken": list(self.taken), "known": list(self.known), "left": left}
+
 
 def check_source(spec: StudySpec, source: StudySpec) -> None:
-    """Refuses a study of which no run would be the same.
+    """Refuses a study none of whose runs would be the same.
 
     Raises:
-        DsoptError: it is the study itself, or differs in what bears on every figure.
+        DsoptError: it is the study itself, or differs in something that affects every figure.
     """
     if spec.name == source.name:
         raise DsoptError(
-            f"--take-over: '{source.name}' is the name of the study itself. Give the new one another: --name NAME"
+            f"--take-over: '{source.name}' is this study itself. Give the new study another name: --name NAME"
         )
     differing = other_conditions(spec, source)
     if differing:
         raise DsoptError(
-            f"--take-over: study '{source.name}' has other values of {', '.join(differing)}: no run of it would be "
-            "the same now. Give the same values, or leave --take-over out."
+            f"--take-over: study '{source.name}' has other values of {', '.join(differing)}, so none of its runs would "
+            "be the same now. Give the same values, or leave out --take-over."
         )
 
 
 def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOver:
     """Takes over every run of the source's search whose configuration and command are the same in the study.
 
-    Measured runs count as the study's own, and so does out of memory. Failures are tried anew, and the confirmation is
-    run anew, since its runs are compared with each other. Whether devices, packages and data are still the same, a
-    study does not know; runs from before the last change of the script are left.
+    Measured runs count as the study's own, and so do those that ran out of memory. The study tries failures again, and
+    repeats the confirmation, because its runs are compared with each other. It skips runs from before the last change
+    of the script. It cannot know whether devices, packages and data are still the same.
 
     Raises:
         DsoptError: the study is finished or was deleted, or `check_source`.
@@ -72,7 +79,7 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
         state = store.state(study)
         if state in ("finished", None):
             raise DsoptError(
-                f"study '{study.name}' is {state or 'deleted'}: what is taken over now would change nothing."
+                f"study '{study.name}' is {state or 'deleted'}: taking over runs now would change nothing."
             )
         history, facts = load_history(store, study), load_history(store, source).facts_for(study.spec)
         places = _Places(study.spec, source.spec, history, facts)
@@ -106,11 +113,11 @@ class _Places:
         self._candidates = cache(self._candidates_of)
 
     def find(self, run: EarlierRun) -> RunToKeep | str:
-        """What a run is in the study, or why it is nothing there."""
+        """What a run is in the study, or why the study skips it."""
         if run.started_at < self._changed_at:
-            return f"{self._script.name} was changed after it had been started"
+            return f"{self._script.name} has changed since it started"
         metric = self._spec.autotuning.metric
-        if isinstance(run.outcome, Measured | Slow) and not _tells(figures_of(run.outcome), metric):
+        if isinstance(run.outcome, Measured | Slow) and not figures_of(run.outcome).tells(metric):
             return f"it did not measure the metric, {metric}"
         if run.part == REFERENCE:
             return self._reference(run)
@@ -126,16 +133,17 @@ class _Places:
         return RunToKeep(run=run, part=REFERENCE, candidate=run.name, params={}, distributions={})
 
     def _candidate(self, run: EarlierRun) -> RunToKeep | str:
-        earlier = Candidate.from_params(int(run.part.removeprefix("z")), run.trial.params)
+        earlier = run.part.candidate(run.trial.params)
+        assert earlier is not None, "a reference run is not part of the search"
         if earlier.stage not in self._spec.stages:
             return f"the study does not try ZeRO {earlier.stage}"
         if earlier.stage in self._history.verdicts:
-            return f"the study has closed ZeRO {earlier.stage} already"
-        assert self._facts is not None, "a candidate is run when the model is known"
+            return f"the study has already closed ZeRO {earlier.stage}"
+        assert self._facts is not None, "a candidate runs only after the model is known"
         candidates = self._candidates(earlier.stage, earlier.micro_batch, earlier.gas)
         candidate = candidates.get(same_run_key(self._source, earlier))
         if candidate is None:
-            return "nothing of the study has its configuration and command"
+            return "no candidate of the study has its configuration and command"
         if not is_tried(self._spec, self._facts, candidate):
             return "the study does not try its batch sizes"
         space = self._spec.space(candidate.stage, self._facts.hidden_size)
@@ -154,19 +162,12 @@ class _Places:
         return {same_run_key(self._spec, candidate): candidate for candidate in candidates}
 
 
-def _tells(figures: Measured, metric: str) -> bool:
-    """Whether a run's figures give a metric."""
-    if metric == "FLOPS":
-        return figures.flops_per_step is not None
-    return metric not in PASSES or bool(figures.pass_seconds.get(metric))
-
-
 def _without_open_races(
     spec: StudySpec, source: StudySpec, runs: Sequence[RunToKeep]
 ) -> tuple[list[RunToKeep], list[tuple[str, str]]]:
-    """Leaves out runs that were stopped as slower than a best that the study does not have: one may be its best.
+    """Leaves out runs that were stopped as slower than a best which the study does not have: one may be its own best.
 
-    Going through the stages in order takes none of them: ranges of sizes are found by runs that went to their end.
+    A sequential search takes none of them, because it finds ranges of sizes with runs that were measured to the end.
     """
     metric, sign = spec.autotuning.metric, 1.0 if spec.autotuning.maximize else -1.0
     values = [
@@ -180,14 +181,14 @@ def _without_open_races(
     for known in runs:
         outcome = known.run.outcome
         if isinstance(outcome, Slow) and best < sign * outcome.best:
-            left.append((known.candidate, "it was stopped as slower than a run that is not taken over"))
+            left.append((known.candidate, "it was stopped as slower than a run that was not taken over"))
         else:
             kept.append(known)
     return kept, left
 
 
 def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Sequence[RunToKeep]) -> None:
-    """Runs that offload to a disk had the `aio` section that was measured for it; the study's own will have it too."""
+    """Copies the `aio` section with which the source's runs offloaded to a disk, so that the study's own use it too."""
     ours, theirs = (store.optuna_study(one, REFERENCE) for one in (study, source))
     aio = theirs.user_attrs.get(AIO)
     if aio is not None and AIO not in ours.user_attrs and any(_offloads(study.spec, known) for known in kept):
@@ -196,7 +197,4 @@ def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Seque
 
 def _offloads(spec: StudySpec, known: RunToKeep) -> bool:
     """Whether a run offloads to a disk; the profile does not count."""
-    candidate = None
-    if known.part != REFERENCE:
-        candidate = Candidate.from_params(int(known.part.removeprefix("z")), known.params)
-    return "nvme" in offload_devices(run_config(spec, candidate))
+    return "nvme" in offload_devices(run_config(spec, known.part.candidate(known.params)))

@@ -13,7 +13,7 @@ import yaml
 from dsopt.report.dashboard import make_dashboard_server
 from dsopt.store.studies import Store
 from tests.conftest import Dsopt
-from tests.worker.test_protocol_runs import STUDY, write_study
+from tests.studies import STUDY, write_study
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -43,9 +43,9 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "show", "nothing"], 1, "there is no study yet"),
         (["study", "best", "nothing"], 1, "there is no study yet"),
         (["worker", "nothing"], 1, "there is no study yet"),
-        (["worker", "--devices", "gpu:1"], 1, "'gpu:1' names no device"),
-        (["worker", "--devices", "7-3"], 1, "'7-3' names no device"),
-        (["worker", "--devices", "cpu:0"], 1, "'cpu:0' names no device"),
+        (["worker", "--devices", "gpu:1"], 1, "'gpu:1' does not name a device"),
+        (["worker", "--devices", "7-3"], 1, "'7-3' does not name a device"),
+        (["worker", "--devices", "cpu:0"], 1, "'cpu:0' means no slots; use at least cpu:1."),
         (["worker", "--devices", "999"], 1, "no GPU 999 here"),
         (["tune", "--", "python", "train.py"], 1, "starts with 'python'"),
         (["tune"], 2, "Missing argument"),
@@ -53,7 +53,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "crate"], 2, "No such command 'crate'"),
         (["study", "list", "--storage", "mysql://u:secret@h/d"], 1, "'mysql' is not supported"),
         (["study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d"], 1, "u:***@127.0.0.1:1/d cannot be"),
-        (["db", "check"], 1, "no such file. Make it with: dsopt db upgrade"),
+        (["db", "check"], 1, "no such file. Create it with: dsopt db upgrade"),
         (["dashboard", "--port", "99999"], 2, "99999 is not in the range"),
     ],
 )
@@ -79,13 +79,13 @@ def test_reading_commands_speak_json(dsopt: Dsopt) -> None:
 def test_the_life_of_a_study_that_is_never_run(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd)
     assert "Created study 'simulated'" in dsopt("study", "create", "study.yaml")
-    assert "exists already, with the same spec" in dsopt("study", "create", "study.yaml")
+    assert "already exists with the same spec" in dsopt("study", "create", "study.yaml")
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**STUDY, "timeout_seconds": 7}))
     assert '+  "timeout_seconds": 7.0' in dsopt("study", "create", "study.yaml", code=1)
     assert "was not stopped" in dsopt("study", "resume", "simulated")
     assert "Stopped study" in dsopt("study", "stop", "simulated")
-    assert "is stopped already" in dsopt("study", "stop", "simulated")
-    assert "goes on" in dsopt("study", "resume", "simulated")
+    assert "is already stopped" in dsopt("study", "stop", "simulated")
+    assert "Resumed study" in dsopt("study", "resume", "simulated")
     dsopt("study", "delete", "simulated", "--yes")
     assert "There is no study yet" in dsopt("study", "list")
 
@@ -108,7 +108,7 @@ def test_tune_names_the_study_after_the_script_and_goes_on_with_it(dsopt: Dsopt)
     assert "Created study 'train'" in output
     assert "times the baseline (95 % interval" in output
     again = dsopt(*command)
-    assert "Going on with study 'train'" in again
+    assert "Continuing study 'train'" in again
     assert "is finished" in again
 
 
@@ -137,3 +137,10 @@ def test_the_dashboard_shows_the_studies_and_changes_nothing(sqlite_url: str, ds
         thread.join()
         server.server_close()
         store.close()
+
+
+def test_run_has_the_exit_code_of_the_training(dsopt: Dsopt) -> None:
+    """The stub launcher starts nothing outside of an experiment: the training fails."""
+    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
+    output = dsopt("run", "--devices", "cpu:2", "--", *STUDY["command"].split(), code=1)
+    assert "Training with the best configuration" in output

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Dsopt
-from tests.unit.test_estimate import PUBLISHED, T0_3B_CONFIG, zero3_table
+from tests.estimates.test_table import PUBLISHED, T0_3B_CONFIG, zero3_table
 
 FILES = {
     "broken.json": '{"model_type": "t5",\n "d_model": }',
@@ -26,27 +26,31 @@ FILES = {
         ("", 2, "exactly one of --num-params, --hf-config, --study; got none of them"),
         ("--num-params 1B --largest-layer 1M --hf-config small.json", 2, "got --num-params and --hf-config"),
         ("--num-params 1B", 2, "--num-params: also give --largest-layer"),
-        ("--hf-config small.json --largest-layer 1M", 2, "--largest-layer goes with --num-params"),
+        ("--hf-config small.json --largest-layer 1M", 2, "--largest-layer needs --num-params"),
         ("--largest-layer 1M", 2, "got none of them"),
         ("--num-params 1B --largest-layer 1M --num-gpus 0", 2, "'--num-gpus': 0 is not in the range"),
         ("--num-params 1B --largest-layer 1M --num-gpus two", 2, "'--num-gpus': 'two' is not a valid integer range"),
         ("--num-params 1B --largest-layer 1M --num-nodes -1", 2, "'--num-nodes': -1 is not in the range"),
         ("--num-params 1B --largest-layer 1M --dtype int8", 2, "'int8' is not one of 'fp16', 'bf16', 'fp32'"),
-        ("--num-params 12X --largest-layer 1M", 1, "--num-params: '12X' is no number of parameters. Expected a whole"),
-        ("--num-params -5 --largest-layer 1M", 1, "--num-params: '-5' is no number of parameters"),
-        ("--num-params 1B --largest-layer 0", 1, "--largest-layer: '0' is no number of parameters"),
-        ("--num-params 1e999 --largest-layer 1", 1, "--num-params: '1e999' is no number of parameters"),
+        (
+            "--num-params 12X --largest-layer 1M",
+            1,
+            "--num-params: '12X' is not a valid parameter count. Expected a whole",
+        ),
+        ("--num-params -5 --largest-layer 1M", 1, "--num-params: '-5' is not a valid parameter count"),
+        ("--num-params 1B --largest-layer 0", 1, "--largest-layer: '0' is not a valid parameter count"),
+        ("--num-params 1e999 --largest-layer 1", 1, "--num-params: '1e999' is not a valid parameter count"),
         ("--num-params 1M --largest-layer 2M", 1, "--largest-layer: 2,000,000 is more than the model's 1,000,000"),
         ("--num-params 1M --largest-layer 1M --trainable-params 1B", 1, "--trainable-params: 1,000,000,000 is more"),
         ("--hf-config small.json --trainable-params 1B", 1, "--trainable-params: 1,000,000,000 is more than"),
         ("--hf-config missing.json", 1, "missing.json: no such file. Expected the Hugging Face model config"),
         ("--hf-config .", 1, ".: is a folder. Expected the Hugging Face model config"),
         ("--hf-config broken.json", 1, "broken.json: line 2, column 13: invalid JSON"),
-        ("--hf-config list.json", 1, "list.json: holds a list. Expected a JSON object"),
-        ("--hf-config no_type.json", 1, "no_type.json: key 'model_type' is missing or no text"),
-        ("--hf-config number_type.json", 1, "number_type.json: key 'model_type' is missing or no text"),
-        ("--hf-config unknown_type.json", 1, "unknown_type.json: model_type 't6' is unknown to transformers"),
-        ("--hf-config headless.json", 1, "has no base model of model_type 'encoder-decoder'"),
+        ("--hf-config list.json", 1, "list.json: contains a list. Expected a JSON object"),
+        ("--hf-config no_type.json", 1, "no_type.json: key 'model_type' is missing or not text"),
+        ("--hf-config number_type.json", 1, "number_type.json: key 'model_type' is missing or not text"),
+        ("--hf-config unknown_type.json", 1, "does not know model_type 't6'"),
+        ("--hf-config headless.json", 1, "has no base model for model_type 'encoder-decoder'"),
         ("--hf-config odd.json", 1, "odd.json: transformers cannot build this 'gpt2': ValueError: `embed_dim` must be"),
     ],
 )
@@ -91,4 +95,4 @@ def test_a_missing_transformers_is_named(dsopt: Dsopt, tmp_path: Path) -> None:
     (dsopt.cwd / "config.json").write_text(json.dumps(T0_3B_CONFIG))
     dsopt.environment["PYTHONPATH"] = f"{tmp_path / 'front'}:{dsopt.environment.get('PYTHONPATH', '')}"
     output = dsopt("estimate", "--hf-config", "config.json", code=1)
-    assert "--hf-config: needs the package 'transformers', which is not installed. Install it" in output
+    assert "--hf-config needs the package 'transformers', which is not installed. Install it" in output

@@ -3,7 +3,7 @@
 import shutil
 
 from tests.conftest import Dsopt
-from tests.worker.test_protocol_runs import write_study
+from tests.studies import write_study
 
 HUB = "hf_" + "AbCd1234" * 4
 SECRETS = {
@@ -46,7 +46,7 @@ def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
     assert dsopt("report-issue") == report
     assert "Wrote report.md" in dsopt("report-issue", "-o", "report.md")
     assert (dsopt.cwd / "report.md").read_text() == report
-    assert "exists already" in dsopt("report-issue", "-o", "report.md", code=1)
+    assert "already exists" in dsopt("report-issue", "-o", "report.md", code=1)
     assert "no study 'other'" in dsopt("report-issue", "other", code=1)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
-from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled
+from tests.studies import check_nothing_lost_nothing_doubled
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.launch import Launch
-from dsopt.experiment.launched import Process
-from dsopt.experiment.learned import LearnedStarts
-from dsopt.experiment.rundir import RunDir
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.observed import ObservedStarts
+from dsopt.launch.process import Process
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from tests.conftest import SCRIPTS
+from tests.runs import launch
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
 
@@ -24,11 +24,16 @@ _NOT_COMPARED = {"_", "SHLVL", "PWD", "OLDPWD"}
 def told(tmp_path: Path, typed: str, *, is_direct: bool, port: int) -> list[dict]:
     """What each of two ranks says it was started with."""
     run_dir = RunDir.create(tmp_path, "run")
-    launch = Launch(
-        command=LaunchCommand.parse(typed, "test"), cwd=tmp_path, run_dir=run_dir,
-        devices=DevicePool(kind="cpu", indices=(2, 3)), port=port, memory_limit_bytes=None, is_direct=is_direct,
-    )  # fmt: skip
-    process = Process(launch)
+    process = Process(
+        launch(
+            typed,
+            cwd=tmp_path,
+            run_dir=run_dir,
+            devices=DevicePool(kind="cpu", indices=(2, 3)),
+            port=port,
+            start="direct" if is_direct else "launcher",
+        )
+    )
     while (code := process.exit_code()) is None:
         time.sleep(0.1)
     process.kill()
@@ -63,32 +68,35 @@ def test_arguments_and_environment_are_those_of_the_launcher(tmp_path: Path, opt
 
 @pytest.mark.parametrize("options", ["--num_gpus 2 --bind_cores_to_rank", "--num_gpus 2 --enable_each_rank_log logs"])
 def test_what_only_the_launcher_can_do_is_left_to_it(tmp_path: Path, options: str) -> None:
-    launch = Launch(
-        command=LaunchCommand.parse(f"deepspeed {options} {SCRIPTS / 'tells.py'}", "test"), cwd=tmp_path,
-        run_dir=RunDir.create(tmp_path, "run"), devices=DevicePool(kind="cpu", indices=(0, 1)), port=next(free_ports()),
-        memory_limit_bytes=None, is_direct=True,
-    )  # fmt: skip
-    process = Process(launch)
+    process = Process(
+        launch(
+            f"deepspeed {options} {SCRIPTS / 'tells.py'}",
+            cwd=tmp_path,
+            run_dir=RunDir.create(tmp_path, "run"),
+            port=next(free_ports()),
+            start="direct",
+        )
+    )
     assert len(process._started) == 1
     process.kill()
 
 
-def waiting(tmp_path: Path, typed: str, learned: LearnedStarts, port: int, *, by_launcher: bool) -> list[dict]:
+def waiting(tmp_path: Path, typed: str, observed: ObservedStarts, port: int, *, by_launcher: bool) -> list[dict]:
     """What each of two ranks says it was started with, seen while they wait."""
     run_dir = RunDir.create(tmp_path, "run")
     run_dir.write_json(run_dir.ds_config, {})
     command = LaunchCommand.parse(typed, "test").with_config(str(run_dir.ds_config))
-    launch = Launch(
-        command=command, cwd=tmp_path, run_dir=run_dir, devices=DevicePool(kind="cpu", indices=(0, 1)), port=port,
-        memory_limit_bytes=None if by_launcher else 2**40, is_direct=True, learned=learned,
-    )  # fmt: skip
-    process = Process(launch)
+    limit = None if by_launcher else 2**40
+    process = Process(
+        launch(str(command), cwd=tmp_path, run_dir=run_dir, port=port, memory_limit_bytes=limit, start="direct"),
+        observed,
+    )
     assert len(process._started) == (1 if by_launcher else 2)
     answers = [run_dir.path / f"told-{rank}.json" for rank in (0, 1)]
     while not all(answer.exists() for answer in answers):
         assert process.exit_code() is None, run_dir.stderr.read_text()
         time.sleep(0.1)
-    process.learn()
+    process.observe()
     process.kill()
     own = {str(run_dir.path): "RUN", f'"{port}"': '"PORT"'}
     texts = [answer.read_text() for answer in answers]
@@ -107,10 +115,10 @@ def waiting(tmp_path: Path, typed: str, learned: LearnedStarts, port: int, *, by
 )
 def test_other_launchers_are_followed_once_they_were_seen(tmp_path: Path, options: str, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SCRIPTS), prepend=":")
-    learned, ports = LearnedStarts(), free_ports()
+    observed, ports = ObservedStarts(), free_ports()
     typed = f"A='b c' {options.format(script=SCRIPTS / 'tells.py', python=sys.executable)} --wait --flag= -v"
-    launched = waiting(tmp_path, typed, learned, next(ports), by_launcher=True)
-    directly = waiting(tmp_path, typed, learned, next(ports), by_launcher=False)
+    launched = waiting(tmp_path, typed, observed, next(ports), by_launcher=True)
+    directly = waiting(tmp_path, typed, observed, next(ports), by_launcher=False)
     for by_launcher, started in zip(launched, directly, strict=True):
         before, now = by_launcher.pop("environment"), started.pop("environment")
         assert now.pop("DSOPT_MEMORY_LIMIT_BYTES") == str(2**40)  # the run's own, not the one that was seen

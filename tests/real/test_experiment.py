@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.experiment.devices import DevicePool, free_ports
-from dsopt.experiment.launch import Launch
-from dsopt.experiment.leftovers import remove_shared_memory, remove_stale_build_locks
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
-from dsopt.experiment.processes import processes_of
-from dsopt.experiment.rules import OwnSizes, RunRules
+from dsopt.experiment.rules import OwnSizes
 from dsopt.experiment.run import run_experiment
-from dsopt.experiment.rundir import RunDir
-from dsopt.study.command import LaunchCommand
+from dsopt.launch.devices import free_ports
+from dsopt.launch.leftovers import remove_shared_memory, remove_stale_build_locks
+from dsopt.launch.processes import processes_of
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.space import Candidate
-from dsopt.study.spec import MeasurementBudget
 from tests.conftest import SCRIPTS
+from tests.runs import launch, rules
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
@@ -55,25 +53,16 @@ def run(
     run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
     port = next(free_ports())
     typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 {SCRIPTS / 'behaves.py'} {how} {script_args} --deepspeed_config"
-    launch = Launch(
-        command=LaunchCommand.parse(f"{typed} {run_dir.ds_config}", "test"),
+    started = launch(
+        f"{typed} {run_dir.ds_config}",
         cwd=tmp_path,
         run_dir=run_dir,
-        devices=DevicePool(kind="cpu", indices=(0, 1)),
         port=port,
         memory_limit_bytes=memory_limit_bytes,
         count_flops=needs_flops,
     )
-    rules = RunRules(
-        measurement=MeasurementBudget(max_steps=40),
-        window=None,
-        floor=(3, 5),
-        timeout_seconds=timeout_seconds,
-        expected=expected,
-        needs_flops=needs_flops,
-        **further,
-    )
-    outcome = run_experiment(launch, rules, (stop or threading.Event()).is_set, lambda progress: None)
+    under = rules(timeout_seconds=timeout_seconds, expected=expected, needs_flops=needs_flops, **further)
+    outcome = run_experiment(started, under, (stop or threading.Event()).is_set, lambda progress: None)
     assert processes_of(run_dir.path) == []
     assert remove_shared_memory(port) == []
     return outcome
@@ -138,13 +127,13 @@ def test_a_script_that_hangs_is_ended_at_its_timeout(tmp_path: Path) -> None:
     outcome = run(tmp_path, "hangs", timeout_seconds=15)
     assert isinstance(outcome, Failed), outcome
     assert outcome.reason == "timeout"
-    assert "DeepSpeed's engine had not been built when timeout_seconds (15 s) had passed" in outcome.message
+    assert "the script had not built DeepSpeed's engine when timeout_seconds (15 s) had passed" in outcome.message
 
 
 def test_a_script_with_a_configuration_of_its_own_is_found_out(tmp_path: Path) -> None:
     outcome = run(tmp_path, "own-config", expected=Candidate(stage=1, micro_batch=4, gas=1))
     assert isinstance(outcome, Infeasible), outcome
-    assert "ZeRO stage 0, micro-batch 5, accumulation 1, not the 1, 4, 1 it was given" in outcome.message
+    assert "ZeRO stage 0, micro-batch 5, accumulation 1, not with 1, 4, 1 as configured" in outcome.message
 
 
 def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_path: Path) -> None:
@@ -177,14 +166,16 @@ def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
 
 
 @needs_fp16
-@pytest.mark.parametrize(("stage", "words"), [(0, "were skipped"), (3, "Current loss scale already at minimum")])
+@pytest.mark.parametrize(
+    ("stage", "words"), [(0, "the optimizer skipped"), (3, "Current loss scale already at minimum")]
+)
 def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words: str) -> None:
     """ZeRO 0 skips for ever; the other stages raise once the loss scale is 1."""
     outcome = run(tmp_path, "diverges", config=fp16(stage, 2))
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "overflow"
     assert words in outcome.message
-    assert "train it in bf16 or in fp32" in outcome.message
+    assert "train it in bf16 or fp32" in outcome.message
 
 
 def test_a_loss_of_nan_is_seen_and_refused_only_where_the_users_own_run_is_better(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.experiment.devices import DevicePool, free_ports, visible_gpus
-from dsopt.experiment.launch import Launch
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
-from dsopt.experiment.rules import RunRules
 from dsopt.experiment.run import run_experiment
-from dsopt.experiment.rundir import RunDir
-from dsopt.study.command import LaunchCommand
+from dsopt.launch.devices import DevicePool, free_ports, visible_gpus
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.spec import MeasurementBudget
 from tests.conftest import SCRIPTS, TINY_GPT
+from tests.runs import launch, rules
 
 pytestmark = [
     pytest.mark.gpu,
@@ -43,8 +41,8 @@ def run(tmp_path: Path, memory_limit_bytes: int | None, plain: tuple[int, int] |
     if plain is not None:
         typed = "torchrun --nproc_per_node 1 finetune.py --bf16 --max_steps 500 --per_device_train_batch_size 8 "
         typed += "--output_dir out --report_to none --save_strategy no --disable_tqdm true"
-    launch = Launch(
-        command=LaunchCommand.parse(typed, "test"),
+    started = launch(
+        typed,
         cwd=tmp_path,
         run_dir=run_dir,
         devices=DevicePool(kind="gpu", indices=(visible_gpus()[0],)),
@@ -52,15 +50,8 @@ def run(tmp_path: Path, memory_limit_bytes: int | None, plain: tuple[int, int] |
         memory_limit_bytes=memory_limit_bytes,
         plain=plain,
     )
-    rules = RunRules(
-        measurement=MeasurementBudget(max_steps=60),
-        window=None,
-        floor=(3, 5),
-        timeout_seconds=300,
-        expected=None,
-        needs_flops=False,
-    )
-    return run_experiment(launch, rules, threading.Event().is_set, lambda progress: None)
+    under = rules(measurement=MeasurementBudget(max_steps=60), timeout_seconds=300, expected=None)
+    return run_experiment(started, under, threading.Event().is_set, lambda progress: None)
 
 
 def test_a_gpu_run_is_measured_on_the_devices_own_clock(tmp_path: Path) -> None:

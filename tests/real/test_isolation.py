@@ -51,7 +51,7 @@ def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsop
     command = " ".join(["deepspeed --num_accelerators 2", *words, "24"])
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
     created = dsopt("study", "create", "study.yaml")
-    assert "each experiment has a folder of its own for --output_dir" in created
+    assert "each experiment has its own folder for --output_dir" in created
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(dsopt.cwd / "out", dsopt.cwd / "csv") == own
     assert "times the baseline" in output
@@ -94,10 +94,10 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(*places) == own
     assert "z1_gas1_tmbspg4 " in output
-    assert "these appeared, changed or went in the working folder: fresh.pt. They look like checkpoints." in output
+    assert "appeared, changed or disappeared in the working folder: fresh.pt. They look like checkpoints." in output
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
-    assert "left out in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
-    assert "left out in an experiment: torch.save over what is there (model.pt)" in log
+    assert "skipped in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
+    assert "skipped in an experiment: torch.save over existing files (model.pt)" in log
     assert "begins at step 0" in (dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log").read_text()
 
 

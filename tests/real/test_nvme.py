@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.nvme import measure_nvme
+from dsopt.launch.nvme import measure_nvme
 from tests.conftest import TINY_GPT, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
@@ -89,7 +89,7 @@ def test_an_op_that_cannot_be_built_is_told_with_what_to_install(
     """On a PATH without a compiler, and with a fresh cache of extensions."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
-    with pytest.raises(DsoptError, match=r"nvme_path: .* could not be measured: .*op cannot be built.*libaio-dev"):
+    with pytest.raises(DsoptError, match=r"nvme_path: cannot measure .*: .*op cannot be built.*libaio-dev"):
         measure_nvme(tmp_path)
 
 

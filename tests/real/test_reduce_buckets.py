@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.search.zero_memory import reduce_buffer_elements
+from dsopt.estimates.zero_memory import reduce_buffer_elements
 from tests.conftest import SCRIPTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]

@@ -40,7 +40,7 @@ def test_run_finds_the_best_and_trains_to_the_end_with_all_autotuning_off(dsopt:
         "run", "--devices", "cpu:2", "--", "deepspeed", "--autotuning", "run", "--num_gpus=2", "train.py",
         "--steps=60", "--layers", "2", "--deepspeed_config=ds_config.json",
     )  # fmt: skip
-    assert "warning: command line: command: --autotuning is left out" in output
+    assert "warning: command line: command: dsopt leaves out --autotuning" in output
     assert "trained 60 steps" in output
     optimal = json.loads((dsopt.cwd / "autotuning_results" / "ds_config_optimal.json").read_text())
     assert "autotuning" not in optimal
@@ -107,7 +107,7 @@ def test_accelerate_launch_and_a_batch_size_that_does_not_follow(dsopt: Dsopt, m
     assert ended["z2_gas1_tmbspg8"] == ("measured" if mapped else "infeasible")
     if not mapped:
         shown = dsopt("study", "show", "accelerate")
-        assert "the script fed batches of 4, as in your own run, though its configuration says 8" in shown
+        assert "the script fed batches of 4, as in your own run, although its configuration says 8" in shown
     command = (Path(dsopt.cwd) / "autotuning_results" / "z2_gas1_tmbspg8" / "cmd.txt").read_text()
     assert ("--batch-size 8" in command) == mapped
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
-from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled, wait_until_nothing_runs
+from tests.studies import check_nothing_lost_nothing_doubled, wait_until_nothing_runs
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 

@@ -5,14 +5,15 @@ import pytest
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.devices import DevicePool
-from dsopt.experiment.events import Engine
 from dsopt.experiment.measure import measure
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.events import Engine
 from dsopt.search.history import observe
 from dsopt.store import queries, trials
 from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead, last_attempt
 from dsopt.store.studies import Store
+from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
 
 POOL = DevicePool(kind="cpu", indices=(0, 1, 2))
@@ -31,7 +32,7 @@ def store(storage_url: str):
 
 
 def task(trial: int = 0, name: str = "z0_gas1_tmbspg1") -> Task:
-    return Task(part="z0", trial=trial, name=name, round=0)
+    return Task(part=Part("z0"), trial=trial, name=name, round=0)
 
 
 def test_creating_the_same_study_again_changes_nothing(store: Store) -> None:
@@ -88,7 +89,7 @@ def test_delete_leaves_nothing_of_a_study_and_all_of_others(store: Store) -> Non
     record.claim(study, task())
     attempt = record.begin(study, task(), "/tmp/r", POOL, 2)
     assert attempt is not None
-    with pytest.raises(DsoptError, match="has a run in hand"):
+    with pytest.raises(DsoptError, match="is running"):
         store.delete(store.get("s"))
     record.finish(attempt, Failed(reason="crash", message="x"), "throughput")
     store.delete(store.get("s"))
@@ -154,7 +155,7 @@ def measured() -> Measured:
     "outcome",
     [
         measured(),
-        Slow(so_far=measured(), best=30.0, message="20 samples/s at most"),
+        Slow(so_far=measured(), best=30.0, message="at most 20 samples/s"),
         Infeasible(reason="oom", message="no memory left"),
         Failed(reason="timeout", message="too long"),
     ],
@@ -177,7 +178,7 @@ def test_an_outcome_outlives_the_worker_that_recorded_it(store: Store, outcome: 
 def test_optuna_is_told_what_the_search_reads(store: Store, state: str) -> None:
     outcome: Outcome = {
         "measured": measured(),
-        "slow": Slow(so_far=measured(), best=30.0, message="20 samples/s at most"),
+        "slow": Slow(so_far=measured(), best=30.0, message="at most 20 samples/s"),
         "infeasible": Infeasible(reason="oom", message="no memory left"),
         "failed": Failed(reason="timeout", message="too long"),
     }[state]
@@ -185,7 +186,7 @@ def test_optuna_is_told_what_the_search_reads(store: Store, state: str) -> None:
     trial = store.optuna_study(study, "z0").ask()
     trials.tell(trial, outcome, "throughput", run_seconds=12.5)
     told = store.optuna_study(study, "z0").get_trials()
-    [observed] = observe(told, {trial.number}, None)
+    [observed] = observe(told, {trial.number}, REFERENCE)
     assert (observed.state, observed.seconds) == (state, 12.5)
     throughput = measured().metric("throughput")
     assert observed.value == (throughput if state == "measured" else None)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import SCRIPTS, Dsopt
 from tests.deepspeed_results import write_experiment
-from tests.worker.test_protocol_runs import (
+from tests.studies import (
     check_nothing_lost_nothing_doubled,
     wait_until_nothing_runs,
     write_study,
@@ -55,7 +55,7 @@ def test_a_finished_study_is_compared_with_what_people_would_do(dsopt_on: Dsopt)
     line = ["compare", "simulated", "--with", "hand-tuned=hand.json", "--devices", "cpu:2"]
     output = dsopt_on(*line)
     assert "| configuration | DeepSpeed | samples/s | 95 % interval | times yours |" in output
-    assert "From 8 launches, all configurations in turn in each of 2 rounds." in output
+    assert "Based on 8 launches, alternating all configurations in each of 2 rounds." in output
     rows = rows_of(dsopt_on, "simulated-compare")
     assert list(rows) == ["vanilla", "yours", "hand-tuned", "dsopt"]
     expected = {"vanilla": (4, 1.2), "yours": (4, 1.0), "hand-tuned": (8, 0.95), "dsopt": (16, 0.9)}
@@ -78,7 +78,7 @@ def test_a_finished_study_is_compared_with_what_people_would_do(dsopt_on: Dsopt)
     assert "--bs 4" in typed
     assert "--bs 8" in (folder / "hand-tuned" / "cmd.txt").read_text()
     assert "is a comparison" in dsopt_on("study", "best", "simulated-compare", code=1)
-    assert "is a comparison already" in dsopt_on("compare", "simulated-compare", code=1)
+    assert "is already a comparison" in dsopt_on("compare", "simulated-compare", code=1)
     changed = dsopt_on(*line[:2], "--devices", "cpu:2", code=1)
     assert "exists with a different spec" in changed
 
@@ -91,7 +91,7 @@ def test_what_does_not_run_is_a_row_with_its_reason(command: Dsopt) -> None:
         "compare", "--rounds", "1", "--devices", "cpu:2", "--with", vanilla, "--with", "large=too-large.json",
         "--with", "hand-tuned=hand.json", "--", *COMMAND,
     )  # fmt: skip
-    assert "vanilla: does not run without DeepSpeed: the script calls deepspeed.initialize all the same." in output
+    assert "vanilla: does not run without DeepSpeed: the script still calls deepspeed.initialize." in output
     assert "large: out of memory: rank 0: tried to allocate" in output
     rows = rows_of(command, "train-compare")
     assert [name for name, row in rows.items() if row["value"] is None] == ["vanilla", "large"]
@@ -103,7 +103,7 @@ def test_a_script_that_keeps_its_batches_gives_no_figure(command: Dsopt) -> None
     command.environment["SIMULATED_ROWS"] = "4"
     options = ["--rounds", "1", "--devices", "cpu:2", "--with", "hand-tuned=hand.json"]
     output = command("compare", *options, "--", *COMMAND)
-    assert "hand-tuned: does not run: the script fed batches of 4, as in your own run, though its config" in output
+    assert "hand-tuned: does not run: the script fed batches of 4, as in your own run, although its config" in output
     values = {name: row["value"] is None for name, row in rows_of(command, "train-compare").items()}
     assert values == {"vanilla": False, "yours": False, "hand-tuned": True}
 
@@ -145,7 +145,7 @@ def test_a_killed_comparison_goes_on_where_it_was(command: Dsopt) -> None:
     process.communicate()
     wait_until_nothing_runs(command.cwd)
     command.environment["SIMULATED_SECONDS"] = "0"
-    assert "Going on with comparison 'train-compare'." in command(*line)
+    assert "Continuing comparison 'train-compare'." in command(*line)
     check_nothing_lost_nothing_doubled(command, "train-compare")
     runs = command.json("study", "show", "train-compare")["runs"]
     assert [run["state"] for run in runs if run["candidate"] == "vanilla"] == ["failed", "measured", "measured"]

@@ -78,7 +78,6 @@ def run_example(
     study = {
         "name": "example",
         "command": command,
-        "launcher": "simulated",
         "simulation": {"gpu": "V100-32GB", "model": model, "gpus": 16},
         "autotuning": dict(autotuning),
         "confirmation": {"finalists": 1, "rounds": 1},

@@ -12,25 +12,10 @@ import optuna
 import pytest
 import yaml
 
-from dsopt.experiment.processes import processes_of
 from dsopt.store.studies import Store
-from dsopt.worker.knowledge import load_history
+from dsopt.worker.history import load_history
 from tests.conftest import SCRIPTS, Dsopt
-
-STUDY = {
-    "name": "simulated",
-    "command": f"{SCRIPTS / 'deepspeed'} --num_gpus 2 train.py --deepspeed_config ds.json",
-    "autotuning": {"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 2},
-    "measurement": {"max_steps": 30},
-    "confirmation": {"finalists": 1, "rounds": 2},
-}
-
-
-def write_study(folder: Path, **keys: object) -> None:
-    (folder / "train.py").write_text("raise SystemExit('the simulated launcher runs no script')\n")
-    ds_config = keys.pop("ds_config", {"train_micro_batch_size_per_gpu": 4})
-    (folder / "ds.json").write_text(json.dumps(ds_config))
-    (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **keys}))
+from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
 
 
 @pytest.fixture
@@ -39,29 +24,6 @@ def study(dsopt_on: Dsopt) -> Dsopt:
     write_study(dsopt_on.cwd)
     dsopt_on("study", "create", "study.yaml")
     return dsopt_on
-
-
-def check_nothing_lost_nothing_doubled(dsopt: Dsopt, name: str = "simulated") -> None:
-    """After a study has finished: each claimed candidate was measured once, and nothing is left running."""
-    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
-    try:
-        found = store.get(name)
-        assert found.state == "finished"
-        runs = store.runs(found)
-        measured = Counter((run["stage"], run["candidate"], run["round"]) for run in runs if run["state"] == "measured")
-        assert measured
-        assert set(measured.values()) == {1}
-        assert not [run for run in runs if run["state"] == "running"]
-        for part in found.parts:
-            trials = store.optuna_study(found, part).get_trials(deepcopy=False)
-            assert not [t for t in trials if not t.state.is_finished()]
-            complete = [t for t in trials if t.state == optuna.trial.TrialState.COMPLETE]
-            keys = Counter((t.user_attrs["candidate"], t.user_attrs.get("round", 0)) for t in complete)
-            assert set(keys.values()) <= {1}
-        for run in runs:
-            assert processes_of(Path(run["run_dir"])) == []
-    finally:
-        store.close()
 
 
 def test_a_study_from_create_to_best(study: Dsopt) -> None:
@@ -164,17 +126,6 @@ def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt)
     check_nothing_lost_nothing_doubled(dsopt_on)
 
 
-def wait_until_nothing_runs(folder: Path) -> None:
-    """No process of any run of a folder is left, within seconds, though no worker lives to end it."""
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        runs = list(folder.glob("autotuning_results/*/"))
-        if not any(processes_of(run) for run in runs):
-            return
-        time.sleep(0.1)
-    raise AssertionError("processes of a killed worker's run are left")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_worker_gives_its_claim_back_and_says_how_to_go_on(study: Dsopt, number: int) -> None:
     study.environment["SIMULATED_SECONDS"] = "30"
@@ -183,7 +134,7 @@ def test_an_interrupted_worker_gives_its_claim_back_and_says_how_to_go_on(study:
     worker.send_signal(number)
     output, _ = worker.communicate(timeout=60)
     assert worker.returncode == 130, output
-    assert "go on with: dsopt worker simulated" in output
+    assert "continue with: dsopt worker simulated" in output
     wait_until_nothing_runs(study.cwd)
     store = Store.open(study.environment["DSOPT_STORAGE"])
     [run] = store.runs(store.get("simulated"))
@@ -359,7 +310,7 @@ def test_a_run_that_cannot_win_is_stopped(dsopt_on: Dsopt) -> None:
     slow = runs["z3_gas1_tmbspg16"]
     assert slow["state"] == "slow"
     best = runs["z1_gas1_tmbspg16"]["metric"]
-    assert slow["message"].endswith(f"samples/s at most (99 % sure), below the best, {best:.4g}")
+    assert slow["message"].endswith(f"samples/s, cannot beat {best:.4g}")
     assert slow["metric"] == pytest.approx(32 / 0.0338, rel=0.05)
     metrics = json.loads((Path(slow["run_dir"]) / "metrics.json").read_text())
     assert 12 < len(metrics["step_seconds"]) < 60
@@ -403,7 +354,7 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     assert "is not confirmed" in dsopt_on("worker", "simulated", code=1)
 
     del dsopt_on.environment["SIMULATED_FAILURES"]
-    assert "goes on" in dsopt_on("study", "resume", "simulated")
+    assert "Resumed study" in dsopt_on("study", "resume", "simulated")
     again = dsopt_on("worker", "simulated", "--devices", "cpu:2")
     assert "z1_gas1_tmbspg16: 13" in again
     assert "times the baseline" in again
@@ -446,3 +397,14 @@ def test_a_batch_size_of_the_scripts_own_is_refused_once(dsopt: Dsopt, order: st
     [said] = [text for text in output.splitlines() if text.startswith("Not all sizes could be tried: the script fed")]
     assert line in said
     assert shown["fixed_sizes"] == refused["message"]
+
+
+def test_an_aio_section_of_the_users_own_with_a_disk_that_cannot_be_used_is_a_refusal(dsopt: Dsopt) -> None:
+    (dsopt.cwd / "disk").write_text("no folder\n")
+    offload = {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "disk"}}
+    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": 4, "zero_optimization": offload, "aio": {}})
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+    assert "nvme_path: cannot use 'disk': Not a directory" in output
+    assert "Traceback" not in output
+    assert {run["state"] for run in dsopt.json("study", "show", "simulated")["runs"]} == {"infeasible"}

@@ -14,12 +14,13 @@ from dsopt.store import trials
 from dsopt.store.attempts import WorkerRecord
 from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
+from dsopt.study.part import Part
 from dsopt.study.spec import StudySpec
-from dsopt.worker.knowledge import load_history
+from dsopt.worker.history import load_history
 from dsopt.worker.takeover import _without_open_races, take_over
 from tests.conftest import Dsopt
 from tests.store.test_studies import POOL, measured, spec, task
-from tests.worker.test_protocol_runs import check_nothing_lost_nothing_doubled, write_study
+from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
 SMALL = {
     "ds_config": {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": 1}},
@@ -53,11 +54,11 @@ def test_another_limit_measures_nothing_again(dsopt_on: Dsopt) -> None:
     assert "--name simulated-2 --take-over simulated" in refused
     again = ["study", "create", "study.yaml", "--name", "simulated-2", "--take-over", "simulated"]
     created = dsopt_on(*again)
-    assert "Taken over from study 'simulated', and not measured again: baseline, z1_gas1_tmbspg8." in created
-    assert "Left, 1, since the study does not try its batch sizes: z1_gas1_tmbspg16." in created
+    assert "Taken over from study 'simulated', not measured again: baseline, z1_gas1_tmbspg8." in created
+    assert "Skipped (1), because the study does not try its batch sizes: z1_gas1_tmbspg16." in created
     repeated = dsopt_on(*again)
     assert "not measured again: nothing new." in repeated
-    assert "Known already: baseline, z1_gas1_tmbspg8." in repeated
+    assert "Already known: baseline, z1_gas1_tmbspg8." in repeated
 
     dsopt_on("worker", "simulated-2", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt_on, "simulated-2")
@@ -76,7 +77,7 @@ def test_another_limit_measures_nothing_again(dsopt_on: Dsopt) -> None:
     assert "z1_gas1_tmbspg16" not in {run["candidate"] for run in second["runs"]}
     shown = dsopt_on("study", "show", "simulated-2")
     assert "taken over from study 'simulated'" in shown
-    assert "Taken over from study 'simulated', where it ran the same: baseline, z1_gas1_tmbspg8." in shown
+    assert "Taken over from study 'simulated', which ran the same: baseline, z1_gas1_tmbspg8." in shown
     dsopt_on("study", "delete", "simulated", "--yes")
     assert dsopt_on("study", "show", "simulated-2") == shown, "it does not need the other any more"
 
@@ -120,14 +121,14 @@ def test_a_changed_study_goes_on_with_what_is_new(dsopt: Dsopt) -> None:
 @pytest.mark.parametrize(
     ("keys", "args", "message"),
     [
-        ({}, ["--take-over", "simulated"], "'simulated' is the name of the study itself"),
+        ({}, ["--take-over", "simulated"], "'simulated' is this study itself"),
         ({}, ["--name", "new", "--take-over", "simulatde"], "Did you mean 'simulated'"),
-        ({"measurement": {"max_steps": 31}}, ANOTHER, "other values of measurement:"),
-        ({"start": "direct"}, ANOTHER, "other values of start:"),
-        ({"memory_per_device": "1GiB"}, ANOTHER, "memory_per_device:"),
+        ({"measurement": {"max_steps": 31}}, ANOTHER, "other values of measurement, so"),
+        ({"start": "direct"}, ANOTHER, "other values of start, so"),
+        ({"memory_per_device": "1GiB"}, ANOTHER, "memory_per_device, so"),
         (
             {"autotuning": {"start_profile_step": 3}}, ANOTHER,
-            "other values of start_profile_step and end_profile_step:",
+            "other values of start_profile_step and end_profile_step, so",
         ),
     ],
 )  # fmt: skip
@@ -160,7 +161,7 @@ def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: s
         for key, value in (("train_micro_batch_size_per_gpu", size), ("gradient_accumulation_steps", 1)):
             trial.suggest_int(key, value, value)
     trial.set_user_attr("candidate", name)
-    known = replace(task(trial.number, name), part=part)
+    known = replace(task(trial.number, name), part=Part(part))
     record.claim(study, known)
     attempt = record.begin(study, known, f"/tmp/{name}", POOL, 1)
     assert attempt is not None
@@ -191,9 +192,7 @@ def test_runs_from_before_the_last_change_of_the_script_are_left(store: Store, t
     run_of(store, spec("old", cwd=str(tmp_path)), "baseline", measured(), part="reference")
     os.utime(script, (2**33, 2**33))
     study, _ = store.create(spec("new", cwd=str(tmp_path)))
-    assert take_over(store, study, store.get("old")).left == [
-        ("baseline", "t.py was changed after it had been started")
-    ]
+    assert take_over(store, study, store.get("old")).left == [("baseline", "t.py has changed since it started")]
     os.utime(script, (0, 0))
     assert take_over(store, study, store.get("old")).taken == ["baseline"]
 
@@ -213,10 +212,10 @@ def test_a_run_that_was_stopped_counts_only_beside_what_it_was_slower_than(bar: 
     runs = [
         RunToKeep(
             run=EarlierRun(
-                part="z0", name=str(number), attempt=number, trial=optuna.trial.create_trial(value=1.0),
+                part=Part("z0"), name=str(number), attempt=number, trial=optuna.trial.create_trial(value=1.0),
                 outcome=outcome, run_dir="", started_at=0.0, seconds=1.0,
             ),
-            part="z0", candidate=str(number), params={}, distributions={},
+            part=Part("z0"), candidate=str(number), params={}, distributions={},
         )
         for number, outcome in enumerate(outcomes)
     ]  # fmt: skip

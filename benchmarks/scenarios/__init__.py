@@ -1,0 +1,1 @@
+"""What tuners are compared on: scenarios of the simulated cluster, drawn from families or published."""

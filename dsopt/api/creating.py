@@ -1,0 +1,121 @@
+"""Creates studies: from a study file, from a mapping of the same keys, or from a launch command."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.api.storage import open_store
+from dsopt.api.study import Study
+from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool
+from dsopt.report.files import set_aside_earlier
+from dsopt.store.studies import Store
+from dsopt.study.command import LaunchCommand
+from dsopt.study.load import build_spec, load_spec
+from dsopt.study.spec import StudySpec
+from dsopt.study.typed import typed_words
+from dsopt.worker.capacity import most_ranks_of
+from dsopt.worker.takeover import check_source, take_over
+
+COMMAND_LINE: Final = "command line"  # what messages name as the place of a command that is in no file
+
+
+def create_study(
+    source: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    command: Sequence[str] | None = None,
+    name: str | None = None,
+    take_over: str | None = None,
+    storage: str | None = None,
+    **settings: Any,  # noqa: ANN401 - keys of the study file
+) -> Study:
+    """Creates a study. Creating the same study again changes nothing and returns the existing one.
+
+        study = dsopt.create_study("my-study.yaml")
+        study = dsopt.create_study(command=["deepspeed", "train.py", "--deepspeed_config", "ds.json"], name="mine")
+
+    It moves the result files of an earlier study of that name to `earlier` in the results folder.
+
+    Args:
+        source: a study file, or a mapping of what would be in one; paths in a mapping are relative to the working
+            directory.
+        command: instead of `source`, the launch command, word by word.
+        name: the study's name; by default that in the source, else the file's or the script's.
+        take_over: name of an earlier study; the new one reuses its runs with the same configuration and command.
+        storage: URL of the database; by default DSOPT_STORAGE, else SQLite in the working directory.
+        settings: with `command`, further keys of the study file, such as `timeout_seconds=60`.
+
+    Raises:
+        DsoptError: the study is not valid, or a study with another spec has its name; nothing has changed.
+        TypeError: not exactly one of `source` and `command` is given, or settings beside a source.
+    """
+    if (source is None) == (command is None):
+        raise TypeError("create_study takes a study file, a mapping, or command=[...]; exactly one of them.")
+    if command is not None:
+        return keep(*spec_of_command(command, {"name": name, **settings}), take_over, storage)
+    if settings:
+        raise TypeError(f"create_study: {', '.join(settings)}: needs command=[...]; write it in the source instead.")
+    if isinstance(source, Mapping):
+        return keep(*_spec_of_mapping(source, name), take_over, storage)
+    assert source is not None
+    return keep(*load_spec(Path(source), name), take_over, storage)
+
+
+def spec_of_command(command: Sequence[str], settings: Mapping[str, Any]) -> tuple[StudySpec, list[str]]:
+    """The spec of a command that was typed here, and warnings; ignores settings without a value."""
+    content: dict[str, Any] = {
+        "name": LaunchCommand.parse(typed_words(list(command), COMMAND_LINE), COMMAND_LINE).study_name,
+        "command": list(command),  # a shell has split it already
+        "cwd": str(Path.cwd()),
+    }
+    given = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items() if v not in (None, ())}
+    return build_spec(content | given, COMMAND_LINE)
+
+
+def keep(
+    spec: StudySpec,
+    warnings: Sequence[str],
+    earlier: str | None,
+    storage: str | None,
+    pool: DevicePool | None = None,
+) -> Study:
+    """Stores a study, and creates the storage if there is none yet.
+
+    Args:
+        spec: the study.
+        warnings: those from reading it.
+        earlier: a study whose runs it takes over.
+        storage: the URL, or None for the default.
+        pool: devices that must be enough for it before anything is created.
+    """
+    if pool is not None:
+        most_ranks_of(spec, pool)
+    store = open_store(storage, make=True)
+    try:
+        return _keep(store, spec, warnings, earlier)
+    except DsoptError:
+        store.close()
+        raise
+
+
+def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str | None) -> Study:
+    source = None if earlier is None else store.get(earlier)
+    if source is not None:
+        check_source(spec, source.spec)
+    stored, is_new = store.create(spec)
+    aside = set_aside_earlier(spec) if is_new else None
+    taken = take_over(store, stored, source) if source is not None and stored.state != "finished" else None
+    return Study(store, stored, warnings=warnings, is_new=is_new, taken_over=taken, earlier_results=aside)
+
+
+def _spec_of_mapping(source: Mapping[str, Any], name: str | None) -> tuple[StudySpec, list[str]]:
+    content = dict(source)
+    if isinstance(content.get("cwd", ""), str):
+        content["cwd"] = str(Path(content.get("cwd", "")).resolve())
+    if name is not None:
+        content["name"] = name
+    command = content.get("command")
+    if "name" not in content and isinstance(command, str | list):
+        content["name"] = LaunchCommand.parse(typed_words(command, "study: command"), "study: command").study_name
+    return build_spec(content, "study")

@@ -1,0 +1,100 @@
+"""The database's schema, and the dashboard on it."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from wsgiref.simple_server import WSGIServer
+
+from dsopt.api.storage import chosen_storage, open_store
+from dsopt.errors import DsoptError
+from dsopt.report.dashboard import make_dashboard_server
+from dsopt.store import engine, schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """The revision of a database.
+
+    Attributes:
+        storage: its URL, without the password.
+        revision: of dsopt's schema; None if it has none.
+        head: the revision that this version of dsopt needs.
+        before: the revision before the upgrade, if it was upgraded just now.
+    """
+
+    storage: str
+    revision: str | None
+    head: str
+    before: str | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this version of dsopt can work on it."""
+        return self.revision == self.head
+
+
+def upgrade_database(*, storage: str | None = None) -> DatabaseState:
+    """Creates or upgrades Optuna's and dsopt's tables. Any number of processes may do so at once.
+
+    Raises:
+        DsoptError: the database cannot be reached, or a newer version made it.
+    """
+    connection = engine.connect(engine.storage_url(chosen_storage(storage)))
+    try:
+        before = schema.state(connection).revision
+        after = schema.upgrade(connection)
+        shown = engine.shown(connection.url)
+    finally:
+        connection.dispose()
+    return DatabaseState(storage=shown, revision=after.revision, head=after.head, before=before)
+
+
+def database_state(*, storage: str | None = None) -> DatabaseState:
+    """The revision of the database.
+
+    Raises:
+        DsoptError: there is none, or it cannot be reached.
+    """
+    url = engine.storage_url(chosen_storage(storage))
+    if not engine.exists(url):
+        raise DsoptError(f"--storage: {engine.shown(url)}: no such file. Create it with: dsopt db upgrade")
+    connection = engine.connect(url)
+    try:
+        found = schema.state(connection)
+        return DatabaseState(storage=engine.shown(connection.url), revision=found.revision, head=found.head)
+    finally:
+        connection.dispose()
+
+
+def check_database(*, storage: str | None = None) -> None:
+    """Checks that the database fits this version of dsopt.
+
+    Raises:
+        DsoptError: it does not; the message says what to do.
+    """
+    connection = engine.connect(engine.storage_url(chosen_storage(storage)))
+    try:
+        schema.check(connection)
+    finally:
+        connection.dispose()
+
+
+@contextlib.contextmanager
+def dashboard_server(host: str, port: int, *, storage: str | None = None) -> Iterator[WSGIServer]:
+    """optuna-dashboard on the storage, read-only, until the block ends; `serve_forever` serves it.
+
+    Raises:
+        DsoptError: the storage cannot be used, or the server cannot listen there.
+    """
+    store = open_store(storage)
+    try:
+        try:
+            server = make_dashboard_server(store.optuna_storage, host, port)
+        except OSError as error:
+            raise DsoptError(
+                f"--host {host} --port {port}: cannot listen there: {error.strerror}. Choose others."
+            ) from None
+        with server:
+            yield server
+    finally:
+        store.close()

@@ -1,0 +1,100 @@
+"""The events of workers, in words."""
+
+from collections.abc import Collection
+
+from dsopt.api.events import (
+    Event,
+    History,
+    Measured,
+    Outcome,
+    Progress,
+    StageClosed,
+    StoredStudy,
+    Task,
+    TaskEnded,
+    TaskSkipped,
+    WarmStartsEnded,
+    WroteOutside,
+)
+from dsopt.report.summary import outside_text
+from dsopt.study.part import REFERENCE
+from dsopt.worker.results import run_label
+
+
+def event_line(event: Event) -> str | None:
+    """The line that an event leaves; mere progress leaves none."""
+    match event:
+        case TaskEnded(study=study, task=task, outcome=outcome, value=value):
+            return f"{label_of(task):<34} {_result(study, outcome, value)}"
+        case TaskSkipped(task=task, why=why):
+            return f"{label_of(task):<34} not run: {why}"
+        case WarmStartsEnded(why=why):
+            return f"From now on dsopt starts ranks directly instead of forking them, which takes longer: {why}."
+        case WroteOutside(task=task, paths=paths):
+            return f"{label_of(task):<34} {outside_text(paths)}"
+        case StageClosed(stage=stage, verdict=verdict):
+            return f"ZeRO {stage}: {verdict}."
+        case _:
+            return None
+
+
+def label_of(task: Task) -> str:
+    """The name of a run, for people."""
+    return run_label(task.name, task.round)
+
+
+def part_of(task: Task) -> str:
+    """What a run is for: a ZeRO stage, the baseline or the confirmation."""
+    if task.part == REFERENCE:
+        return "confirmation" if task.round else "baseline"
+    return f"ZeRO {task.part.stage}"
+
+
+def progress_text(progress: Progress | None) -> str:
+    """How far a run has come."""
+    if progress is None:
+        return "launching"
+    if progress.phase == "starting":
+        return f"starting, {progress.seconds:.0f} s"
+    text = f"measuring, {progress.steps} steps"
+    m = progress.measurement
+    if m is not None:
+        text += f", {m.samples_per_second:.4g} samples/s ±{100 * m.relative_half_width:.1f} %"
+    return text
+
+
+def best_text(study: StoredStudy, history: History | None) -> str:
+    """The best of a study so far, against its baseline."""
+    if history is None or not history.measured:
+        return "none yet"
+    best = max(history.measured, key=history.score)
+    baseline = history.find("baseline")
+    against = f" (baseline {baseline.value:.4g})" if baseline and baseline.value is not None else ""
+    origin = " (imported)" if best.imported is not None else ""
+    return f"{best.name}{origin}: {best.value:.4g} {study.spec.autotuning.unit}{against}"
+
+
+def budget_text(study: StoredStudy, history: History | None, in_hand: Collection[Task]) -> str:
+    """How many runs a study has done, or how many trials are left at the stage that it explores now."""
+    tuning = study.spec.autotuning
+    parts = {task.part for task in in_hand} - {REFERENCE}
+    if not parts or history is None:
+        over = [o for o in (history.everything if history else []) if o.launched and o.state != "running"]
+        runs, rounds = len(over), study.spec.confirmation.rounds
+        return f"{runs} run{'s' * (runs != 1)} done; the confirmation takes up to {rounds} round{'s' * (rounds != 1)}"
+    stage = min(part.stage or 0 for part in parts)
+    used = sum(o.is_spent for o in history.stages[stage])
+    return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"
+
+
+def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
+    if not isinstance(outcome, Measured) or value is None:
+        assert not isinstance(outcome, Measured)
+        reason = "" if outcome.reason == outcome.state else f", {outcome.reason}"
+        return f"{outcome.state}{reason}: {outcome.message}"
+    m = outcome.measurement
+    drift = ", still drifting" if m.drifting else ""
+    return (
+        f"{value:.6g} {study.spec.autotuning.unit} (±{100 * m.relative_half_width:.1f} %, "
+        f"{m.measured_steps} steps after {m.warmup_steps} of warm-up{drift})"
+    )

@@ -1,0 +1,46 @@
+"""The events of a worker at work: a closed union of values, `Event`. `dsopt.events` is this module."""
+
+from typing import TypeAlias
+
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.experiment.run import Progress
+from dsopt.search.history import History
+from dsopt.store.attempts import Task
+from dsopt.store.studies import StoredStudy
+from dsopt.worker.happenings import (
+    Happening,
+    StageClosed,
+    StudyFinished,
+    StudyProgressed,
+    TaskEnded,
+    TaskProgressed,
+    TaskSkipped,
+    TaskStarted,
+    WarmStartsEnded,
+    WroteOutside,
+)
+
+Event: TypeAlias = Happening
+
+__all__ = [
+    "Cancelled",
+    "Event",
+    "Failed",
+    "History",
+    "Infeasible",
+    "Measured",
+    "Outcome",
+    "Progress",
+    "Slow",
+    "StageClosed",
+    "StoredStudy",
+    "StudyFinished",
+    "StudyProgressed",
+    "Task",
+    "TaskEnded",
+    "TaskProgressed",
+    "TaskSkipped",
+    "TaskStarted",
+    "WarmStartsEnded",
+    "WroteOutside",
+]

@@ -1,0 +1,175 @@
+"""The results of a study: its best configuration, and its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dsopt.errors import DsoptError
+from dsopt.report.files import CONFIG, optimum, write_config
+from dsopt.report.summary import Summary
+from dsopt.search.history import BASELINE, History
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.command import LaunchCommand
+from dsopt.study.folders import results_folder
+from dsopt.worker.history import load_history
+from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
+
+__all__ = ["Result", "Run", "find_best", "not_confirmed", "runs_of", "training_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The best configuration of a finished study.
+
+    Attributes:
+        study: the study's name.
+        name: the configuration's name; `baseline` is the user's own.
+        ds_config: DeepSpeed's configuration.
+        command: the command to train with, in the study's working folder.
+        config_file: the file that the command names, absolute; it holds `ds_config`.
+        value: the metric in the confirmation, in `unit`.
+        unit: such as samples/s.
+        factor: how many times as good as the user's own configuration it is; None if that does not run.
+        interval: the 95 % interval of `factor`; None if it is not known.
+        files: the study's result files, absolute; only `config_file` if you asked for another place.
+        summary: the whole result.
+    """
+
+    study: str
+    name: str
+    ds_config: Mapping[str, Any]
+    command: str
+    config_file: Path
+    value: float
+    unit: str
+    factor: float | None
+    interval: tuple[float, float] | None
+    files: Sequence[Path]
+    summary: Summary
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own configuration, because nothing faster was found."""
+        return self.name == BASELINE
+
+    def __str__(self) -> str:
+        return self.summary.sentence()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One launch of a study.
+
+    Attributes:
+        id: number of the launch in the database.
+        stage: `z0` … `z3` in the search, `reference` for the baseline and the confirmation.
+        trial: number of its trial in the stage's Optuna study.
+        candidate: name of what ran.
+        round: 0 in the search, 1, 2 … in the confirmation.
+        state: `running`, `measured`, `slow`, `infeasible`, `failed` or `cancelled`.
+        reason, message: why it was not measured.
+        started_at, finished_at: seconds since the epoch.
+        run_dir: its folder, with configuration, command, logs and metrics.
+        metric: the study's metric, in its unit; of a slow run, as measured until dsopt stopped it.
+        step_seconds, half_width_seconds: mean time of a step, and half the width of its 95 % interval.
+        samples_per_second: of all ranks together.
+        peak_memory_bytes: the largest of any rank.
+        why: why it was chosen; only if the models chose it.
+        taken_over: the study that it was taken over from, if it was.
+    """
+
+    id: int
+    stage: str
+    trial: int
+    candidate: str
+    round: int
+    state: str
+    reason: str | None
+    message: str | None
+    started_at: float
+    finished_at: float | None
+    run_dir: str
+    metric: float | None
+    step_seconds: float | None
+    half_width_seconds: float | None
+    samples_per_second: float | None
+    peak_memory_bytes: float | None
+    why: str | None
+    taken_over: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as data."""
+        return asdict(self)
+
+
+def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
+    """Every launch of a study, oldest first."""
+    whys = {o.name: o.why for o in history.observations}
+    sources = {(o.name, o.round): o.taken_over for o in history.everything}
+    kept = [key for key in Run.__dataclass_fields__ if key not in ("why", "taken_over")]
+    return [
+        Run(
+            **{key: row[key] for key in kept},
+            why=whys.get(row["candidate"]) if row["round"] == 0 else None,
+            taken_over=sources.get((row["candidate"], row["round"])),
+        )
+        for row in store.runs(study)
+    ]
+
+
+def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr: bool) -> Result:
+    """The best configuration of a study, with its files.
+
+    Args:
+        store: the storage.
+        study: the study.
+        output: a file for DeepSpeed's configuration, instead of the one in the results folder.
+        scale_lr: whether the learning rate follows the batch.
+
+    Raises:
+        DsoptError: the study has no result, or `output` is the user's own configuration or cannot be written.
+    """
+    summary = confirmed_summary(store, study)
+    assert summary.comparison is not None
+    best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)
+    if output is None:
+        files = ensure_results(store, study, scale_lr=scale_lr)
+        config = results_folder(study.spec) / CONFIG
+    else:
+        config = output.absolute()  # the command is run in another folder
+        own = study.spec.launch.config
+        if own is not None and config == (Path(study.spec.cwd) / own).absolute():
+            raise DsoptError(
+                f"--output: {config} is your own configuration, which dsopt never changes. Name another file."
+            )
+        try:
+            write_config(config, best)
+        except OSError as error:
+            raise DsoptError(f"--output: {config}: cannot be written: {error.strerror}.") from None
+        files = [config]
+    found = summary.comparison
+    return Result(
+        study=study.name,
+        name=found.best,
+        ds_config=best.ds_config,
+        command=str(best.command.with_config(str(config))),
+        config_file=config,
+        value=found.value,
+        unit=summary.unit,
+        factor=found.speedup,
+        interval=found.interval,
+        files=files,
+        summary=summary,
+    )
+
+
+def training_of(store: Store, study: StoredStudy, *, scale_lr: bool) -> LaunchCommand:
+    """The command of the real training with the best configuration; writes the file that it names.
+
+    Raises:
+        DsoptError: the study has no result.
+    """
+    find_best(store, study, None, scale_lr=scale_lr)
+    best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)
+    return best.command.with_config(str(results_folder(study.spec) / CONFIG))

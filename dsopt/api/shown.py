@@ -1,0 +1,51 @@
+"""Everything about a study: every run with its outcome, and the result so far."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dsopt.api.results import Run
+from dsopt.report.compare import ComparisonTable
+from dsopt.report.summary import Summary
+from dsopt.search.history import Observation
+from dsopt.study.spec import StudySpec
+from dsopt.worker.results import run_label
+
+
+def shown_json(
+    runs: Sequence[Run], imported: Sequence[Observation], outcome: Summary | ComparisonTable
+) -> dict[str, Any]:
+    """A study as data: the result's own keys, `runs` and `imported_trials`."""
+    others = [{"candidate": o.name, "state": o.state, "metric": o.value, "folder": o.imported} for o in imported]
+    return {**outcome.to_json(), "runs": [run.to_json() for run in runs], "imported_trials": others}
+
+
+def shown_text(
+    spec: StudySpec,
+    state: str,
+    runs: Sequence[Run],
+    imported: Sequence[Observation],
+    outcome: Summary | ComparisonTable,
+) -> str:
+    """A study for people."""
+    unit = spec.autotuning.unit
+    lines = [f"Study '{spec.name}': {state}", f"Command: {spec.command}", ""]
+    for run in runs:
+        lines += _run_lines(run, unit)
+    for trial in imported:
+        result = f"{trial.value:.6g} {unit}" if trial.value is not None else trial.reason or ""
+        lines.append(f"  {trial.name:<36} {'imported':<10} {result}")
+    if runs or imported:
+        lines.append("")
+    return "\n".join([*lines, outcome.text()])
+
+
+def _run_lines(run: Run, unit: str) -> list[str]:
+    result = f"{run.metric:.6g} {unit}" if run.metric is not None else run.reason or ""
+    lines = [f"  {run_label(run.candidate, run.round):<36} {run.state:<10} {result}"]
+    if run.taken_over is not None:
+        lines.append(f"      taken over from study '{run.taken_over}'")
+    if run.why:
+        lines.append(f"      chosen: {run.why}")
+    if run.message:
+        lines.append(f"      {run.message}")
+    return lines

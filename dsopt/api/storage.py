@@ -1,0 +1,52 @@
+"""Where studies are stored: the default storage, and how to open one."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dsopt.store.studies import Store
+
+DEFAULT_STORAGE: Final = "sqlite:///.dsopt/dsopt.db"
+STORAGE_VARIABLE: Final = "DSOPT_STORAGE"
+
+
+def chosen_storage(storage: str | None) -> str:
+    """The URL to use: the one given, else that of DSOPT_STORAGE, else SQLite in the working directory."""
+    return storage if storage is not None else os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
+
+
+def shown_storage(storage: str | None) -> str:
+    """The URL to use, without its password.
+
+    Raises:
+        DsoptError: it is not the URL of a database that dsopt supports.
+    """
+    from dsopt.store.engine import shown, storage_url
+
+    return shown(storage_url(chosen_storage(storage)))
+
+
+def open_store(storage: str | None, *, make: bool = False) -> "Store":
+    """Opens a storage; with `make`, creates the schema in an empty database.
+
+    Turns off Optuna's messages about each trial, unless the program has set Optuna's verbosity.
+
+    Raises:
+        NoStudiesError: nothing was ever created there.
+        DsoptError: the URL is wrong, the database cannot be reached, or another version made it.
+    """
+    import optuna
+
+    from dsopt.store.studies import Store
+
+    if optuna.logging.get_verbosity() == optuna.logging.INFO:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return Store.open(chosen_storage(storage), make=make)
+
+
+def database_error(error: BaseException) -> str | None:
+    """The database's own words if an exception came from it, else None."""
+    engine = sys.modules.get("dsopt.store.engine")  # whose exception it is has imported it
+    found: str | None = engine.database_error(error) if engine else None
+    return found

@@ -1,0 +1,125 @@
+"""A worker in a thread of this process: its events, how to stop it, and what it raised."""
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Final, TypeAlias
+
+from typing_extensions import Self
+
+from dsopt.api.events import Event, TaskProgressed
+from dsopt.errors import Interrupted
+from dsopt.launch.devices import DevicePool, parse_devices
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.worker.loop import Worker
+
+Devices: TypeAlias = str | DevicePool | None  # as a person writes them, as parsed, or None for all there are
+DELETED: Final = "deleted"  # the state of a study that is not in the database any more
+_MOST_UNREAD: Final = 10_000
+
+
+class WorkerThread:
+    """A worker that works on studies in a thread, one study after the other.
+
+    As a context manager, it stops at the end of the block. Otherwise Python waits for it at exit, as for any thread. It
+    installs no signal handlers.
+    """
+
+    def __init__(self, store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:
+        self._pool = pool
+        self._unread: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._was_stopped = False
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, args=(store, studies), name="dsopt-worker")
+        self._thread.start()
+
+    @property
+    def devices(self) -> str:
+        """The devices that the worker may use, in words."""
+        return str(self._pool)
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the worker ended because `stop` was called, with its studies unfinished."""
+        return self._was_stopped
+
+    def is_alive(self) -> bool:
+        """Whether the worker still works."""
+        return self._thread.is_alive()
+
+    def events(self) -> Iterator[Event]:
+        """The worker's events, until it ends. Each event goes to one reader, once.
+
+        The worker keeps events that nobody reads, but drops `TaskProgressed`, which comes many times a second, while
+        ten thousand are unread.
+        """
+        while (event := self._unread.get()) is not None:
+            yield event
+        self._unread.put(None)  # for another reader
+
+    def stop(self) -> None:
+        """Asks the worker to stop: it ends its current runs and gives them back within seconds. Does not wait."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Waits until the worker ends. Ctrl-C meanwhile asks it to stop, and is raised once it has.
+
+        Raises:
+            DsoptError: studies cannot continue before the user has fixed something; the others are finished.
+            BaseException: whatever else the worker raised.
+        """
+        try:
+            self._thread.join()
+        except BaseException:
+            self._end()
+            raise
+        if self._problem is not None:
+            raise self._problem
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.stop()
+        self._thread.join()
+
+    def _work(self, store: Store, studies: Sequence[StoredStudy]) -> None:
+        try:
+            Worker(store, self._pool, self._stop, self._keep).work(studies)
+        except Interrupted:
+            self._was_stopped = True
+        except BaseException as error:  # raised again in the thread that joins
+            self._problem = error
+        finally:
+            self._unread.put(None)
+
+    def _keep(self, event: Event) -> None:
+        if not isinstance(event, TaskProgressed) or self._unread.qsize() < _MOST_UNREAD:
+            self._unread.put(event)
+
+
+def pool_of(devices: Devices) -> DevicePool:
+    """The devices named by `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all there are.
+
+    Raises:
+        DsoptError: the text has another form, or names a GPU that does not exist.
+    """
+    return devices if isinstance(devices, DevicePool) else parse_devices(devices)
+
+
+def work_on(store: Store, studies: Sequence[StoredStudy], devices: Devices) -> WorkerThread:
+    """Starts a worker in a thread on the studies that are neither finished, stopped nor deleted.
+
+    Raises:
+        DsoptError: the devices do not exist.
+    """
+    pool = pool_of(devices)
+    open_ones = [study for study in studies if store.state(study) not in ("finished", "stopped", None)]
+    return WorkerThread(store, open_ones, pool)

@@ -1,0 +1,40 @@
+"""What the commands print about a study that they created."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dsopt.cli.options import print_warnings
+
+if TYPE_CHECKING:
+    from dsopt import Study
+
+
+def show_created(study: "Study", earlier: str | None) -> None:
+    """Prints warnings, which result files dsopt moved, and what the study took over from `earlier`."""
+    print_warnings(study.warnings)
+    if study.earlier_results is not None:
+        click.echo(f"Moved the result files of an earlier study '{study.name}' to {study.earlier_results}.")
+    taken = study.taken_over
+    if taken is None:
+        return
+    click.echo(f"Taken over from study '{earlier}', not measured again: {', '.join(taken.taken) or 'nothing new'}.")
+    if taken.known:
+        click.echo(f"Already known: {', '.join(taken.known)}.")
+    for why, count in Counter(why for _, why in taken.left).most_common():
+        names = ", ".join(name for name, reason in taken.left if reason == why)
+        click.echo(f"Skipped ({count}), because {why}: {names}.")
+
+
+def created_json(study: "Study") -> dict[str, Any]:
+    """The same as data."""
+    taken = study.taken_over
+    return {
+        "name": study.name,
+        "is_new": study.is_new,
+        "state": study.state,
+        "warnings": list(study.warnings),
+        "earlier_results": str(study.earlier_results) if study.earlier_results else None,
+        "taken_over": taken.to_json() if taken is not None else None,
+    }

@@ -1,0 +1,68 @@
+"""A lane: runs that follow each other on a worker, and the helper processes that make the next start cheap."""
+
+from collections.abc import Callable
+from typing import Final
+
+from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
+from dsopt.experiment.rules import RunRules
+from dsopt.experiment.run import Progress, run_experiment
+from dsopt.launch.forked import ForkedStarts
+from dsopt.launch.guard import Guard
+from dsopt.launch.launch import Launch
+from dsopt.launch.observed import ObservedStarts
+from dsopt.launch.process import Process
+
+_ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
+# outcomes of forked ranks that ranks started directly would have, too
+_BELIEVED: Final = ("oom", "fixed_batch", "fixed_accumulation")
+
+
+class Lane:
+    """Runs one experiment at a time. Each ends with the worker, however the worker ends.
+
+    Args:
+        stop_asked: whether someone asked the worker to stop.
+        on_cold: gets the reason, once, why the lane no longer forks ranks.
+    """
+
+    def __init__(self, stop_asked: Callable[[], bool], on_cold: Callable[[str], None]) -> None:
+        self._stop_asked = stop_asked
+        self._guard = Guard()
+        self._observed = ObservedStarts()
+        self._forked = ForkedStarts(stop_asked, on_cold)
+
+    def run(self, launch: Launch, rules: RunRules, on_progress: Callable[[Progress], None]) -> Outcome:
+        """Runs one attempt; its processes are gone when this returns or raises.
+
+        If forked ranks fail, it starts the run again directly. If that one can be measured, the script does not work
+        when forked, and the lane forks no further run.
+        """
+        self._guard.watch(launch.run_dir.path, launch.port)
+        if launch.start != "warm" or launch.plain is not None:
+            # runs without DeepSpeed do not import what runs with it import
+            return run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
+        outcome = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_warm)
+        if not self._forked.has_forked(launch.run_dir):
+            if isinstance(outcome, Measured | Slow):
+                self._forked.learn(launch.run_dir)
+            return outcome
+        if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason in _BELIEVED:
+            return outcome
+        launch.run_dir.set_aside(_ASIDE)
+        again = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
+        if isinstance(again, Measured | Slow):
+            logs = launch.run_dir.path / _ASIDE
+            self._forked.give_up(f"a forked run failed that worked when started directly; its logs: {logs}")
+        return again
+
+    def close(self) -> None:
+        """Ends the helper processes."""
+        self._forked.close()
+        self._guard.close()
+
+    def _start_warm(self, launch: Launch) -> Process:
+        return Process(launch, self._observed, self._forked)
+
+    def _start_cold(self, launch: Launch) -> Process:
+        may_observe = launch.start != "launcher" and launch.plain is None
+        return Process(launch, self._observed if may_observe else None)

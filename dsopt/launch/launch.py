@@ -1,0 +1,93 @@
+"""What dsopt starts an attempt with: the user's own launcher, with the probe in front of the script."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.run_dir import (
+    COUNT_FLOPS_VARIABLE,
+    MEMORY_LIMIT_VARIABLE,
+    PLAIN_VARIABLE,
+    RUN_DIR_VARIABLE,
+    RunDir,
+)
+from dsopt.study.command import LaunchCommand
+from dsopt.study.isolation import QUIET
+from dsopt.study.spec import Start
+
+_NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything needed to start one attempt.
+
+    Attributes:
+        command: the user's command with the candidate's script arguments and configuration path.
+        cwd: folder that it starts in.
+        run_dir: where its files go.
+        devices: what it may use.
+        port: the free port that its ranks meet at.
+        memory_limit_bytes: cap on each rank's device memory, or None.
+        count_flops: whether the probe counts floating-point operations.
+        start: how ranks on this node start, if possible (`StudySpec.start`).
+        is_simulated: whether it is a dry run, which starts `dsopt.simulated` instead of the command.
+        plain: for a run without DeepSpeed, the micro-batch size and accumulation that its command says (0: it does
+            not); None: DeepSpeed trains.
+    """
+
+    command: LaunchCommand
+    cwd: Path
+    run_dir: RunDir
+    devices: DevicePool
+    port: int
+    memory_limit_bytes: int | None
+    count_flops: bool = False
+    start: Start = "launcher"
+    is_simulated: bool = False
+    plain: tuple[int, int] | None = None
+
+    def probed_command(self) -> LaunchCommand:
+        """The command as dsopt starts it: with the probe before the script, its own port and the leased devices."""
+        command = self.command.with_port(self.port)
+        if self.devices.kind == "gpu" and not command.uses_hostfile:
+            command = self._on_leased_gpus(command)
+        return command.with_module("dsopt.probe")
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The launcher's environment: the worker's, the assignments in front of the command, and the run protocol's."""
+        protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path)}
+        if self.memory_limit_bytes:
+            protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
+        if self.count_flops:
+            protocol[COUNT_FLOPS_VARIABLE] = "1"
+        if self.plain is not None:
+            protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
+        environment = {**base, **dict(self.command.environment), **QUIET, **protocol}
+        if self.command.uses_hostfile:
+            everywhere = {**QUIET, **protocol}
+            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
+        elif self.devices.kind == "gpu" and self.command.launcher.include:
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the option names devices of the node
+        elif self.devices.kind == "gpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices.indices))
+        return environment
+
+    def _on_leased_gpus(self, command: LaunchCommand) -> LaunchCommand:
+        launcher = command.launcher
+        if not launcher.include:
+            return command.with_ranks(len(self.devices.indices))
+        indices = ",".join(map(str, self.devices.indices))
+        kept = command.without_options(*launcher.ranks, *launcher.nodes, *launcher.devices)
+        return kept.with_options(launcher.include[0], f"localhost:{indices}")
+
+    def _write_node_environment(self, environment: Mapping[str, str], added: Mapping[str, str]) -> Path:
+        """Writes the file from which DeepSpeed's launcher takes the variables of ranks on other nodes."""
+        path = self.run_dir.path / "node_environment"
+        name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
+        own = [folder / name for folder in (self.cwd, Path.home())]
+        lines = [file.read_text("utf-8").rstrip("\n") for file in own if file.is_file()]
+        lines += [f"{key}={value}" for key, value in added.items()]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path

@@ -1,0 +1,65 @@
+"""Finds and ends every process of an attempt, by the run directory in its environment, never by name."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """The living processes of this run directory, whatever session or process group they moved to."""
+    wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            # not psutil's environ(): this looks at every process of the machine between two runs
+            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(int(entry.name)))
+        except (psutil.Error, OSError):
+            continue  # ended meanwhile, or another user's
+    return [process for process in found if _is_alive(process)]
+
+
+def kill_all(run_dir: Path, *, patience_seconds: float = 20.0) -> bool:
+    """Kills the processes of a run directory and waits until they are gone. Returns whether they are."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        processes = processes_of(run_dir)
+        if not processes:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        for process in processes:
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.Error:
+                continue
+        psutil.wait_procs(processes, timeout=0.5)
+
+
+def start_time(pid: int) -> float | None:
+    """When a process started, in seconds since the epoch, or None if it is gone: a pid alone may be reused."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() if _is_alive(process) else None
+    except psutil.Error:
+        return None
+
+
+def host_identity() -> str:
+    """This boot and pid namespace, which two processes must share for a pid to mean the same to both."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

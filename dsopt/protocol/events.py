@@ -1,0 +1,205 @@
+"""The run protocol, version 1: JSON lines that each rank appends to its own file in the run directory.
+
+`docs/run-protocol.md` describes it for authors of scripts and simulators. The training process imports it, too, so it
+needs only the standard library.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final, TextIO, TypeAlias
+
+from dsopt.protocol.run_dir import RunDir
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
+
+    `framework` is what trains: `deepspeed`, or `torch` if a plain optimizer has stepped in a run without DeepSpeed.
+    """
+
+    kind: ClassVar[str] = "engine"
+    rank: int
+    world_size: int
+    num_params: int
+    trainable_params: int
+    device: str
+    device_memory_bytes: int
+    zero_stage: int
+    micro_batch: int
+    gas: int
+    dtype: str
+    largest_layer_params: int = 0
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    host_memory_bytes: int = 0
+    framework: str = "deepspeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The first batch that the script fed: the size of the first dimension that all of its tensors share."""
+
+    kind: ClassVar[str] = "batch"
+    rank: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One optimizer step ended: wall clock since the previous one, and the global number of samples in it.
+
+    `skipped`: the gradients were not finite, so the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
+    infinite.
+    """
+
+    kind: ClassVar[str] = "step"
+    rank: int
+    step: int
+    seconds: float
+    samples: int
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    optimizer_seconds: float = 0.0
+    skipped: bool = False
+    nonfinite_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Peak memory of this rank so far; activations are what one forward pass of a micro-batch left allocated.
+
+    `outside_bytes` is in use on the device in addition to what torch reserved: context, communication libraries.
+    """
+
+    kind: ClassVar[str] = "memory"
+    rank: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    activation_bytes: int = 0
+    outside_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flops:
+    """Floating-point operations that this rank does in one optimizer step."""
+
+    kind: ClassVar[str] = "flops"
+    rank: int
+    flops_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oom:
+    """This rank ran out of memory. `time` is seconds since the epoch."""
+
+    kind: ClassVar[str] = "oom"
+    rank: int
+    message: str
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """This rank's script raised. `origin` is the innermost frame's module; `time` is seconds since the epoch."""
+
+    kind: ClassVar[str] = "error"
+    rank: int
+    type: str
+    message: str
+    origin: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """This rank's script tried to save, load or report something; dsopt prevented it, as in every experiment.
+
+    `what` names the function, `path` where to or from, if known.
+    """
+
+    kind: ClassVar[str] = "withheld"
+    rank: int
+    what: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """This rank's script has ended by itself, without an exception."""
+
+    kind: ClassVar[str] = "end"
+    rank: int
+    reason: str = "script_ended"
+
+
+Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | Withheld | End
+_KINDS: Final[Mapping[str, type[Event]]] = {
+    k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, Withheld, End)
+}
+
+
+class EventWriter:
+    """Appends one rank's events. It writes each line whole and at once, so that a kill loses at most the last one."""
+
+    def __init__(self, run_dir: RunDir, rank: int) -> None:
+        self.rank = rank
+        self._file: TextIO = run_dir.events(rank).open("a", encoding="utf-8", buffering=1)
+
+    def emit(self, event: Event) -> None:
+        """Writes one event."""
+        values = {field.name: getattr(event, field.name) for field in fields(event)}
+        self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
+
+
+class EventReader:
+    """Reads what ranks have written since the last call. It skips lines that are not events of version 1."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._offsets: dict[Path, int] = {}
+
+    def read(self) -> Iterator[Event]:
+        """Events of all ranks, each rank's in its own order."""
+        for path in self._run_dir.all_events():
+            offset = self._offsets.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                block = file.read()
+            complete = block.rpartition(b"\n")[0]
+            if complete:
+                self._offsets[path] = offset + len(complete) + 1
+                for line in complete.split(b"\n"):
+                    event = parse(line)
+                    if event is not None:
+                        yield event
+
+
+def parse(line: str | bytes) -> Event | None:
+    """The event in one line, or None if this version does not know it. It ignores unknown fields."""
+    try:
+        content: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.get("v") != VERSION:
+        return None
+    kind = _KINDS.get(content.get("event", ""))
+    if kind is None:
+        return None
+    values = {}
+    for field in fields(kind):
+        if field.name in content:
+            values[field.name] = content[field.name]
+        elif field.default is MISSING:
+            return None
+    return kind(**values)
+
+
+def now() -> float:
+    """Seconds since the epoch, the clock of `time` fields."""
+    return time.time()

@@ -1,0 +1,51 @@
+"""What running out of memory looks like: as an exception, and as a line of a log."""
+
+import errno
+import re
+import sys
+
+# what torch, its CPU allocator, cuBLAS and NCCL say when memory is short and the exception's type does not show it
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "hip out of memory",
+    "cublas_status_alloc_failed",
+    "cuda failure 2 'out of memory'",
+    "std::bad_alloc",
+)
+# logs also contain advice about memory; a real failure is called an error or failure
+_FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this exception, or one of its causes, is a failed allocation, on CUDA or on the CPU."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, MemoryError) or _is_torch_oom(current):
+            return True
+        if isinstance(current, OSError) and current.errno == errno.ENOMEM:
+            return True
+        if isinstance(current, RuntimeError) and _names_memory(str(current)):
+            return True
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def says_out_of_memory(line: str) -> bool:
+    """Whether this line of a log says that an allocation failed."""
+    is_python = line.split()[-1:] == ["MemoryError"] or "MemoryError: " in line
+    return is_python or (_FAILURE.search(line) is not None and _names_memory(line))
+
+
+def _names_memory(text: str) -> bool:
+    lowered = text.lower()
+    return any(known in lowered for known in _OUT_OF_MEMORY)
+
+
+def _is_torch_oom(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "OutOfMemoryError", None)
+    return kind is not None and isinstance(error, kind)

@@ -1,0 +1,113 @@
+"""The folder of one attempt. This class owns every path in it. The training process imports it, too."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
+MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
+COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
+PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
+PROTOCOL_VARIABLES: Final = frozenset([RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE])
+# only reserves room, which forked ranks fill with their own environment
+ROOM_VARIABLE: Final = "DSOPT_WARM_ROOM"
+# What differs between two runs of one study on the same devices. If ranks are forked from a process that has imported a
+# module, the import must not depend on these.
+RUN_VARIABLES: Final = PROTOCOL_VARIABLES | {
+    "MASTER_PORT",
+    "TORCHELASTIC_ERROR_FILE",
+    "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+}
+
+
+class RunDir:
+    """Paths of one attempt, in the layout of DeepSpeed's autotuner plus the events."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, results_dir: Path, name: str) -> "RunDir":
+        """Creates a new folder: `name`, then `name.2`, `name.3` …, safely even if others do the same."""
+        results_dir.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = results_dir / (name if number == 1 else f"{name}.{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return cls(path)
+
+    @property
+    def ds_config(self) -> Path:
+        return self.path / "ds_config.json"
+
+    @property
+    def command(self) -> Path:
+        return self.path / "cmd.txt"
+
+    @property
+    def description(self) -> Path:
+        return self.path / "exp.json"
+
+    @property
+    def simulation(self) -> Path:
+        """What a simulated run simulates."""
+        return self.path / "simulation.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.json"
+
+    @property
+    def stdout(self) -> Path:
+        return self.path / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.path / "stderr.log"
+
+    @property
+    def imports(self) -> Path:
+        return self.path / "imports.json"
+
+    def own_path(self, name: str, given: str) -> Path:
+        """Where a run writes what the user's own training writes to `given`: a folder, or a file of that name in one.
+
+        `name` says what for; this creates the folder.
+        """
+        folder = self.path / "own" / name.lstrip("-")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = Path(given)
+        is_file = path.suffix[1:2].isalpha() and not given.endswith("/")
+        return folder / path.name if is_file else folder
+
+    def events(self, rank: int) -> Path:
+        return self.path / f"events-rank{rank}.jsonl"
+
+    def all_events(self) -> list[Path]:
+        """The existing event files, one per rank."""
+        return sorted(self.path.glob("events-rank*.jsonl"))
+
+    def set_aside(self, name: str) -> None:
+        """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
+        folder = self.path / name
+        folder.mkdir()
+        for path in (self.stdout, self.stderr, *self.all_events()):
+            if path.exists():
+                path.rename(folder / path.name)
+
+    def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Writes to a temporary name, then renames, so that no reader sees half a file."""
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+
+def from_environment() -> RunDir | None:
+    """The run directory of the attempt that this process belongs to, if any."""
+    path = os.environ.get(RUN_DIR_VARIABLE)
+    return RunDir(path) if path else None

@@ -1,0 +1,103 @@
+"""The folders that a study's files go to. dsopt never touches what another study, or another program, wrote there."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+from dsopt.study.spec import StudySpec
+
+_WRITING_SECONDS = 1.0
+_MARK = ".dsopt-study"  # holds the name of the study whose folder it is
+
+
+def results_folder(spec: StudySpec) -> Path:
+    """Creates the folder of run directories and final files, and marks it as this study's."""
+    return own_folder(Path(spec.cwd) / spec.results_dir, spec.name)
+
+
+def find_results_folder(spec: StudySpec) -> Path | None:
+    """The folder of run directories and final files, if this study already has one; creates nothing."""
+    base = folder = Path(spec.cwd) / spec.results_dir
+    number = 1
+    while folder.is_dir():
+        mark = folder / _MARK
+        if mark.exists() and _owner(mark) == spec.name:
+            return folder
+        folder = base / (spec.name if number == 1 else f"{spec.name}.{number}")
+        number += 1
+    return None
+
+
+def exps_folder(spec: StudySpec) -> Path:
+    """Creates the folder of experiment descriptions, and marks it as this study's."""
+    return own_folder(Path(spec.cwd) / spec.exps_dir, spec.name)
+
+
+def check_path(cwd: Path, folder: str, place: str) -> None:
+    """Refuses a file, or an invalid path; creates nothing. `place` is file and key, for messages."""
+    try:
+        path = cwd / folder
+        is_file = path.exists() and not path.is_dir()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DsoptError(f"{place}: {folder!r} is not a valid path: {reason}. Expected a folder.") from None
+    if is_file:
+        raise DsoptError(f"{place}: {folder!r} is a file. Expected a folder.")
+
+
+def check_folders(spec: StudySpec) -> None:
+    """Creates the folders that runs write to, before anything runs.
+
+    Raises:
+        DsoptError: one of them cannot be created or written.
+    """
+    for key, path, make in (
+        ("results_dir", spec.results_dir, results_folder),
+        ("exps_dir", spec.exps_dir, exps_folder),
+    ):
+        folder = Path(spec.cwd) / path
+        try:
+            with tempfile.TemporaryFile(dir=make(spec)):
+                pass
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise DsoptError(
+                f"study '{spec.name}': autotuning.{key}: cannot write to {str(folder)!r}: {reason}. "
+                "Fix the folder, or name another one in a new study."
+            ) from None
+
+
+def own_folder(base: Path, study: str) -> Path:
+    """`base` if it is this study's or empty, else a folder in it that is named after the study.
+
+    Raises:
+        OSError: the folder cannot be created or written.
+    """
+    folder, number = base, 1
+    while not _is_own(folder, study):
+        folder = base / (study if number == 1 else f"{study}.{number}")
+        number += 1
+    return folder
+
+
+def _is_own(folder: Path, study: str) -> bool:
+    """Whether a folder is the study's. An empty folder becomes the study's; several workers may ask at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / _MARK
+    if not mark.exists() and any(folder.iterdir()):
+        return mark.exists() and _owner(mark) == study
+    try:
+        with mark.open("x", encoding="utf-8") as file:
+            file.write(study + "\n")
+    except FileExistsError:
+        return _owner(mark) == study
+    return True
+
+
+def _owner(mark: Path) -> str:
+    """The study that owns the folder; whoever has just created the mark may not have written the name yet."""
+    deadline = time.monotonic() + _WRITING_SECONDS
+    while not (name := mark.read_text("utf-8", errors="replace").strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return name  # empty if nobody ever wrote it

@@ -1,0 +1,75 @@
+"""Declares every user attribute that dsopt writes to or reads from a trial in Optuna."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, TypedDict, cast
+
+# why a candidate runs: to find its stage's range of micro-batch sizes, to explore that range, or for expected gain
+Phase = Literal["range", "explore", "joint"]
+
+
+class _Trial(Protocol):
+    @property
+    def user_attrs(self) -> Mapping[str, Any]: ...
+
+
+class TrialAttributes(TypedDict, total=False):
+    """The user attributes of a trial in Optuna. The fields of `Engine` are attributes, too, under their own names.
+
+    Attributes:
+        candidate: the candidate's name, or `baseline` or `profile`.
+        round: 0 in the search, 1, 2 … in the confirmation.
+        phase, why: why it was chosen, as a word and in words.
+        run_dir: its run directory.
+        run_seconds: wall clock from launch to end.
+        reason, message: why it was not measured, as a word and in words.
+        imported: the folder of DeepSpeed's autotuner it was taken from.
+        taken_over: the study that ran it.
+        measured_as: the run whose outcome it has, because both have the same configuration.
+        value_so_far: the metric of a slow run until it was stopped.
+        wrote_outside: what looks like checkpoints and appeared in the working folder, separated by commas.
+        profile_stage, profile_params: of the least-memory profile, the candidate that it was.
+        samples_per_second, step_milliseconds: the figures.
+        interval_percent: half-width of the 95 % interval of the mean step time, relative to it.
+        steps: how many were measured, in words.
+        drifting, unsound: whether the figures have these faults; absent: not.
+        skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
+        peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, flops_per_step: as `Measured`.
+        dtype: of the engine; its other fields are written and read by the names of `Engine`.
+    """
+
+    candidate: str
+    round: int
+    phase: Phase
+    why: str
+    run_dir: str
+    run_seconds: float
+    reason: str
+    message: str
+    imported: str
+    taken_over: str
+    measured_as: str
+    value_so_far: float
+    wrote_outside: str
+    profile_stage: int
+    profile_params: str
+    samples_per_second: float
+    step_milliseconds: float
+    interval_percent: float
+    steps: str
+    drifting: bool
+    unsound: bool
+    skipped_percent: float
+    nonfinite_loss_percent: float
+    skipped_in_warmup: int
+    peak_memory_bytes: int
+    peak_allocated_bytes: int
+    outside_bytes: int
+    activation_bytes: int
+    rows: int
+    flops_per_step: float
+    dtype: str
+
+
+def attributes_of(trial: _Trial) -> TrialAttributes:
+    """What is written on a trial of Optuna's."""
+    return cast(TrialAttributes, trial.user_attrs)

@@ -1,0 +1,142 @@
+"""A study's result, assembled from store, search and report; and the files that a finished study leaves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsopt.errors import DsoptError
+from dsopt.report.compare import ComparisonTable, comparison_table
+from dsopt.report.doubts import RunQuality
+from dsopt.report.durations import covered_seconds
+from dsopt.report.files import FilesOf, write_files, write_table, written_files
+from dsopt.report.summary import Summary, summarize
+from dsopt.search.history import History
+from dsopt.store.engine import exclusive
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.part import REFERENCE, Part
+from dsopt.worker.history import load_history
+
+
+def summary_of(store: Store, study: StoredStudy) -> Summary:
+    """The summary of a study so far."""
+    now = store.get(study.name)
+    history = load_history(store, now)
+    finished_at = now.finished_at if now.state == "finished" else None
+    return summarize(
+        now.spec,
+        history,
+        qualities_of(store, now),
+        state=now.state,
+        note=now.note,
+        duration_seconds=None if finished_at is None else finished_at - now.created_at,
+        worked_seconds=None if finished_at is None else worked_seconds(store, now, history),
+    )
+
+
+def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
+    """How long at least one run of a study was running.
+
+    Runs that were taken over do not count: they were another study's. Lost runs do not count either, because only the
+    time at which they were missed is known.
+    """
+    others = {(Part.of(stage), o.trial) for stage, tried in history.stages.items() for o in tried if o.taken_over}
+    others |= {(REFERENCE, o.trial) for o in history.reference if o.taken_over}
+    return covered_seconds(
+        [
+            (run["started_at"], run["finished_at"])
+            for run in store.runs(study)
+            if run["finished_at"] is not None and run["reason"] != "lost" and (run["stage"], run["trial"]) not in others
+        ]
+    )
+
+
+def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
+    """How good the numbers of every measured run are."""
+    return [
+        RunQuality(
+            name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
+            interval_percent=attrs["interval_percent"],
+            drifting=attrs.get("drifting", False),
+            skipped_percent=attrs.get("skipped_percent", 0.0),
+            nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
+            dtype=attrs.get("dtype", "fp32"),
+        )
+        for attrs in store.measured_attrs(study)
+    ]
+
+
+def run_label(name: str, round_: int) -> str:
+    """The name of a run for people: its candidate, and its round in the confirmation."""
+    return f"{name} (round {round_})" if round_ else name
+
+
+def confirmed_summary(store: Store, study: StoredStudy) -> Summary:
+    """The summary of a study that has a result.
+
+    Raises:
+        DsoptError: it has none, or none yet; the message says what to do.
+    """
+    if study.spec.compare:
+        raise DsoptError(f"study '{study.name}' is a comparison, not a search. See: dsopt study show {study.name}")
+    summary = summary_of(store, study)
+    if summary.unconfirmed is not None:
+        raise not_confirmed([study.name])
+    if summary.comparison is None and summary.state == "finished":
+        raise DsoptError(f"study '{study.name}' has no result: {summary.sentence()} Why: dsopt study show {study.name}")
+    if summary.comparison is None:
+        raise DsoptError(
+            f"study '{study.name}' has no result yet: its state is '{summary.state}'. "
+            f"Continue with: dsopt worker {study.name} (after 'dsopt study resume {study.name}' if it was stopped)."
+        )
+    return summary
+
+
+def not_confirmed(names: Sequence[str]) -> DsoptError:
+    """The error for studies that ended without a confirmed result."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return DsoptError(
+        f"study {listed}: the result is not confirmed, so dsopt calls no configuration the best. "
+        f"For what failed and what to do, see: dsopt study show {names[0]}"
+    )
+
+
+def is_unconfirmed(store: Store, study: StoredStudy) -> bool:
+    """Whether a study ended without a confirmed result; never for a comparison, whose rows say this one by one."""
+    return not study.spec.compare and summary_of(store, study).unconfirmed is not None
+
+
+def reopen(store: Store, study: StoredStudy) -> bool:
+    """Resumes a study that was stopped, or whose confirmation failed and is then tried again. False: it is neither."""
+    return store.resume(study, was_finished=is_unconfirmed(store, study))
+
+
+def table_of(store: Store, study: StoredStudy) -> ComparisonTable:
+    """The table of a comparison so far."""
+    return comparison_table(study.spec, load_history(store, study), store.state(study) or study.state)
+
+
+def ensure_results(store: Store, study: StoredStudy, *, scale_lr: bool | None = None) -> list[Path]:
+    """Writes the files of a finished study, unless they are there.
+
+    It does not hold the study's lock, but one of its own, so that one process writes at a time. Each file appears as a
+    whole. The note about what was written comes last, so that the next caller makes up for an interruption.
+
+    Args:
+        store: the storage.
+        study: a finished study.
+        scale_lr: whether the learning rate in them follows the batch; None: as in the existing files, else not.
+
+    Returns:
+        The files, absolute; for a comparison, only its table.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    now = store.get(study.name)
+    about = FilesOf(created_at=now.created_at, finished_at=now.finished_at, is_scaled=bool(scale_lr))
+    with exclusive(store.engine, f"results-{study.id}"):
+        there = written_files(now.spec, about, any_scaling=scale_lr is None)
+        if there is not None:
+            return there
+        if now.spec.compare:
+            return write_table(now.spec, about, table_of(store, now).text())
+        return write_files(now.spec, about, load_history(store, now), summary_of(store, now))

@@ -1,0 +1,60 @@
+"""`--help` of every command, and `import dsopt`, import nothing heavy: that is why they answer at once."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dsopt
+
+HEAVY = {
+    "torch", "deepspeed", "transformers", "optuna", "sqlalchemy", "alembic", "xgboost", "pydantic", "numpy", "scipy",
+    "pandas", "rich", "psutil", "yaml",
+}  # fmt: skip
+HELP = f"""
+import contextlib, io, sys
+import click
+from dsopt.cli.main import dsopt
+
+def paths(command, path=()):
+    yield path
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            yield from paths(command.get_command(None, name), (*path, name))
+
+for path in paths(dsopt):
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        dsopt([*path, "--help"], standalone_mode=False, prog_name="dsopt")
+    assert told.getvalue().startswith("Usage: dsopt"), path
+    loaded = {HEAVY!r} & set(sys.modules)
+    assert not loaded, (path, loaded)
+    print(" ".join(path))
+"""
+
+
+def in_a_fresh_process(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_of_every_command_imports_nothing_heavy() -> None:
+    seen = in_a_fresh_process(HELP).splitlines()
+    assert len(seen) > 20
+    assert {"", "study create", "study best", "db upgrade", "tune", "run", "worker", "compare", "dashboard"} <= set(
+        seen
+    )
+
+
+def test_import_dsopt_imports_nothing_heavy() -> None:
+    heavy = HEAVY | {"click"}
+    in_a_fresh_process(f"import sys, dsopt; dir(dsopt); loaded = {heavy} & set(sys.modules); assert not loaded, loaded")
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    assert set(dsopt.__all__) <= set(dir(dsopt))
+    for name in dsopt.__all__:
+        assert getattr(dsopt, name) is not None
+    assert dsopt.events.TaskEnded.__name__ == "TaskEnded"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dsopt.nothing

@@ -1,0 +1,23 @@
+"""The live view: what it shows is the study's, whoever ran it."""
+
+import io
+
+from rich.console import Console
+
+from dsopt.cli.live import LiveView
+from dsopt.store.studies import StoredStudy
+from dsopt.study.space import Candidate
+from dsopt.worker.happenings import StudyProgressed
+from tests.made_up import history, observation, spec
+
+
+def test_a_worker_that_has_run_nothing_shows_the_studys_best_and_runs() -> None:
+    view = LiveView("2 CPU slots")
+    study = StoredStudy(id=1, spec=spec(), state="searching", note=None, created_at=0.0, finished_at=None)
+    known = history(observation(Candidate(stage=1, micro_batch=4, gas=1), 99.0))
+    view.update(StudyProgressed(study=study, history=known))
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(view.render())
+    assert "none yet" not in shown.getvalue()
+    assert "99" in shown.getvalue()
+    assert "2 runs done" in shown.getvalue()

@@ -1,0 +1,99 @@
+"""What a run has come to, as a table: events in, outcome out."""
+
+import pytest
+
+from dsopt.experiment.judge import FEWEST_STEPS, Moment
+from dsopt.experiment.outcome import Failed, Infeasible, Measured, Slow
+from dsopt.experiment.race import Race
+from dsopt.protocol.events import End, Error, Event, Flops, Oom, Withheld
+from dsopt.study.spec import MeasurementBudget
+from tests.runs import engine, outcome_of, rules, step, steps
+
+LATE = Moment(seconds=61.0)
+OVER = Moment(seconds=50.0, training_seconds=45.0)
+ENDED = Moment(seconds=10.0, exit_code=0)
+KILLED = Moment(seconds=10.0, exit_code=-9, last_output="going down")
+BRIEF = MeasurementBudget(max_steps=300, max_seconds=40.0)
+END = End(rank=0)
+NOISY = [step(number, 0.1 + 0.05 * (number * 7919 % 11)) for number in range(40)]
+
+
+def error(rank: int = 0, time: float = 1.0, **changes: object) -> Error:
+    return Error(**{"rank": rank, "type": "ValueError", "message": "no", "time": time, **changes})
+
+
+@pytest.mark.parametrize(
+    ("events", "moment", "kind", "reason", "words"),
+    [
+        ([], None, None, "", ""),
+        ([engine(), *steps(5)], None, None, "", ""),
+        ([], LATE, Failed, "timeout", "the script had not built DeepSpeed's engine when timeout_seconds (60 s)"),
+        ([engine()], LATE, Failed, "timeout", "the first optimizer step had not ended"),
+        ([engine(), *NOISY[:8]], LATE, Failed, "timeout", "the script had done only 8 optimizer steps"),
+        ([], ENDED, Failed, "no_metrics", "the script ended without calling deepspeed.initialize"),
+        ([engine(), *steps(3), END], ENDED, Failed, "no_metrics", "ended after 3 optimizer steps"),
+        ([engine()], KILLED, Failed, "crash", "was ended by signal 9; the first optimizer step had not ended."),
+        ([engine()], KILLED, Failed, "crash", "out-of-memory killer. Last output: going down Log: /made/up/run"),
+        ([Oom(rank=1, message="no room")], None, Infeasible, "oom", "rank 1: no room. Log: "),
+        ([error(time=2.0), Oom(rank=1, message="no room", time=3.0)], None, Infeasible, "oom", "rank 1: no room."),
+        ([engine(), error(0, 2.0), error(1, 1.0)], None, Failed, "crash", "rank 1: ValueError: no. Log: "),
+        ([error(origin="deepspeed.runtime.config")], None, Infeasible, "invalid_config", "rank 0: ValueError: no."),
+        ([engine(), error(origin="deepspeed.runtime.config")], None, Failed, "crash", "rank 0: ValueError: no."),
+        ([engine(zero_stage=0, micro_batch=5)], None, Infeasible, "invalid_config", "ZeRO stage 0, micro-batch 5"),
+    ],
+)  # fmt: skip
+def test_what_came_of_a_run_that_was_not_measured(
+    events: list[Event], moment: Moment | None, kind: type | None, reason: str, words: str
+) -> None:
+    outcome = outcome_of(*events, moment=moment)
+    if kind is None:
+        assert outcome is None
+        return
+    assert isinstance(outcome, Failed | Infeasible)
+    assert (type(outcome), outcome.reason) == (kind, reason)
+    assert words in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("events", "moment", "changes", "is_measured"),
+    [
+        ([engine(), *steps(14)], None, {}, False),  # too few to be sure that warm-up is over
+        ([engine(), *steps(15)], None, {}, True),
+        ([engine(), *NOISY[:39]], None, {}, False),
+        ([engine(), *NOISY], None, {}, True),  # its steps are spent
+        ([engine(), *NOISY[: 2 + FEWEST_STEPS]], OVER, {"measurement": BRIEF}, False),
+        ([engine(), *NOISY[: 3 + FEWEST_STEPS]], OVER, {"measurement": BRIEF}, True),
+        ([engine(), *NOISY[:7], END], ENDED, {}, False),
+        ([engine(), *NOISY[:9], END], ENDED, {}, True),  # a script that ends by itself
+        ([engine(), *NOISY[:5]], None, {"window": (3, 5)}, False),
+        ([engine(), *NOISY[:6]], None, {"window": (3, 5)}, True),
+        ([engine(), *steps(15)], None, {"needs_flops": True}, False),
+        ([engine(), Flops(rank=0, flops_per_step=1.0), *steps(15)], None, {"needs_flops": True}, True),
+        ([engine(), *steps(15)], None, {"needs_pass": "forward"}, False),
+    ],
+)  # fmt: skip
+def test_when_a_run_is_measured(events: list[Event], moment: Moment | None, changes: dict, is_measured: bool) -> None:
+    assert isinstance(outcome_of(*events, under=rules(**changes), moment=moment), Measured) is is_measured
+
+
+def test_a_run_that_cannot_win_is_slow() -> None:
+    noisy = [engine(), *NOISY[:30]]
+    assert outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=100.0))) is None
+    assert isinstance(outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=1000.0))), Slow)
+
+
+@pytest.mark.parametrize(
+    ("what", "is_said"), [("DeepSpeedEngine.load_checkpoint", True), ("DeepSpeedEngine.save_checkpoint", False)]
+)
+def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(what: str, is_said: bool) -> None:
+    raised = Error(rank=0, type="TypeError", message="'NoneType' object is not subscriptable", time=1.0)
+    outcome = outcome_of(engine(), Withheld(rank=0, what=what, path="ckpt"), raised)
+    assert isinstance(outcome, Failed)
+    assert (f"An experiment starts without checkpoints: {what} found none." in outcome.message) == is_said
+
+
+def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:
+    said = Moment(seconds=5.0, last_output="t.py: error: unrecognized arguments: --epochs")
+    outcome = outcome_of(error(type="SystemExit", message="exit code 2"), moment=said)
+    assert isinstance(outcome, Failed)
+    assert "SystemExit: exit code 2. Last output: t.py: error: unrecognized arguments: --epochs" in outcome.message

@@ -1,0 +1,56 @@
+"""A run is judged by what its ranks wrote, however late that is read."""
+
+from pathlib import Path
+
+import pytest
+
+from dsopt.experiment.outcome import Measured
+from dsopt.experiment.run import Progress, run_experiment
+from dsopt.protocol.events import End, EventWriter, Memory
+from dsopt.protocol.run_dir import RunDir
+from tests.runs import engine, launch, rules, steps
+
+GIB = 2**30
+
+
+class Ranks:
+    """Ranks that have written all of their events already."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def observe(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
+
+
+def written(folder: Path) -> RunDir:
+    run_dir = RunDir(folder)
+    first, second = EventWriter(run_dir, 0), EventWriter(run_dir, 1)
+    for event in (engine(), *steps(60), End(rank=0)):
+        first.emit(event)
+    second.emit(Memory(rank=1, peak_allocated_bytes=GIB, peak_reserved_bytes=5 * GIB))
+    for writer in (first, second):
+        writer._file.close()
+    run_dir.stdout.touch()
+    run_dir.stderr.touch()
+    return run_dir
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_late_reading_changes_nothing(tmp_path: Path, code: int | None) -> None:
+    """Memory of other ranks counts, the time limit of a worker that was suspended does not, and watchers are told."""
+    told: list[Progress] = []
+    started = launch(run_dir=written(tmp_path))
+    outcome = run_experiment(
+        started, rules(timeout_seconds=0.0), lambda: False, told.append, start=lambda _launch: Ranks(code)
+    )
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.peak_memory_bytes == 5 * GIB
+    assert len(outcome.step_seconds) < 60  # it ends as soon as that is enough
+    assert [progress.engine for progress in told] == [engine()]

@@ -1,0 +1,94 @@
+"""Which devices a worker may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
+from dsopt.worker.capacity import pool_of, ranks_of
+from tests.made_up import spec
+
+LISTING = "\n".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{name * 4}-1)" for i, name in enumerate("abcd"))
+
+
+@pytest.fixture
+def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose `nvidia-smi -L` lists four GPUs."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<END\n{LISTING}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("2,0", [2, 0]),
+        ("", []),
+        ("1,1", [1]),
+        ("GPU-bbbb,GPU-dd", [1, 3]),
+        ("0,GPU-cccc-1", [0, 2]),
+        ("0,9,1", [0]),  # CUDA, too, stops at one that it does not know
+        ("\u00b2", []),
+    ],
+)
+def test_visible_gpus(four_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, gpus: list[int]) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus() == gpus
+
+
+@pytest.mark.parametrize(("text", "names"), [("0,2-3", "gpu:0 gpu:2 gpu:3"), ("1", "gpu:1"), ("2,2", "gpu:2")])
+def test_devices_that_are_asked_for(four_gpus: None, text: str, names: str) -> None:
+    assert parse_devices(text).names() == names.split()
+
+
+def test_slots_are_for_machines_that_train_on_the_cpu(four_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DsoptError, match="this machine has GPUs, and DeepSpeed would use them"):
+        parse_devices("cpu:2")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert parse_devices("cpu:2").names() == ["cpu:0", "cpu:1"]
+
+
+def test_all_gpus_are_used_where_nothing_is_asked_for(four_gpus: None) -> None:
+    assert str(parse_devices(None)) == "GPUs 0,1,2,3"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "0-", "3-1", "cpu:", "cpu:0", "cpu:99999999999", "0-99999999999", "-1", "\u00b2", "4", "0,7"]
+)
+def test_devices_that_are_not_there(four_gpus: None, text: str) -> None:
+    with pytest.raises(DsoptError, match="--devices"):
+        parse_devices(text)
+
+
+def test_a_broken_nvidia_smi_is_a_machine_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho driver mismatch >&2\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert visible_gpus() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "indices", "ranks"),
+    [
+        ("--num_gpus 2", (0, 1, 2, 3), 2),
+        ("", (0, 1, 2, 3), 4),
+        ("--include localhost:1,3", (1, 3), 2),
+        ("--include=localhost:1-3", (1, 2, 3), 3),
+        ("-e localhost:0", (1, 2, 3), 3),
+    ],
+)
+def test_a_command_keeps_to_the_gpus_that_it_names(options: str, indices: tuple[int, ...], ranks: int) -> None:
+    study = spec()
+    study = study.model_copy(update={"command": f"deepspeed {options} t.py --deepspeed_config c.json"})
+    four = DevicePool(kind="gpu", indices=(0, 1, 2, 3))
+    assert pool_of(study, four).indices == indices
+    assert ranks_of(study, four) == ranks
+    slots = DevicePool(kind="cpu", indices=(0, 1, 2, 3))
+    assert pool_of(study, slots) == slots

@@ -1,0 +1,95 @@
+"""What may be imported before the ranks are forked, and what of a script's imports is learned."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.forked import ForkedStarts
+from dsopt.protocol.run_dir import RunDir
+
+IMPORT_ALL = """
+import json, sys
+from dsopt.probe.beforehand import import_all
+print(json.dumps(import_all(json.loads(sys.argv[1]))))
+"""
+# stands in for an installed package: `click` is one, and light
+SCRIPT = """
+import sys
+from dsopt.protocol.run_dir import RunDir
+from dsopt.probe.imported import ImportRecord
+record = ImportRecord()
+import own
+import click
+{change}
+import yaml
+record.write(RunDir(sys.argv[1]))
+"""
+
+
+def python(code: str, *arguments: str, folder: Path) -> str:
+    words = [sys.executable, "-c", "import sys\n" + code, *arguments]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "refusal"),
+    [
+        ("import os; LANGUAGE = os.environ.get('LANG')", None),
+        ("import os; port = os.environ.get('MASTER_PORT')", "reads the environment variable MASTER_PORT when it is"),
+        ("import os; is_run = 'DSOPT_RUN_DIR' in os.environ", "reads the environment variable DSOPT_RUN_DIR"),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "threads"),
+        ("raise RuntimeError('not today')", "beforehand: RuntimeError: not today"),
+        ("import not_there_at_all", "No module named 'not_there_at_all'"),
+        ("import click", " if imported beforehand, but the script"),
+        ("import on_the_path", "on_the_path would come from"),
+    ],
+)
+def test_what_must_not_be_imported_beforehand_is_refused(tmp_path: Path, source: str, refusal: str | None) -> None:
+    for name, content in (("beforehand", source), ("on_the_path", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text(content)
+    modules = json.dumps({"beforehand": str(tmp_path / "beforehand" / "beforehand.py")})
+    code = f"sys.path += [{str(tmp_path / 'beforehand')!r}, {str(tmp_path / 'on_the_path')!r}]\n" + IMPORT_ALL
+    told = json.loads(python(code, modules, folder=tmp_path))
+    assert told is None if refusal is None else refusal in told, told
+
+
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "beforehand.py").write_text("raise RuntimeError('mine')")
+    modules = json.dumps({"beforehand": str(tmp_path / "beforehand.py")})
+    assert json.loads(python(IMPORT_ALL, modules, folder=tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "learned", "changed"),
+    [
+        ("", True, ""),
+        ("import os; os.environ['OMP_NUM_THREADS'] = '4'", False, "OMP_NUM_THREADS"),
+        ("import os; os.environ.update(A='1', B='2')", False, "A"),
+        ("import os; os.environ.pop('PATH')", False, "PATH"),
+    ],
+)
+def test_what_is_imported_after_a_change_of_the_environment_is_not_learned(
+    tmp_path: Path, change: str, learned: bool, changed: str
+) -> None:
+    (tmp_path / "own.py").write_text("import json\n")
+    (tmp_path / "script.py").write_text(SCRIPT.format(change=change))
+    python("exec(compile(open('script.py').read(), 'script.py', 'exec'))", str(tmp_path), folder=tmp_path)
+    imports = json.loads(RunDir(tmp_path).imports.read_text())
+    assert "click" in imports["modules"]
+    assert "own" not in imports["modules"]
+    assert ("yaml" in imports["modules"]) is learned
+    assert imports["changed"] == changed
+
+
+def test_a_script_that_changes_the_environment_before_torch_is_started_directly(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.write_json(run_dir.imports, {"modules": {"yaml": "/there/yaml.py"}, "changed": "OMP_NUM_THREADS"})
+    why: list[str] = []
+    warm = ForkedStarts(lambda: False, why.append)
+    warm.learn(run_dir)
+    warm.learn(run_dir)
+    assert why == ["the script changes the environment variable OMP_NUM_THREADS before it imports torch"]

@@ -1,0 +1,164 @@
+"""What an experiment is started with: nothing of the user's is resumed from, saved to or reported to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dsopt.errors import DsoptError
+from dsopt.experiment.outside import new_traces, traces
+from dsopt.protocol.run_dir import RunDir
+from dsopt.study.command import LaunchCommand
+from dsopt.study.isolation import isolated_command, isolated_config, isolation_notes
+from dsopt.study.load import build_spec
+
+
+def isolated(arguments: str, *isolate: str) -> str:
+    command = LaunchCommand.parse(f"deepspeed t.py {arguments}", "test")
+    changed = isolated_command(command, isolate, lambda flag, given: Path("/run") / flag.lstrip("-"))
+    return " ".join(changed.script_args)
+
+
+@pytest.mark.parametrize(
+    ("typed", "run"),
+    [
+        ("--output_dir out --lr 1", "--output_dir /run/output_dir --lr 1"),
+        ("--output-dir=out", "--output-dir=/run/output_dir"),
+        ("--output_dir a --logging_dir a/logs", "--output_dir /run/output_dir --logging_dir /run/logging_dir"),
+        ("--resume_from_checkpoint out/checkpoint-5 --lr 1", "--lr 1"),
+        ("--resume_from_checkpoint=out --lr 1", "--lr 1"),
+        ("--save_strategy steps --save_steps 5", "--save_strategy no --save_steps 5"),
+        ("--report_to wandb", "--report_to none"),
+        ("--push_to_hub --lr 1", "--lr 1"),
+        ("--push_to_hub True --lr 1", "--lr 1"),
+        ("--push_to_hub data.txt", "data.txt"),
+        ("--with_tracking --checkpointing_steps epoch", ""),
+        ("--load_best_model_at_end True --lr -1", "--lr -1"),
+        ("--save-dir out", "--save-dir out"),
+        ("--lr 1", "--lr 1"),
+    ],
+)
+def test_known_flags(typed: str, run: str) -> None:
+    assert isolated(typed) == run
+
+
+@pytest.mark.parametrize(
+    ("typed", "run"),
+    [
+        ("--save-dir out --lr 1", "--save-dir /run/save-dir --lr 1"),
+        ("--save_dir=out", "--save_dir=/run/save-dir"),
+        ("--lr 1", "--lr 1 --save-dir /run/save-dir"),  # the script's default would be the user's folder
+    ],
+)
+def test_a_flag_that_the_user_names(typed: str, run: str) -> None:
+    assert isolated(typed, "--save-dir") == run
+
+
+def test_deepspeeds_own_reports_are_off_and_its_profile_is_the_runs() -> None:
+    config = {
+        "tensorboard": {"enabled": True, "output_path": "tb"},
+        "wandb": {"enabled": False},
+        "flops_profiler": {"enabled": True, "output_file": "profile.txt"},
+    }
+    assert isolated_config(config, lambda name, given: Path("/run") / given) == {
+        "tensorboard": {"enabled": False, "output_path": "tb"},
+        "wandb": {"enabled": False},
+        "flops_profiler": {"enabled": True, "output_file": "/run/profile.txt"},
+    }
+    assert config["tensorboard"]["enabled"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "own"), [("out", ""), ("out/v1.0", ""), ("out.d/", ""), ("", ""), ("a/model.pt", "model.pt")]
+)
+def test_a_run_has_a_path_of_its_own_for_each_flag(tmp_path: Path, given: str, own: str) -> None:
+    path = RunDir(tmp_path).own_path("--save-dir", given)
+    assert path == tmp_path / "own" / "save-dir" / own
+    assert (tmp_path / "own" / "save-dir").is_dir()
+
+
+def test_what_differs_is_said() -> None:
+    command = LaunchCommand.parse("deepspeed t.py --output_dir o --push_to_hub --report_to none", "test")
+    assert isolation_notes(command, ["--save"]) == [
+        "each experiment has its own folder for --output_dir, --save",
+        "experiments neither resume, save nor report, whatever --push_to_hub says",
+    ]
+    assert isolation_notes(LaunchCommand.parse("deepspeed t.py", "test"), []) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "suspected"),
+    [
+        ("--save-dir o", ["--save-dir"]),
+        ("--checkpoint_path=o --ckpt-dir p --log_dir q", ["--checkpoint_path", "--ckpt-dir", "--log_dir"]),
+        ("--save o --output o", ["--save", "--output"]),
+        ("--output_dir o --save_steps 5 --data_dir d --model_path m --log_level info", []),
+    ],
+)
+def test_flags_that_seem_to_name_what_is_written_are_pointed_out(typed: str, suspected: list[str]) -> None:
+    command = LaunchCommand.parse(f"deepspeed t.py {typed}", "test")
+    notes = [note for note in isolation_notes(command, []) if "seems to name" in note]
+    assert [note.split()[0] for note in notes] == suspected
+    assert isolation_notes(command, suspected) != notes or not suspected
+
+
+@pytest.mark.parametrize(
+    ("isolate", "message"),
+    [
+        ("--save", r"isolate: '--save'. Expected a list of the script's flags, such as \[--save-dir\]"),
+        (["a b"], "isolate: '--a b' is not a flag"),
+        (["--deepspeed"], "dsopt sets --deepspeed"),
+        (["--batch"], "isolate: the search sets --batch, too"),
+        (["--lr"], None),
+    ],
+)
+def test_flags_that_cannot_be_isolated(tmp_path: Path, isolate: object, message: str | None) -> None:
+    (tmp_path / "t.py").touch()
+    study = {
+        "name": "s",
+        "command": "deepspeed t.py --lr 1",
+        "cwd": str(tmp_path),
+        "ds_config": {"train_micro_batch_size_per_gpu": 1},
+        "isolate": isolate,
+        "autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch"}},
+    }
+    if message is None:
+        assert build_spec(study, "study.yaml")[0].isolate == isolate
+        return
+    with pytest.raises(DsoptError, match=message):
+        build_spec(study, "study.yaml")
+
+
+def test_new_checkpoints_in_the_working_folder_are_noticed(tmp_path: Path) -> None:
+    results = tmp_path / "autotuning_results"
+    for folder in ("checkpoint-4", "data", "autotuning_results/z0", ".cache", "far/far/far/far"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "checkpoint-4" / "model.safetensors").write_text("mine")
+    (tmp_path / "model.pt").write_text("mine")
+    before = traces(tmp_path, (results,))
+    assert new_traces(before, traces(tmp_path, (results,))) == []
+
+    (tmp_path / "ckpt" / "global_step5").mkdir(parents=True)
+    (tmp_path / "ckpt" / "latest").write_text("global_step5")
+    (tmp_path / "model.pt").write_text("an experiment's")
+    os.utime(tmp_path / "model.pt", ns=(1, 1))  # another time, however coarse the file system's clock
+    (results / "z0" / "model.pt").touch()
+    (tmp_path / ".cache" / "model.pt").touch()
+    (tmp_path / "data" / "rows.csv").touch()
+    (tmp_path / "far/far/far/far" / "model.pt").touch()
+    assert new_traces(before, traces(tmp_path, (results,))) == [tmp_path / "ckpt", tmp_path / "model.pt"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"search": {"args": {"--output_dir": ["a", "b"]}}}, "--output_dir .*dsopt sets it for each experiment"),
+        ({"autotuning": {"arg_mappings": {"zero_optimization.stage": "--report_to"}}}, "--report_to .*dsopt sets it"),
+        ({"isolate": ["--save-dir", "--save_dir"]}, "isolate: --save_dir appears twice"),
+    ],
+)
+def test_what_isolation_sets_is_no_dimension(tmp_path: Path, keys: dict, message: str) -> None:
+    (tmp_path / "t.py").touch()
+    study = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {"train_batch_size": 2}}
+    with pytest.raises(DsoptError, match=message):
+        build_spec({**study, **keys}, "study.yaml")

@@ -1,0 +1,79 @@
+"""The learning rate that goes with another batch."""
+
+import math
+
+import pytest
+
+from dsopt.report.batch_size import batch_advice, scale_rates
+from dsopt.search.history import History
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from tests.made_up import facts, observation, spec
+
+
+def history(**own: object) -> History:
+    """A study whose baseline ran on two ranks."""
+    return History(reference=[observation(None, 1.0, facts=facts(**own))], stages={})
+
+
+def with_command(study: StudySpec, command: str) -> StudySpec:
+    return study.model_copy(update={"command": command})
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "rule"), [("AdamW", 2.0, "√(32/8) = 2"), ("SGD", 4.0, "32/8 = 4"), (None, 2.0, "√(32/8) = 2")]
+)
+def test_the_rate_scales_with_the_root_and_for_sgd_linearly(kind: str | None, factor: float, rule: str) -> None:
+    optimizer = {"optimizer": {"type": kind, "params": {"lr": 3e-4}}} if kind else {}
+    study = spec({**optimizer, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 3e-4}}})
+    best = Candidate(stage=1, micro_batch=8, gas=2)
+    advice = batch_advice(study, history(micro_batch=4), best)
+    assert advice is not None
+    assert (advice.own, advice.best, advice.factor) == (8, 32, factor)
+    assert rule in advice.text()
+    assert f"scheduler.params.warmup_max_lr 0.0003 → {3e-4 * factor:.4g}" in advice.text()
+    scaled, _ = scale_rates(advice, study.ds_config, study.launch)
+    assert scaled["scheduler"]["params"]["warmup_max_lr"] == pytest.approx(3e-4 * factor)
+    assert study.ds_config["scheduler"]["params"]["warmup_max_lr"] == 3e-4
+    if kind:
+        assert scaled["optimizer"]["params"]["lr"] == pytest.approx(3e-4 * factor)
+
+
+@pytest.mark.parametrize(("given", "scaled"), [(" --learning_rate 1e-5", "2e-05"), ("", "0.0001")])
+def test_the_trainers_rate_is_a_flag(given: str, scaled: str) -> None:
+    """With "auto" the Trainer's own default, 5e-5, is in force where the flag is absent."""
+    study = with_command(
+        spec({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}), f"deepspeed t.py --deepspeed c.json{given}"
+    )
+    advice = batch_advice(study, history(), Candidate(stage=1, micro_batch=4, gas=1))
+    assert advice is not None
+    config, command = scale_rates(advice, study.ds_config, study.launch)
+    assert config == study.ds_config
+    assert command.script_value("--learning_rate") == scaled
+
+
+def test_more_gpus_make_a_larger_batch() -> None:
+    study = spec(num_gpus=[2, 8])
+    best = Candidate(stage=1, micro_batch=1, gas=1, knobs=(("num_gpus", 8),))
+    advice = batch_advice(study, history(), best)
+    assert advice is not None
+    assert advice.factor == math.sqrt(4)
+    assert "--apply-lr-scaling" not in advice.text()  # there is no rate to write
+
+
+def test_without_another_batch_there_is_nothing_to_say() -> None:
+    assert batch_advice(spec(), history(), Candidate(stage=3, micro_batch=1, gas=1)) is None
+    assert batch_advice(spec(), history(), None) is None
+    unmeasured = History(reference=[observation(None)], stages={})
+    assert batch_advice(spec(), unmeasured, Candidate(stage=3, micro_batch=2, gas=1)) is None
+
+
+def test_a_rate_that_was_tuned_is_the_one_that_scales() -> None:
+    study = spec(
+        {"optimizer": {"type": "AdamW", "params": {"lr": 0.001}}},
+        search={"ds_config": {"optimizer.params.lr": [0.01, 0.02]}},
+    )
+    best = Candidate(stage=1, micro_batch=4, gas=1, knobs=(("optimizer.params.lr", 0.01),))
+    advice = batch_advice(study, history(), best)
+    assert advice is not None
+    assert "0.01 → 0.02" in advice.text()

@@ -1,0 +1,142 @@
+"""How a study ends when its confirmation fails: the next finalist is tried, and no one is told what nobody measured."""
+
+from collections.abc import Collection
+
+import pytest
+
+from dsopt.report.summary import Summary, summarize
+from dsopt.search.confirm import compare
+from dsopt.search.history import History, Observation
+from dsopt.search.plan import finalists
+from dsopt.search.unconfirmed import unconfirmed
+from dsopt.study.space import Candidate
+from tests.machines import Machine, saturating
+from tests.made_up import facts, history, observation, sequential, spec
+
+RUNS = Collection[tuple[str, int]]
+
+
+class Faulty(Machine):
+    """A machine on which some runs of the confirmation fail, by name and round; round 0 stands for any."""
+
+    def __init__(self, failing: RUNS, **confirmation: int) -> None:
+        study = sequential({"zero_optimization": {"stage": [0, 1]}}, num_tuning_micro_batch_sizes=3)
+        content = study.model_dump(exclude_unset=True)
+        super().__init__(
+            type(study).model_validate({**content, "confirmation": {"finalists": 1, "rounds": 2, **confirmation}}),
+            saturating(1),
+        )
+        self.failing = failing
+
+    def observe(self, name: str, round_: int, candidate: Candidate | None, phase: str) -> Observation:
+        if round_ and {(name, round_), (name, 0), ("any", 0)} & set(self.failing):
+            failed = observation(candidate, None, name=name, round=round_, state="failed", reason="crash")
+            return Observation(**{**{f: getattr(failed, f) for f in failed.__slots__}, "message": "no disk."})
+        return super().observe(name, round_, candidate, phase)
+
+    def confirmed(self) -> list[tuple[str, int, str]]:
+        return [(o.name, o.round, o.state) for o in self.reference if o.round]
+
+    def summary(self) -> Summary:
+        return summarize(self.spec, self.history, [], state="finished", note=None, duration_seconds=None)
+
+
+def ranked(machine: Machine) -> list[str]:
+    """The names of what was measured, the best first."""
+    return [o.name for o in sorted(machine.history.measured, key=machine.history.score, reverse=True)]
+
+
+def test_the_next_finalist_takes_the_place_of_one_that_fails() -> None:
+    best, second, *_ = ranked(Faulty([]).run())
+    machine = Faulty([(best, 1)]).run()
+    assert machine.confirmed()[:3] == [("baseline", 1, "measured"), (best, 1, "failed"), (second, 1, "measured")]
+    result = compare(machine.history)
+    assert result is not None
+    assert (result.best, result.speedup is not None) == (second, True)
+    text = machine.summary().text()
+    assert second in machine.summary().sentence()
+    assert f"Left out: {best} failed when dsopt measured it again (round 1): no disk." in text
+    assert f"alternating baseline ({result.baseline:.6g} samples/s there) and finalists" in text
+
+
+def test_a_finalist_that_fails_in_a_later_round_is_no_result_either() -> None:
+    best, second, *_ = ranked(Faulty([]).run())
+    machine = Faulty([(best, 2)], finalists=2)
+    machine.told = {"half_width": 0.2}  # too noisy for one round
+    machine.run()
+    result = compare(machine.history)
+    assert result is not None
+    assert result.best == second
+    assert best not in [o.name for o in finalists(machine.spec, machine.history)]
+
+
+def test_a_baseline_that_fails_once_is_measured_in_the_next_round_beside_the_others() -> None:
+    machine = Faulty([("baseline", 1)]).run()
+    best = ranked(machine)[0]
+    assert [(name, state) for name, round_, state in machine.confirmed() if round_ == 2] == [
+        (best, "measured"), ("baseline", "measured"),
+    ]  # fmt: skip
+    assert compare(machine.history) is not None
+
+
+@pytest.mark.parametrize(
+    ("failing", "runs"),
+    [
+        ([("baseline", 0)], 2),
+        ([("any", 0)], 4),  # of the baseline, and of three finalists, after which no other is tried
+    ],
+)
+def test_without_a_baseline_or_a_finalist_nothing_is_confirmed(failing: RUNS, runs: int) -> None:
+    machine = Faulty(failing).run()
+    assert sum(state == "failed" for _, _, state in machine.confirmed()) == runs
+    assert compare(machine.history) is None
+    found = unconfirmed(machine.history)
+    best = max(machine.history.measured, key=machine.history.score)
+    baseline = machine.history.find("baseline")
+    assert found is not None
+    assert baseline is not None
+    assert (found.best, found.value, found.baseline) == (best.name, best.value, baseline.value)
+    summary = machine.summary()
+    assert summary.comparison is None
+    text = summary.text()
+    assert f"Not confirmed. In the search {best.name} had {best.value:.6g} samples/s" in text
+    assert f"your own configuration had {baseline.value:.6g}" in text
+    assert "baseline (round 1): no disk." in text
+    assert "dsopt study resume s" in text
+    assert "keep it" not in text
+
+
+def test_a_study_whose_own_configuration_does_not_run_needs_no_baseline_to_be_confirmed() -> None:
+    machine = Faulty([])
+    truth = saturating(1)
+    machine.truth = lambda candidate: "oom" if candidate is None else truth(candidate)
+    machine.run()
+    assert "No speed-up can be given, because your configuration does not run." in machine.summary().sentence()
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [
+        ([(8, 50.0)], "Your own configuration is the fastest found: keep it."),
+        ([(8, None)], "Only your own configuration could be measured: keep it."),
+        ([(1, 100.0)], "Only your own configuration could be measured: keep it."),  # its own under another name
+    ],
+)
+def test_ones_own_is_called_the_fastest_only_beside_others(
+    others: list[tuple[int, float | None]], sentence: str
+) -> None:
+    tried = [observation(Candidate(stage=0, micro_batch=size, gas=1), value) for size, value in others]
+    before = history(*tried, baseline=facts(), value=100.0)
+    rounds = [observation(None, 100.0, round=1)] + [
+        observation(o.candidate, o.value, round=1) for o in tried if o.value == 50.0
+    ]
+    known = History(reference=[*before.reference, *rounds], stages=before.stages)
+    summary = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None)
+    assert summary.sentence() == sentence
+
+
+def test_crashes_are_no_reason_to_call_ones_own_the_best() -> None:
+    crashed = observation(Candidate(stage=0, micro_batch=8, gas=1), state="failed", reason="crash", message="no disk.")
+    known = history(crashed, baseline=facts(), value=100.0)
+    sentence = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None).sentence()
+    assert sentence.endswith("dsopt cannot judge the others: 1 run failed. The first, z0_gas1_tmbspg8: no disk.")

@@ -1,0 +1,41 @@
+"""The folders of a study's files: its own, and never what others wrote."""
+
+import concurrent.futures
+from pathlib import Path
+
+from dsopt.study.folders import own_folder
+
+
+def test_an_empty_folder_becomes_the_studys(tmp_path: Path) -> None:
+    base = tmp_path / "autotuning_results"
+    assert own_folder(base, "a") == base
+    (base / "z0_gas1_tmbspg1").mkdir()
+    assert own_folder(base, "a") == base
+
+
+def test_another_studys_folder_is_left_alone(tmp_path: Path) -> None:
+    assert own_folder(tmp_path, "a") == tmp_path
+    assert own_folder(tmp_path, "b") == tmp_path / "b"
+    assert own_folder(tmp_path, "b") == tmp_path / "b"
+    assert own_folder(tmp_path, "a") == tmp_path
+
+
+def test_what_deepspeed_wrote_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "summary.txt").write_text("DeepSpeed's own")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes").touch()
+    assert own_folder(tmp_path, "b") == tmp_path / "b.2"
+    assert (tmp_path / "summary.txt").read_text() == "DeepSpeed's own"
+
+
+def test_workers_that_begin_at_once_agree(tmp_path: Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda number: own_folder(tmp_path / "r", "ab"[number % 2]), range(64)))
+    assert len(set(found[::2])) == 1
+    assert len(set(found[1::2])) == 1
+    assert set(found) in ({tmp_path / "r", tmp_path / "r" / "a"}, {tmp_path / "r", tmp_path / "r" / "b"})
+
+
+def test_a_mark_that_was_never_written_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / ".dsopt-study").touch()
+    assert own_folder(tmp_path, "a") == tmp_path / "a"

@@ -1,0 +1,128 @@
+"""A finished study's files: who finishes it writes them, without its lock; an interruption is made up for."""
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import filelock
+import pytest
+import yaml
+
+from dsopt.launch.devices import DevicePool
+from dsopt.store.studies import Store
+from dsopt.study.load import load_spec
+from dsopt.study.space import Candidate
+from dsopt.worker import loop
+from dsopt.worker.happenings import Happening, StudyFinished, StudyProgressed
+from dsopt.worker.loop import Worker
+from dsopt.worker.results import worked_seconds
+from tests.conftest import Dsopt
+from tests.made_up import history, observation
+from tests.studies import write_study
+from tests.worker.test_simulated import ONE_STAGE, STUDY
+
+POOL = DevicePool(kind="cpu", indices=(0,))
+
+
+def write_dry_run(folder: Path, **keys: object) -> None:
+    (folder / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}')
+    (folder / "dry.yaml").write_text(yaml.safe_dump({**STUDY, "ds_config": ONE_STAGE, **keys}))
+
+
+def finish(folder: Path, url: str) -> list[Happening]:
+    """Creates the dry run and works on it in this process; gives what the worker told."""
+    write_dry_run(folder)
+    store = Store.open(url, make=True)
+    told: list[Happening] = []
+    try:
+        study, _ = store.create(load_spec(folder / "dry.yaml")[0])
+        Worker(store, POOL, threading.Event(), told.append).work([study])
+    finally:
+        store.close()
+    return told
+
+
+def test_a_worker_by_itself_writes_the_files(tmp_path: Path, storage_url: str) -> None:
+    told = finish(tmp_path, storage_url)
+    [finished] = [event for event in told if isinstance(event, StudyFinished)]
+    results = tmp_path / "autotuning_results"
+    assert {path.name for path in finished.files} == {"summary.txt", "ds_config_optimal.json", "cmd_optimal.txt"}
+    assert all(path.parent == results and path.stat().st_size for path in finished.files)
+    assert not list(results.glob("*.tmp"))
+    counts = [len(event.history.everything) for event in told if isinstance(event, StudyProgressed)]
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+
+
+def test_files_are_written_without_the_lock(tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = []
+    write = loop.ensure_results
+
+    def look_at_the_lock(store: Store, study: object) -> list[Path]:
+        with filelock.FileLock(f"{store.engine.url.database}.study-{study.id}.lock", timeout=0):
+            free.append(True)
+        return write(store, study)
+
+    monkeypatch.setattr(loop, "ensure_results", look_at_the_lock)
+    finish(tmp_path, sqlite_url)
+    assert free == [True]
+
+
+@pytest.mark.parametrize("command", [["study", "best", "dry"], ["worker", "dry"]])
+def test_files_that_an_interruption_left_unwritten_are_written_by_who_asks(dsopt: Dsopt, command: list[str]) -> None:
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    results = dsopt.cwd / "autotuning_results"
+    best = (results / "ds_config_optimal.json").read_text()
+    for name in ("summary.txt", "cmd_optimal.txt", ".dsopt-results"):
+        (results / name).unlink()
+    (results / "ds_config_optimal.json").write_text("of another study")
+    dsopt(*command)
+    assert (results / "ds_config_optimal.json").read_text() == best
+    assert (results / "summary.txt").exists() and (results / "cmd_optimal.txt").exists()
+
+
+def test_files_that_are_there_are_left(dsopt: Dsopt) -> None:
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    summary = dsopt.cwd / "autotuning_results" / "summary.txt"
+    before = summary.stat().st_mtime_ns
+    dsopt("worker", "dry")
+    assert summary.stat().st_mtime_ns == before
+
+
+def test_results_of_an_earlier_study_are_set_aside_when_it_is_created_anew(dsopt: Dsopt) -> None:
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    results = dsopt.cwd / "autotuning_results"
+    (results / "notes.txt").write_text("the user's")
+    runs = {path for path in results.iterdir() if path.is_dir()}
+    dsopt("study", "delete", "dry", "--yes")
+    said = dsopt("study", "create", "dry.yaml")
+    assert f"Moved the result files of an earlier study 'dry' to {results / 'earlier'}." in said
+    assert {path.name for path in results.iterdir() if path.is_file()} == {".dsopt-study", "notes.txt"}
+    assert {path for path in results.iterdir() if path.is_dir()} == {*runs, results / "earlier"}
+    assert json.loads((results / "earlier" / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"]
+    assert "earlier" not in dsopt("study", "create", "dry.yaml")  # the same study: nothing is moved
+
+
+def test_nothing_of_the_users_is_moved(dsopt: Dsopt) -> None:
+    results = dsopt.cwd / "autotuning_results"
+    results.mkdir()
+    (results / "summary.txt").write_text("the user's")
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    assert (results / "summary.txt").read_text() == "the user's"
+
+
+def test_nights_that_nobody_worked_do_not_count() -> None:
+    day = 86400.0
+    kept = {"stage": "z1", "reason": None}
+    runs = [
+        {**kept, "trial": 0, "started_at": 0.0, "finished_at": 5.0},
+        {**kept, "trial": 1, "started_at": 5.0, "finished_at": day, "reason": "lost"},  # missed the next morning
+        {**kept, "trial": 2, "started_at": day, "finished_at": day + 7},
+        {**kept, "trial": 3, "started_at": -day, "finished_at": 0.0},  # another study's
+    ]
+    store = SimpleNamespace(runs=lambda study: runs)
+    candidate = Candidate(stage=1, micro_batch=1, gas=1)
+    known = history(observation(candidate, 1.0, trial=3, taken_over="other"))
+    assert worked_seconds(store, None, known) == 12.0
