@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,20 @@ def test_eight_upgrades_at_once_on_an_empty_database_all_succeed(storage_url: st
     connected = connect(storage_url)
     assert differences(connected) == []
     connected.dispose()
+
+
+def test_connections_that_switch_a_new_file_to_wal_at_once_all_succeed(tmp_path: Path) -> None:
+    """SQLite itself refuses one of them now and then, without a wait: "database is locked"."""
+    for attempt in range(100):
+        url, together = f"sqlite:///{tmp_path / f'{attempt}.db'}", threading.Barrier(4)
+
+        def open_and_close(url: str = url, together: threading.Barrier = together) -> None:
+            together.wait()
+            connect(url).dispose()
+
+        with ThreadPoolExecutor(4) as pool:
+            for opened in [pool.submit(open_and_close) for _ in range(4)]:
+                opened.result()
 
 
 def test_an_installed_wheel_carries_its_migrations(tmp_path: Path) -> None:
