@@ -14,6 +14,8 @@ from dsopt.api.events import (
     TaskEnded,
     TaskSkipped,
     WarmStartsEnded,
+    WorkerPaused,
+    WorkerWentOn,
     WroteOutside,
 )
 from dsopt.report.summary import outside_text
@@ -30,6 +32,10 @@ def event_line(event: Event) -> str | None:
             return f"{label_of(task):<34} not run: {why}"
         case WarmStartsEnded(why=why):
             return f"From now on dsopt starts ranks directly instead of forking them, which takes longer: {why}."
+        case WorkerPaused(why=why):
+            return f"Waiting: {why}. Current runs go on (Ctrl-C ends the worker)."
+        case WorkerWentOn():
+            return "Going on."
         case WroteOutside(task=task, paths=paths):
             return f"{label_of(task):<34} {outside_text(paths)}"
         case StageClosed(stage=stage, verdict=verdict):

@@ -17,6 +17,8 @@ from dsopt.worker.happenings import (
     TaskSkipped,
     TaskStarted,
     WarmStartsEnded,
+    WorkerPaused,
+    WorkerWentOn,
     WroteOutside,
 )
 
@@ -42,5 +44,7 @@ __all__ = [
     "TaskSkipped",
     "TaskStarted",
     "WarmStartsEnded",
+    "WorkerPaused",
+    "WorkerWentOn",
     "WroteOutside",
 ]

@@ -127,7 +127,7 @@ class Process:
             process.wait()
         self._clean_up()
 
-    def terminate(self, *, patience_seconds: float = 5.0) -> None:
+    def terminate(self, *, patience_seconds: float = 1.0) -> None:
         """Asks the launcher to end its ranks, then ends what is left."""
         self._ask_to_end(patience_seconds)
         self.kill()

@@ -43,13 +43,17 @@ def kill_all(run_dir: Path, *, patience_seconds: float = 20.0) -> bool:
         psutil.wait_procs(processes, timeout=0.5)
 
 
-def start_time(pid: int) -> float | None:
-    """When a process started, in seconds since the epoch, or None if it is gone: a pid alone may be reused."""
+def start_ticks(pid: int) -> float | None:
+    """When a process started, in clock ticks since the boot, or None if it is gone: a pid alone may be reused.
+
+    No step of the machine's clock changes it, unlike psutil's `create_time`.
+    """
     try:
-        process = psutil.Process(pid)
-        return process.create_time() if _is_alive(process) else None
-    except psutil.Error:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return None
+    state, *fields = stat.rpartition(") ")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else float(fields[18])
 
 
 def host_identity() -> str:

@@ -11,7 +11,7 @@ from dsopt.protocol.run_dir import RunDir
 _PREFIX = "dsopt-swap-"
 
 
-def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: int, cwd: Path) -> None:
+def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: str, cwd: Path) -> None:
     """Creates the attempt's own folder below each `nvme_path` of a configuration, and sets the path to it.
 
     A relative path starts from `cwd`, where the run starts. DeepSpeed names its swap files only after the rank, and

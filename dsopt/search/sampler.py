@@ -1,6 +1,6 @@
-"""The sampler of studies: an `XGBoostSampler` with its own candidates and order, which claims the one it returns."""
+"""The sampler of studies: an `XGBoostSampler` with its own candidates and order."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -16,7 +16,7 @@ from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, Candidate, Sta
 
 
 class CandidateSampler(XGBoostSampler):
-    """Gives each trial the first candidate, in the tuner's order, that it can claim.
+    """Gives each trial the first candidate in the tuner's order.
 
     Args:
         candidates: what may be tried now, in the order of enumeration.
@@ -25,7 +25,6 @@ class CandidateSampler(XGBoostSampler):
         observations: of that stage.
         forecast: what the models predict, if they were asked.
         maximize: whether a larger metric is better.
-        claim: claims a candidate for a trial's number; False if somebody else has it.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class CandidateSampler(XGBoostSampler):
         tuner: Tuner,
         observations: Sequence[Observation],
         maximize: bool,
-        claim: Callable[[Candidate, int], bool],
         forecast: Forecast | None = None,
     ) -> None:
         super().__init__(seed=0)
@@ -45,7 +43,6 @@ class CandidateSampler(XGBoostSampler):
         self._tuner = tuner
         self._observations = observations
         self._maximize = maximize
-        self._claim = claim
         self._forecast = forecast
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -58,12 +55,8 @@ class CandidateSampler(XGBoostSampler):
         """The parameters of each candidate, in the tuner's order."""
         return (dict(candidate.params) for candidate in self._ordered(trial.number))
 
-    def claim(self, params: Mapping[str, Any], trial: FrozenTrial) -> bool:
-        """Whether the candidate that has these parameters is now this trial's."""
-        return self._claim(Candidate.from_params(self._space.stage, params), trial.number)
-
     def nothing_to_claim(self) -> Exception:
-        """What is raised when the tuner leaves nothing: the study is locked, so nobody else has claimed meanwhile."""
+        """What is raised when the tuner leaves nothing of the candidates that may be tried now."""
         return DsoptError(f"tuner_type: the tuner chose none of {len(self._candidates)} candidates. Correct the tuner.")
 
     def _ordered(self, trial_number: int) -> Sequence[Candidate]:

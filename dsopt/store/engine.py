@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import socket
 import sqlite3
 import time
+import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +17,22 @@ from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
 
-_SQLITE_BUSY_SECONDS = 60
-_CONNECT_SECONDS = 10
+_SQLITE_BUSY_SECONDS = 15
+_LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
+_POSTGRES = {
+    "connect_timeout": 10,
+    # a server or network that says nothing more is noticed within some 15 seconds
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+# who is frozen in a transaction loses it, and its locks; nobody waits for a lock, or for an answer, for good
+_open: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_POSTGRES_SESSION = (
+    "SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '15s'"
+)
 
 
 def storage_url(text: str) -> URL:
@@ -62,7 +78,7 @@ def engine_options(url: URL) -> dict[str, Any]:
     if url.drivername == "sqlite":
         return {"connect_args": {"timeout": _SQLITE_BUSY_SECONDS}}
     # without the ping, a connection that the server dropped would lose an outcome
-    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT_SECONDS}}
+    return {"pool_pre_ping": True, "connect_args": dict(_POSTGRES)}
 
 
 def connect(url: URL) -> sa.Engine:
@@ -101,6 +117,22 @@ def connect(url: URL) -> sa.Engine:
     return engine
 
 
+def is_away(error: BaseException | None) -> bool:
+    """Whether an exception says that the database cannot be used now, though it may be soon.
+
+    A restart, a dropped connection, a lock that is not given, a full disk, a server that only reads are such reasons.
+    """
+    while error is not None:
+        if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
+            return True
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            return True
+        if isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig):
+            return True  # a standby that has just taken over
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def database_error(error: BaseException | None) -> str | None:
     """The database's own words if an exception came from it, such as about a file that cannot be written."""
     while error is not None:
@@ -116,8 +148,16 @@ def exists(url: URL) -> bool:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Sets up each SQLite connection for several processes: WAL, foreign keys, a wait instead of an error."""
+    """Sets up each connection: in SQLite, WAL, foreign keys, a wait instead of an error; in PostgreSQL, time limits."""
     if engine.dialect.name != "sqlite":
+
+        @sa.event.listens_for(engine, "connect")
+        def _(connection: Any, _record: object) -> None:  # noqa: ANN401 - of the driver
+            with connection.cursor() as cursor:
+                cursor.execute(_POSTGRES_SESSION)
+            connection.commit()
+            _open.add(connection)
+
         return
 
     @sa.event.listens_for(engine, "connect")
@@ -127,6 +167,16 @@ def prepare(engine: sa.Engine) -> None:
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
+
+
+def sever_connections() -> None:
+    """Cuts this process's connections to servers, so that whoever waits for an answer of one gets an error instead.
+
+    The system notices by itself when a server or the network is gone, but not when something between them is frozen.
+    """
+    for connection in list(_open):
+        with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)  # raises if it is closed already
 
 
 def _write_ahead(cursor: sqlite3.Cursor) -> None:
@@ -147,17 +197,45 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
 def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
     """Holds a lock named `subject` that no other process on the same database holds; it ends with the process.
 
-    A file lock beside an SQLite database, an advisory lock in PostgreSQL.
+    A file lock beside an SQLite database, an advisory lock in PostgreSQL. Workers decide without it: it is for what
+    people do.
+
+    Raises:
+        DsoptError: another process holds it for a minute.
     """
     if engine.dialect.name == "sqlite":
         assert engine.url.database is not None
-        with filelock.FileLock(f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"):
+        path = f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"
+        lock = filelock.FileLock(path)
+        try:
+            lock.acquire(timeout=_LOCK_SECONDS)
+        except filelock.Timeout:
+            raise _held(engine, subject) from None
+        try:
             yield
+        finally:
+            lock.release()
         return
     key = zlib.crc32(f"dsopt:{subject}".encode())
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": key})
+        connection.execute(sa.text(f"SET lock_timeout = '{_LOCK_SECONDS:.0f}s'"))
+        connection.execute(sa.text("SET statement_timeout = 0"))
+        try:
+            connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": key})
+        except sa.exc.OperationalError as error:
+            if type(error.orig).__name__ != "LockNotAvailable":
+                raise
+            connection.invalidate()
+            raise _held(engine, subject) from None
         try:
             yield
         finally:
             connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+            connection.execute(sa.text(_POSTGRES_SESSION))
+
+
+def _held(engine: sa.Engine, subject: str) -> DsoptError:
+    return DsoptError(
+        f"--storage: {shown(engine.url)}: another dsopt has held the lock '{subject}' for {_LOCK_SECONDS:.0f} seconds. "
+        "If it does not go on, end it, then try again."
+    )

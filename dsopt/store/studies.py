@@ -14,21 +14,22 @@ from dsopt.errors import DsoptError
 from dsopt.store import queries
 from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.optuna_rows import delete_studies
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
+from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
 _CREATE = "Create one with: dsopt study create FILE"
-_UNFINISHED = ("created", "baseline", "searching", "confirming")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
     """A study as it is stored. `note` says why it was stopped; times are seconds since the epoch."""
 
-    id: int
+    id: str
     spec: StudySpec
     state: str
     note: str | None
@@ -49,7 +50,7 @@ class StoredStudy:
 class StudyHeader:
     """What is known of a study without reading its spec."""
 
-    id: int
+    id: str
     name: str
     state: str
     created_at: float
@@ -66,7 +67,7 @@ class Store:
         self.engine = engine
         self._rdbs: list[optuna.storages.RDBStorage] = []
         self._optuna: optuna.storages.BaseStorage | None = None
-        self._studies: dict[tuple[int, Part], optuna.Study] = {}
+        self._studies: dict[tuple[str, Part], optuna.Study] = {}
         self._closer = weakref.finalize(self, _close, engine, self._rdbs)
         self._closer.atexit = False  # a process that was forked from this one must not close its connections
 
@@ -152,7 +153,7 @@ class Store:
                 return existing, False
             kept = spec.to_json()
             assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
-            with self.engine.begin() as connection:
+            with writing(self.engine) as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
             study = self.get(spec.name)
             self._make_parts(study)
@@ -194,18 +195,18 @@ class Store:
 
     def state(self, study: StoredStudy) -> str | None:
         """The study's state now; None if it was deleted."""
-        with self.engine.connect() as connection:
-            return queries.study_state(connection, study.id)
+        return self.now(study)[0]
 
-    def advance(self, study: StoredStudy, state: str) -> None:
-        """Moves an unfinished study to its next state."""
-        with self.engine.begin() as connection:
-            queries.move_study(connection, study.id, allowed=_UNFINISHED, state=state)
+    def now(self, study: StoredStudy) -> tuple[str | None, int]:
+        """The study's state and version now; None and -1 if it was deleted."""
+        with self.engine.connect() as connection:
+            row = queries.study_now(connection, study.id)
+        return (row["state"], row["version"]) if row is not None else (None, -1)
 
     def stop(self, study: StoredStudy, note: str) -> bool:
         """Stops a study; workers end its current runs. False: it is already finished or stopped."""
-        with self.engine.begin() as connection:
-            return queries.move_study(connection, study.id, allowed=_UNFINISHED, state="stopped", note=note)
+        with writing(self.engine) as connection:
+            return queries.change_study(connection, study.id, allowed=UNFINISHED, state="stopped", note=note)
 
     def resume(self, study: StoredStudy, *, was_finished: bool = False) -> bool:
         """Resumes a stopped study; with `was_finished`, also one that finished without a result.
@@ -213,12 +214,14 @@ class Store:
         A baseline that did not run is tried again, and so are failed confirmation runs. False: it was in neither state.
         """
         allowed = ("stopped", "finished") if was_finished else ("stopped",)
-        with exclusive(self.engine, f"study-{study.id}"), self.engine.begin() as connection:
-            if not queries.move_study(connection, study.id, allowed=allowed, state="created"):
+        known = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
+        with writing(self.engine) as connection:
+            if not queries.change_study(
+                connection, study.id, allowed=allowed, state="created", note=None, finished_at=None
+            ):
                 return False
-            finished = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
             for claim in queries.claims_of(connection, study.id):
-                trial = finished.get(claim["trial"]) if claim["stage"] == REFERENCE else None
+                trial = known.get(claim["trial"]) if claim["stage"] == REFERENCE else None
                 if trial is not None and trial.state in (TrialState.PRUNED, TrialState.FAIL):
                     queries.release_claim(connection, study_id=study.id, stage=REFERENCE, trial=trial.number)
             return True
@@ -229,19 +232,18 @@ class Store:
         Raises:
             DsoptError: it is running.
         """
-        with self.engine.connect() as connection:
+        names = [n for n in optuna.get_all_study_names(self.optuna_storage) if n.rpartition("/")[0] == study.name]
+        with writing(self.engine) as connection:
+            now = queries.study_now(connection, study.id)
             running = [row for row in queries.attempts_of(connection, study.id) if row["state"] == "running"]
-        if any(row["worker_id"] is not None for row in running) and study.state != "stopped":
-            raise DsoptError(
-                f"study '{study.name}' is running ({running[0]['candidate']}). "
-                f"Stop it first: dsopt study stop {study.name}"
-            )
-        for name in optuna.get_all_study_names(self.optuna_storage):
-            if name.rpartition("/")[0] == study.name:
-                optuna.delete_study(study_name=name, storage=self.optuna_storage)
-        with self.engine.begin() as connection:
+            if running and now is not None and now["state"] != "stopped":
+                raise DsoptError(
+                    f"study '{study.name}' is running ({running[0]['candidate']}). "
+                    f"Stop it first: dsopt study stop {study.name}"
+                )
             queries.delete_study(connection, study.id)
-        # SQLite may give a new study the number of this one
+            if now is not None:  # otherwise Optuna's studies are those of another study of this name
+                delete_studies(connection, names)
         self._studies = {key: known for key, known in self._studies.items() if key[0] != study.id}
 
     def runs(self, study: StoredStudy) -> Sequence[queries.Row]:

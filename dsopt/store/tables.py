@@ -1,8 +1,11 @@
 """dsopt's own tables, beside Optuna's. `alembic/versions` creates exactly these; a test compares them.
 
-Times come from the database's own clock, as seconds since the epoch (see `queries.clock`), never as text. dsopt uses
-Optuna's tables only through Optuna, so nothing here has a foreign key to them.
+Studies, workers and attempts have random ids (`new_id`), which no database gives to anything else later. A write by
+somebody whose study, worker or attempt is gone therefore meets no row. Times come from the database's own clock, as
+seconds since the epoch (see `queries.now`), never as text.
 """
+
+import uuid
 
 from sqlalchemy import (
     CheckConstraint,
@@ -31,33 +34,47 @@ metadata = MetaData(
 )
 
 
+_ID = String(32)
+
+
+def new_id() -> str:
+    """A random id, 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
 def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({listed})", name=column)
 
 
+# `version` grows with every change of what a decision on the study depends on.
 studies = Table(
     "dsopt_studies",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", _ID, primary_key=True),
     Column("name", String(100), nullable=False, unique=True),
     Column("spec", Text, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("state", String(16), nullable=False),
+    Column("version", Integer, nullable=False),
     Column("note", Text),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
     _one_of("state", STUDY_STATES),
 )
 
+# `process_started` is in clock ticks since the machine's boot: no step of its clock changes it.
 workers = Table(
     "dsopt_workers",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", _ID, primary_key=True),
     Column("node", String(255), nullable=False),
     Column("host", String(255), nullable=False),
     Column("pid", Integer, nullable=False),
     Column("process_started", Float, nullable=False),
+    Column("dsopt_version", String(32), nullable=False),
+    Column("study_id", _ID),
+    Column("registered_at", Float, nullable=False),
     Column("heartbeat_at", Float, nullable=False),
 )
 
@@ -76,17 +93,18 @@ claims = Table(
     UniqueConstraint("study_id", "stage", "trial"),
 )
 
-# One row is one launch for a claim.
+# One row is one launch for a claim; it keeps who ran it, and where, for good.
 attempts = Table(
     "dsopt_attempts",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", _ID, primary_key=True),
     Column("study_id", ForeignKey("dsopt_studies.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("stage", String(16), nullable=False),
     Column("trial", Integer, nullable=False),
     Column("candidate", String(255), nullable=False),
     Column("round", Integer, nullable=False),
-    Column("worker_id", ForeignKey("dsopt_workers.id", ondelete="SET NULL")),
+    Column("worker_id", _ID),
+    Column("node", String(255)),
     Column("state", String(16), nullable=False),
     Column("reason", String(32)),
     Column("message", Text),
@@ -96,14 +114,17 @@ attempts = Table(
     _one_of("state", ATTEMPT_STATES),
 )
 
-# One row gives one device (or port) of one node to one attempt.
+# One row gives one device (or port) to one attempt, until its processes are known to be gone: it outlives the attempt,
+# the worker and the study, and therefore refers to none of them.
 leases = Table(
     "dsopt_leases",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("node", String(255), nullable=False),
-    Column("device", String(32), nullable=False),
-    Column("attempt_id", ForeignKey("dsopt_attempts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("device", String(128), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("run_dir", Text, nullable=False),
+    Column("attempt_id", _ID, nullable=False, index=True),
     UniqueConstraint("node", "device"),
 )
 

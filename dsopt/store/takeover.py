@@ -32,7 +32,7 @@ class EarlierRun:
 
     part: Part
     name: str
-    attempt: int
+    attempt: str
     trial: FrozenTrial
     outcome: Measured | Slow | Infeasible
     run_dir: str
@@ -62,7 +62,7 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
     with store.engine.connect() as connection:
         claims = [claim for claim in queries.claims_of(connection, study.id) if claim["round"] == 0]
         attempts = [queries.attempts_for(connection, study.id, claim["stage"], claim["trial"]) for claim in claims]
-    newest = sorted((of_trial[-1] for of_trial in attempts if of_trial), key=lambda row: row["id"])
+    newest = sorted((of_trial[-1] for of_trial in attempts if of_trial), key=lambda row: row["started_at"])
     trials = {part: store.optuna_study(study, part).get_trials(deepcopy=False) for part in study.parts}
     found = []
     for row in newest:
@@ -96,9 +96,8 @@ def keep_taken_over(
 
     def copy_attempt(connection: sa.Connection, known: RunToKeep, number: int) -> None:
         outcome = known.run.outcome
-        copy = queries.copy_attempt(
-            connection, known.run.attempt, study_id=study.id, stage=known.part, trial=number, candidate=known.candidate
-        )
+        own = {"study_id": study.id, "stage": known.part, "trial": number, "candidate": known.candidate}
+        copy = queries.copy_attempt(connection, known.run.attempt, own)
         if isinstance(outcome, Measured | Slow):
             queries.insert_measurement(connection, copy, measurement_row(outcome, study.spec.autotuning.metric))
 

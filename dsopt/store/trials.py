@@ -1,65 +1,59 @@
 """How outcomes are recorded in Optuna: states, values, constraints, and headline numbers as flat user attributes."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-import optuna
+import sqlalchemy as sa
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.experiment.health import is_sound
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome, Slow, figures_of, from_json
 from dsopt.protocol.events import Engine
+from dsopt.store import optuna_rows
 from dsopt.store.queries import Row
+from dsopt.store.studies import StoredStudy
+from dsopt.study.part import Part
 from dsopt.study.trial_attributes import TrialAttributes
 
 _MESSAGE_LENGTH = 2000  # what a page of the dashboard can show well
 
 
-def open_trial(study: optuna.Study, number: int) -> Trial:
-    """The trial of that number as Optuna's `Trial`, also when another process asked for it."""
-    storage: optuna.storages.BaseStorage = study._storage
-    return Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
-
-
-def mark(trial: Trial, attrs: TrialAttributes) -> None:
-    """Writes user attributes, which the dashboard shows. Each takes some milliseconds."""
-    for key, value in attrs.items():
-        trial.set_user_attr(key, value)
-
-
-def last_reported_step(trial: Trial) -> int:
-    """The last step with an intermediate value, from an attempt whose worker died; -1 if there is none."""
-    known = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-    return max(known, default=-1)
-
-
-def tell(trial: Trial, outcome: Outcome, metric: str, run_seconds: float | None) -> None:
-    """Tells Optuna an outcome; leaves a trial unchanged that somebody else finished meanwhile.
+def end(
+    connection: sa.Connection,
+    study: StoredStudy,
+    part: Part,
+    number: int,
+    outcome: Outcome,
+    run_seconds: float | None,
+    attributes: TrialAttributes,
+) -> None:
+    """Tells Optuna an outcome; leaves a trial unchanged that is over, or gone.
 
     Measured is COMPLETE with the metric. Slow is PRUNED with the metric so far. Infeasible is PRUNED with a constraint,
     from which samplers that support constraints learn. Failed and cancelled are FAIL. A failure never becomes a number.
     """
-    try:
-        if isinstance(outcome, Measured | Slow):
-            figures = figures_of(outcome)
-            if "world_size" not in trial.user_attrs:
-                mark_engine(trial, figures.engine)  # the worker that saw it has died
-        mark(trial, _told(outcome, metric, run_seconds))
-        if isinstance(outcome, Measured):
-            trial.study.tell(trial, outcome.metric(metric), skip_if_finished=True)
-        elif isinstance(outcome, Slow):
-            trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-        elif isinstance(outcome, Infeasible):
-            trial.set_constraint("fits", 1.0)
-            trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-        else:
-            trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-    except UpdateFinishedTrialError:
+    trial_id = optuna_rows.trial_id_of(connection, f"{study.name}/{part}", number)
+    if trial_id is None:
         return
+    metric = study.spec.autotuning.metric
+    seen = engine_attributes(figures_of(outcome).engine) if isinstance(outcome, Measured | Slow) else {}
+    optuna_rows.end_trial(
+        connection,
+        trial_id,
+        _state(outcome),
+        {**attributes, **seen, **_told(outcome, metric, run_seconds)},
+        value=outcome.metric(metric) if isinstance(outcome, Measured) else None,
+        fits=not isinstance(outcome, Infeasible),
+    )
+
+
+def _state(outcome: Outcome) -> TrialState:
+    if isinstance(outcome, Measured):
+        return TrialState.COMPLETE
+    return TrialState.PRUNED if isinstance(outcome, Slow | Infeasible) else TrialState.FAIL
 
 
 def finished_trial(
@@ -72,9 +66,9 @@ def finished_trial(
     distributions: Mapping[str, BaseDistribution],
 ) -> FrozenTrial:
     """The trial that `tell` would leave for an outcome, to be added as a whole; `attrs` are further user attributes."""
-    seen = {} if isinstance(outcome, Infeasible) else _engine(figures_of(outcome).engine)
+    seen = {} if isinstance(outcome, Infeasible) else engine_attributes(figures_of(outcome).engine)
     return create_trial(
-        state=TrialState.COMPLETE if isinstance(outcome, Measured) else TrialState.PRUNED,
+        state=_state(outcome),
         value=outcome.metric(metric) if isinstance(outcome, Measured) else None,
         params=dict(params),
         distributions=dict(distributions),
@@ -83,56 +77,43 @@ def finished_trial(
     )
 
 
-def add_once(study: optuna.Study, trial: FrozenTrial, claimed: Collection[int]) -> int:
-    """Adds a finished trial, unless an interruption left the same one behind without a claim.
-
-    Args:
-        claimed: numbers of the study's trials that are claimed.
-
-    Returns:
-        The trial's number.
-    """
-    number = _find_unclaimed(study, trial, claimed)
-    if number is None:
-        study.add_trial(trial)
-        number = _find_unclaimed(study, trial, claimed)
-    assert number is not None
-    return number
-
-
-def _find_unclaimed(study: optuna.Study, trial: FrozenTrial, claimed: Collection[int]) -> int | None:
-    for known in study.get_trials(deepcopy=False, states=(trial.state,)):
-        same = known.user_attrs == trial.user_attrs and known.value == trial.value
-        if same and known.number not in claimed:
-            return known.number
-    return None
+def refused_trial(
+    reason: str,
+    message: str,
+    *,
+    attrs: TrialAttributes,
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+) -> FrozenTrial:
+    """The trial of a candidate that dsopt refused before its launch."""
+    return create_trial(
+        state=TrialState.PRUNED,
+        params=dict(params),
+        distributions=dict(distributions),
+        user_attrs={**attrs, **TrialAttributes(reason=reason, message=message[:_MESSAGE_LENGTH])},
+        constraints={"fits": 1.0} if reason == "predicted_oom" else None,
+    )
 
 
-def tell_pruned(trial: Trial, reason: str, message: str) -> None:
-    """Tells Optuna that dsopt refused a trial before its launch."""
-    mark(trial, TrialAttributes(reason=reason, message=message))
-    if reason == "predicted_oom":
-        trial.set_constraint("fits", 1.0)
-    trial.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-
-
-def tell_nobodys(study: optuna.Study, number: int) -> None:
-    """Ends a trial whose worker died before it had claimed a candidate."""
-    trial = open_trial(study, number)
-    mark(trial, TrialAttributes(reason="lost"))
-    trial.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-
-
-def tell_like(trial: Trial, other: FrozenTrial, name: str) -> None:
-    """Gives a trial the outcome of another that ran the very same configuration."""
-    for key, value in other.user_attrs.items():
-        if key not in ("candidate", "round", "phase", "run_seconds", "taken_over"):
-            trial.set_user_attr(key, value)
-    mark(trial, TrialAttributes(measured_as=name))
-    if other.state == TrialState.PRUNED:
-        trial.set_constraint("fits", 1.0)
-    value = other.value if other.state == TrialState.COMPLETE else None
-    trial.study.tell(trial, value, state=other.state, skip_if_finished=True)
+def trial_like(
+    other: FrozenTrial,
+    name: str,
+    *,
+    attrs: TrialAttributes,
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+) -> FrozenTrial:
+    """The trial of a candidate that has the outcome of another, which ran the very same configuration."""
+    own = ("candidate", "round", "phase", "run_seconds", "taken_over")
+    told = {key: value for key, value in other.user_attrs.items() if key not in own}
+    return create_trial(
+        state=other.state,
+        value=other.value if other.state == TrialState.COMPLETE else None,
+        params=dict(params),
+        distributions=dict(distributions),
+        user_attrs={**told, **attrs, **TrialAttributes(measured_as=name)},
+        constraints={"fits": 1.0} if other.state == TrialState.PRUNED else None,
+    )
 
 
 def recorded_outcome(attempt: Row) -> Outcome | None:
@@ -143,13 +124,8 @@ def recorded_outcome(attempt: Row) -> Outcome | None:
     return from_json({**figures, **{key: attempt[key] for key in ("state", "reason", "message")}})
 
 
-def mark_engine(trial: Trial, engine: Engine) -> None:
-    """Writes what the engine reported, while the run still lasts: this takes some milliseconds."""
-    for key, value in _engine(engine).items():
-        trial.set_user_attr(key, value)
-
-
-def _engine(engine: Engine) -> dict[str, Any]:
+def engine_attributes(engine: Engine) -> dict[str, Any]:
+    """What an engine reported, as user attributes."""
     return {key: value for key, value in asdict(engine).items() if key != "rank" and value is not None}
 
 

@@ -1,96 +1,168 @@
-"""What to run next: carries out the plan in the database, under the study's lock."""
+"""What to run next: adopts what dead workers left, or carries out the plan, on a snapshot and without a lock."""
 
-from collections.abc import Callable
-
-from optuna.trial import TrialState
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
+from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
-from dsopt.search.history import History
 from dsopt.search.steps import Finish, GiveUp, Wait
-from dsopt.store import trials
-from dsopt.store.attempts import Task, WorkerRecord, bury_the_dead, claimed_trials
-from dsopt.store.engine import exclusive
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.attempts import Task, attempts_for
+from dsopt.store.leases import sweep
+from dsopt.store.queries import Row
+from dsopt.store.studies import StoredStudy
+from dsopt.store.transactions import DevicesTaken, StudyChanged
+from dsopt.store.workers import bury_the_dead
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH
-from dsopt.worker.ground import Assignment, StudyGround
-from dsopt.worker.happenings import Happening, StudyProgressed
-from dsopt.worker.history import HistoryReader
+from dsopt.study.space import Candidate
+from dsopt.worker.assignment import Assignment
+from dsopt.worker.ground import Hand, StudyGround, reference_candidate
+from dsopt.worker.happenings import StudyProgressed, TaskEnded
+from dsopt.worker.history import HistoryReader, Snapshot
+
+_MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
+_LOOK_SECONDS: Final = 2.0  # so often, a worker looks whether others have died
 
 
 class Asker:
-    """Asks for tasks in a worker's name."""
+    """Asks in a worker's name what to run next of one study.
 
-    def __init__(self, store: Store, record: WorkerRecord, tell: Callable[[Happening], None]) -> None:
-        self._store = store
-        self._record = record
-        self._tell = tell
-        self._readers: dict[int, HistoryReader] = {}
-        self._adopted_from: set[int] = set()  # studies in which dead workers left nothing
-        self._told: dict[int, int] = {}  # by study, how many of its trials were over when watchers were last told
+    Args:
+        hand: what to carry the plan out with.
+        study: the study.
+        may_bury: whether this worker may take others for dead now.
+        is_avoided: whether a trial should be left to workers of other nodes.
+    """
 
-    def next_task(self, study: StoredStudy) -> Assignment | None:
-        """Claims the next task.
+    def __init__(
+        self,
+        hand: Hand,
+        study: StoredStudy,
+        may_bury: Callable[[], bool],
+        is_avoided: Callable[[tuple[Part, int]], bool],
+    ) -> None:
+        self._hand = hand
+        self._study = study
+        self._may_bury = may_bury
+        self._is_avoided = is_avoided
+        self._reader: HistoryReader | None = None
+        self._looked_at = -_LOOK_SECONDS
+        self._told = -1  # how many trials were over when watchers were last told
+        self._idle_at: int | None = None  # the version at which there was nothing to run
 
-        None: nothing to run now; the study is finished, or other workers run what comes first. A trial whose worker
-        died comes before anything new.
+    def next(self) -> Assignment | None:
+        """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
 
         Raises:
+            Fenced: the study or this worker is gone.
             DsoptError: the study cannot continue before the user has fixed something; it is stopped with that note.
         """
-        with exclusive(self._store.engine, f"study-{study.id}"):
-            if bury_the_dead(self._store, self._record):
-                self._adopted_from.clear()
-            adopted = self._adopt(study)
-            if adopted is not None:
-                trial = trials.open_trial(self._store.optuna_study(study, adopted.part), adopted.trial)
-                return Assignment(task=adopted, trial=trial, history=self._read(study))
-            ground = StudyGround(self._store, self._record, study, lambda: self._read(study), self._tell)
-            found = next_run(study.spec, ground)
-            match found:
-                case Assignment():
-                    return found
-                case GiveUp(message=message):
-                    self._store.stop(study, message)
-                    raise DsoptError(f"study '{study.name}': {message}")
-                case Finish():
-                    self._store.advance(study, "finished")
-                case Wait():
-                    self._adopted_from.discard(study.id)
+        self._look_after_the_dead()
+        if self._idle_at is not None and self._hand.store.now(self._study)[1] == self._idle_at:
+            return None
+        self._idle_at = None
+        while True:
+            try:
+                return self._adopted() or self._planned()
+            except StudyChanged:
+                if self._hand.store.state(self._study) in ("finished", "stopped"):
+                    return None
+            except DevicesTaken:
+                return None
+
+    def look_again(self) -> None:
+        """Makes the next question look at everything again, such as after devices came free."""
+        self._idle_at = None
+
+    def snapshot(self) -> Snapshot:
+        """What is known now; tells watchers when more of it is over, whoever ran it."""
+        if self._reader is None:
+            self._reader = HistoryReader(self._hand.store, self._study)
+        known = self._reader.snapshot()
+        over = sum(o.state != "running" for o in known.history.everything)
+        if self._told != over:
+            self._told = over
+            self._hand.tell(StudyProgressed(study=self._study, history=known.history))
+        return known
+
+    def _look_after_the_dead(self) -> None:
+        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        engine, me = self._hand.store.engine, self._hand.ledger.me
+        buried = bury_the_dead(engine, me) if self._may_bury() else 0
+        if sweep(engine, me) or buried:
+            self._idle_at = None
+
+    def _planned(self) -> Assignment | None:
+        ground = StudyGround(self._hand, self._study, self.snapshot)
+        found = next_run(self._study.spec, ground)
+        match found:
+            case Assignment():
+                return found
+            case GiveUp(message=message):
+                self._hand.ledger.change(self._study, version=ground.version, state="stopped", note=message)
+                raise DsoptError(f"study '{self._study.name}': {message}")
+            case Finish():
+                self._hand.ledger.change(self._study, version=ground.version, state="finished")
+            case Wait():
+                self._idle_at = ground.version
         return None
 
-    def _read(self, study: StoredStudy) -> History:
-        """Reads what counts of a study, and tells watchers when more of it is over, whoever ran it."""
-        if study.id not in self._readers:
-            self._readers[study.id] = HistoryReader(self._store, study)
-        history = self._readers[study.id].read()
-        over = sum(o.state != "running" for o in history.everything)
-        if self._told.get(study.id) != over:
-            self._told[study.id] = over
-            self._tell(StudyProgressed(study=study, history=history))
-        return history
-
-    def _adopt(self, study: StoredStudy) -> Task | None:
-        """Adopts a running trial whose worker is gone; looks for one only when there may be one."""
-        if study.id in self._adopted_from:
-            return None
-        task = self._record.adopt(study, self._running_trials(study))
+    def _adopted(self) -> Assignment | None:
+        """Begins another attempt of a trial that another worker left, unless its outcome is known."""
+        hand, study = self._hand, self._study
+        task = hand.ledger.adopt(study, is_avoided=self._is_avoided)
         if task is None:
-            self._adopted_from.add(study.id)
-        return task
+            return None
+        attempts = attempts_for(hand.store, study, task)
+        known = _known_outcome(attempts)
+        if known is not None:
+            run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
+            hand.ledger.end_without_a_run(study, task, known, run_dir)
+            value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
+            hand.tell(TaskEnded(study=study, task=task, outcome=known, value=value))
+            return self._adopted()
+        ground = StudyGround(hand, study, self.snapshot)
+        try:
+            return ground.begin(task, self._candidate(task, ground))
+        except DevicesTaken:
+            hand.ledger.leave(study, task)
+            raise
 
-    def _running_trials(self, study: StoredStudy) -> set[tuple[Part, int]]:
-        """The running trials of a study that can continue; ends those whose worker died while it asked for them."""
-        claimed = claimed_trials(self._store, study)
-        running: set[tuple[Part, int]] = set()
-        for part in study.parts:
-            optuna_study = self._store.optuna_study(study, part)
-            for trial in optuna_study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                whole = part == REFERENCE or set(trial.params) >= {MICRO_BATCH, ACCUMULATION}
-                if (part, trial.number) in claimed and whole:
-                    running.add((part, trial.number))
-                else:
-                    self._record.give_back(study, Task(part=part, trial=trial.number, name="", round=0))
-                    trials.tell_nobodys(optuna_study, trial.number)
-        return running
+    def _candidate(self, task: Task, ground: StudyGround) -> Candidate | None:
+        """The point of the space that an adopted task runs; None for the user's own configuration."""
+        if task.part == REFERENCE:
+            return reference_candidate(self._study, task.name, ground.history)
+        trial = self._hand.store.optuna_study(self._study, task.part).get_trials(deepcopy=False)[task.trial]
+        return task.part.candidate(trial.params)
+
+
+def _known_outcome(attempts: Sequence[Row]) -> Outcome | None:
+    """The outcome of a trial whose worker is gone, if it needs no other run.
+
+    A worker writes what it measured into the run directory before it records it. If it then loses the database, or
+    dies, the figures are there.
+    """
+    if not attempts:
+        return None
+    lost = sum(row["reason"] == "lost" for row in attempts)
+    if attempts[-1]["reason"] == "lost":
+        measured = _spooled(RunDir(attempts[-1]["run_dir"]))
+        if measured is not None:
+            return measured
+    if lost >= _MAX_LOST:
+        return Failed(reason="lost", message=f"{lost} workers died while running it, one after the other")
+    return None
+
+
+def _spooled(run_dir: RunDir) -> Measured | Slow | None:
+    """What a run measured whose worker could not record it; None: nothing, or not here."""
+    try:
+        found = from_json(json.loads(run_dir.metrics.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+        return None
+    return found if isinstance(found, Measured | Slow) else None

@@ -1,127 +1,184 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
-from dsopt.search.history import History, profile_attributes
+from dsopt.search.history import BASELINE, History, profile_attributes
+from dsopt.search.least_memory import profile_candidate
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import early_stopping, memory_pruner
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.steps import Explore, RunReference
 from dsopt.search.tuners import tuner_named
 from dsopt.store import trials
-from dsopt.store.attempts import Task, WorkerRecord
+from dsopt.store.attempts import NewTask, Task
+from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.comparison import spec_of_run
+from dsopt.study.folders import results_folder
 from dsopt.study.part import REFERENCE, VERDICT, Part
 from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.worker.assignment import Assignment
+from dsopt.worker.capacity import pool_of, ranks_of
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
+from dsopt.worker.history import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """A claimed task, its trial in Optuna, what was known when it was chosen, and why it was chosen, in words."""
+class Hand:
+    """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told."""
 
-    task: Task
-    trial: optuna.Trial
-    history: History
-    why: str | None = None
+    store: Store
+    ledger: Ledger
+    pool: DevicePool
+    tell: Callable[[Happening], None]
 
 
 class StudyGround:
-    """A study that workers share, as the ground on which its plan is carried out; needs the study's lock."""
+    """A study that workers share, as the ground on which its plan is carried out.
 
-    def __init__(
-        self,
-        store: Store,
-        record: WorkerRecord,
-        study: StoredStudy,
-        read: Callable[[], History],
-        tell: Callable[[Happening], None],
-    ) -> None:
-        self._store = store
-        self._record = record
+    Nothing is locked while the plan is made. Each of its steps holds for the version of the study that was read; if
+    somebody else has changed the study since, the step raises `StudyChanged` and has changed nothing.
+    """
+
+    def __init__(self, hand: Hand, study: StoredStudy, read: Callable[[], Snapshot]) -> None:
+        self._hand = hand
         self._study = study
         self._read = read
-        self._tell = tell
-        self.history = read()
+        self._known = read()
+
+    @property
+    def history(self) -> History:
+        """What is known now."""
+        return self._known.history
+
+    @property
+    def version(self) -> int:
+        """The study's version that this is about."""
+        return self._known.version
 
     def close_stage(self, stage: int, verdict: str) -> None:
         """Writes the verdict on the stage's Optuna study."""
-        self._store.optuna_study(self._study, Part.of(stage)).set_user_attr(VERDICT, verdict)
-        self._tell(StageClosed(study=self._study, stage=stage, verdict=verdict))
-        self.history = self._read()
+        self._hand.ledger.mark_part(self._study, Part.of(stage), {VERDICT: verdict}, version=self.version)
+        self._hand.tell(StageClosed(study=self._study, stage=stage, verdict=verdict))
+        self._known = self._read()
 
     def run_reference(self, step: RunReference) -> Assignment:
-        """Claims a reference run."""
-        self._store.advance(self._study, plan.state_of(step))
-        optuna_study = self._store.optuna_study(self._study, REFERENCE)
-        trial = optuna_study.ask()
+        """Begins a reference run."""
         profile = profile_attributes(step.candidate) if step.name == "profile" and step.candidate else TrialAttributes()
-        trials.mark(trial, TrialAttributes(candidate=step.name, round=step.round) | profile)
-        task = Task(part=REFERENCE, trial=trial.number, name=step.name, round=step.round)
-        claimed = self._record.claim(self._study, task)
-        assert claimed, "the plan names no reference run that is claimed, and the study is locked"
-        return Assignment(task=task, trial=trial, history=self.history, why=step.why)
+        attrs = TrialAttributes(candidate=step.name, round=step.round) | profile
+        if step.why:
+            attrs["why"] = step.why
+        frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(attrs))
+        task = NewTask(part=REFERENCE, name=step.name, round=step.round, frozen=frozen)
+        return self.begin(task, reference_candidate(self._study, step.name, self.history), plan.state_of(step))
 
     def explore(self, step: Explore) -> Assignment | None:
-        """Asks Optuna, whose sampler (ours) claims a candidate. None: a pruner refused it."""
-        study, history = self._study, self.history
-        self._store.advance(study, plan.state_of(step))
-        part, tuning = Part.of(step.stage), study.spec.autotuning
-        claimed: list[Task] = []
-
-        def claim(candidate: Candidate, trial: int) -> bool:
-            task = Task(part=part, trial=trial, name=candidate.name, round=0, phase=step.phase)
-            if self._record.claim(study, task):
-                claimed.append(task)
-            return bool(claimed)
-
-        known = history.facts_for(study.spec)
-        space = study.spec.space(step.stage, known.hidden_size if known else None)
-        optuna_study = self._store.optuna_study(study, part)
-        optuna_study.sampler = CandidateSampler(
+        """Asks the sampler (ours) for a candidate and begins its run. None: it needs no run, or a pruner refused it."""
+        known = self.history.facts_for(self._study.spec)
+        space = self._study.spec.space(step.stage, known.hidden_size if known else None)
+        part, shapes = Part.of(step.stage), distributions(space)
+        optuna_study = self._hand.store.optuna_study(self._study, part)
+        sampler = CandidateSampler(
             step.candidates,
             space,
-            tuner=tuner_named(tuning.tuner_type),
-            observations=history.stages[step.stage],
-            maximize=tuning.maximize,
-            claim=claim,
+            tuner=tuner_named(self._study.spec.autotuning.tuner_type),
+            observations=self.history.stages[step.stage],
+            maximize=self._study.spec.autotuning.maximize,
             forecast=step.forecast,
         )
-        trial = optuna_study.ask(distributions(space))
-        [task] = claimed
-        refusal = _refusal(study, step, trial, history)
-        if refusal is None:
-            return Assignment(task=task, trial=trial, history=history, why=_why(step, trial))
-        trials.mark(trial, TrialAttributes(candidate=task.name, phase=step.phase))
-        trials.tell_pruned(trial, *refusal)
-        self._tell(TaskSkipped(study=study, task=task, why=refusal[1]))
-        self.history = self._read()
+        asked = create_trial(state=TrialState.RUNNING)
+        asked.number = self._known.numbers[part]
+        params = sampler.sample_relative(optuna_study, asked, shapes)
+        candidate = Candidate.from_params(step.stage, params)
+        attrs = TrialAttributes(candidate=candidate.name, phase=step.phase)
+        task = NewTask(part=part, name=candidate.name, round=0, frozen=asked, phase=step.phase)
+        if plan.is_baseline(self._study.spec, self.history, candidate):
+            own = "it is your own configuration, measured as the baseline"
+            like = trials.trial_like(self._baseline(), BASELINE, attrs=attrs, params=params, distributions=shapes)
+            self._skip(replace(task, frozen=like), own, step)
+            return None
+        frozen = create_trial(state=TrialState.RUNNING, params=params, distributions=shapes, user_attrs=dict(attrs))
+        refusal = _refusal(self._study, step, optuna_study, frozen, self.history)
+        if refusal is not None:
+            refused = trials.refused_trial(*refusal, attrs=attrs, params=params, distributions=shapes)
+            self._skip(replace(task, frozen=refused), refusal[1], step)
+            return None
+        if step.forecast is not None:
+            frozen.set_user_attr("why", step.forecast.of([candidate]).why(0, step.forecast.best))
+        return self.begin(replace(task, frozen=frozen), candidate, plan.state_of(step))
+
+    def begin(self, task: Task | NewTask, candidate: Candidate | None, state: str | None = None) -> Assignment:
+        """Begins an attempt of a task; a new one is claimed with it.
+
+        Raises:
+            DevicesTaken: not enough devices are free now.
+            Fenced: the study has changed, or the task is not this worker's.
+            OSError: the run directory cannot be made.
+        """
+        hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
+        pool, count = pool_of(study.spec, hand.pool), ranks_of(study.spec, hand.pool, candidate)
+        run_dir = RunDir.create(results_folder(study.spec), task.name)
+        try:
+            if isinstance(task, NewTask):
+                task.frozen.set_user_attr("run_dir", str(run_dir.path))
+                claimed, attempt = hand.ledger.begin(
+                    study, task, run_dir.path, pool, count, version=self.version, state=state
+                )
+            else:
+                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count)
+        except BaseException:
+            run_dir.path.rmdir()
+            raise
+        return Assignment(
+            study=study,
+            task=claimed,
+            attempt=attempt,
+            candidate=candidate,
+            run_dir=run_dir,
+            history=self.history,
+        )
+
+    def _skip(self, task: NewTask, why: str, step: Explore) -> None:
+        self._hand.ledger.skip(self._study, task, version=self.version, state=plan.state_of(step))
+        self._known = self._read()
+        trial = self._known.numbers[task.part] - 1
+        skipped = Task(part=task.part, trial=trial, name=task.name, round=task.round, phase=task.phase)
+        self._hand.tell(TaskSkipped(study=self._study, task=skipped, why=why))
+
+    def _baseline(self) -> FrozenTrial:
+        baseline = self.history.find(BASELINE)
+        assert baseline is not None, "a candidate can be the baseline only after that was measured"
+        reference = self._hand.store.optuna_study(self._study, REFERENCE)
+        return reference.get_trials(deepcopy=False)[baseline.trial]
+
+
+def reference_candidate(study: StoredStudy, name: str, history: History) -> Candidate | None:
+    """The point of the space that a reference run is of; None for the user's own configuration."""
+    if name == BASELINE or study.spec.compare:
         return None
+    if name == "profile":
+        return profile_candidate(study.spec)
+    return next(o.candidate for o in history.measured if o.name == name)
 
 
-def _why(step: Explore, trial: optuna.Trial) -> str | None:
-    """Why a trial's candidate was chosen, if the models chose it."""
-    if step.forecast is None:
-        return None
-    return step.forecast.of([Candidate.from_params(step.stage, trial.params)]).why(0, step.forecast.best)
-
-
-def _refusal(study: StoredStudy, step: Explore, trial: optuna.Trial, history: History) -> tuple[str, str] | None:
+def _refusal(
+    study: StoredStudy, step: Explore, optuna_study: optuna.Study, trial: FrozenTrial, history: History
+) -> tuple[str, str] | None:
     """Why a pruner refuses a trial before it costs a run, as reason and message; None if none does."""
-    candidate = Candidate.from_params(step.stage, trial.params)
     facts = history.facts_for(study.spec)
     assert facts is not None
     model = step.forecast.memory if step.forecast else MemoryModel(study.spec, facts, history)
-    trial.study.pruner = memory_pruner(model, step.stage)
-    if not plan.is_baseline(study.spec, history, candidate) and trial.should_prune():
-        return "predicted_oom", model.why_not(candidate) or ""
+    if memory_pruner(model, step.stage).prune(optuna_study, trial):
+        return "predicted_oom", model.why_not(Candidate.from_params(step.stage, trial.params)) or ""
     patience = study.spec.autotuning.tuner_early_stopping
-    trial.study.pruner = early_stopping(history, step.stage, patience)
-    if step.phase == "explore" and trial.should_prune():
+    if step.phase == "explore" and early_stopping(history, step.stage, patience).prune(optuna_study, trial):
         return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
     return None

@@ -93,6 +93,18 @@ class StudyFinished:
     files: Sequence[Path]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPaused:
+    """The worker cannot go on now, and waits until it can; its current runs go on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWentOn:
+    """The worker goes on after a pause."""
+
+
 Happening: TypeAlias = (
     TaskStarted
     | TaskProgressed
@@ -103,4 +115,6 @@ Happening: TypeAlias = (
     | StageClosed
     | StudyProgressed
     | StudyFinished
+    | WorkerPaused
+    | WorkerWentOn
 )

@@ -1,12 +1,28 @@
 """Reads what counts of a study from the database, for decisions and reports."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from dsopt.errors import DsoptError
 from dsopt.search.history import Earlier, History, Observation, observe
 from dsopt.store.attempts import claimed_trials
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.part import AIO, REFERENCE, VERDICT, Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What is known of a study, and the version of it that this is.
+
+    Attributes:
+        history: what counts.
+        version: of the study; while it has this version, nothing else counts.
+        numbers: by part, the number of its next trial.
+    """
+
+    history: History
+    version: int
+    numbers: Mapping[Part, int]
 
 
 class HistoryReader:
@@ -18,6 +34,12 @@ class HistoryReader:
         self._offloads = "nvme" in study.spec.to_json()
         self._closed: dict[int, tuple[list[Observation], str]] = {}
         self._earlier = [_earlier(store, study, name) for name in study.spec.warm_start]
+        self._numbers: dict[Part, int] = {}
+
+    def snapshot(self) -> Snapshot:
+        """What is known now, with the version that it has at least."""
+        _, version = self._store.now(self._study)  # first: what comes in between only makes a decision fail
+        return Snapshot(history=self.read(), version=version, numbers=dict(self._numbers))
 
     def read(self) -> History:
         """What is known now."""
@@ -44,6 +66,7 @@ class HistoryReader:
 
     def _observe(self, part: Part, counted: set[tuple[Part, int]]) -> list[Observation]:
         trials = self._store.optuna_study(self._study, part).get_trials(deepcopy=False)
+        self._numbers[part] = len(trials)
         return observe(trials, {number for name, number in counted if name == part}, part)
 
 

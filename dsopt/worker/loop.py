@@ -1,33 +1,37 @@
-"""The worker's loop: ask, run, until its studies are finished, in as many lanes as its devices allow."""
+"""The worker: works on studies one after the other, with one thread that asks the database and lanes that run."""
 
-import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.program import find_launcher
-from dsopt.store.attempts import HEARTBEAT_SECONDS, WorkerRecord
-from dsopt.store.engine import database_error
+from dsopt.store.engine import sever_connections
+from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.waking import Waker
 from dsopt.study.comparison import specs_of_runs
 from dsopt.study.folders import check_folders
-from dsopt.worker.asking import Asker
 from dsopt.worker.capacity import fewest_ranks_of, most_ranks_of, pool_of
+from dsopt.worker.desk import Desk
+from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import Happening, StudyFinished
+from dsopt.worker.heart import Heart
+from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
-from dsopt.worker.running import Runner
 
-_WAIT_SECONDS = 0.5
-_LEFT = ("finished", "stopped", None)
+_LOOK_SECONDS: Final = 0.1
+_SILENT_SECONDS: Final = 90.0  # no server takes so long for an answer: it gives up after a minute
+_STUCK_SECONDS: Final = 1.0  # a question to the database that takes longer does not keep a worker that is to stop
 
 
 class Worker:
     """Works on studies until they are finished or stopped, or until it is asked to stop.
 
-    It writes the result files of each finished study, without holding the study's lock. If it dies before that, whoever
-    asks for the result writes them (`worker.results.ensure_results`).
+    It writes the result files of each finished study, without holding anything. If it dies before that, whoever asks
+    for the result writes them (`worker.results.ensure_results`).
 
     Args:
         store: the storage.
@@ -44,11 +48,9 @@ class Worker:
         self._stop = stop
         self._on_happening = on_happening
         self._telling = threading.Lock()
-        self._current: StoredStudy | None = None
-        self._study_left = threading.Event()
-        self._given_up = threading.Event()
-        self._lane_failed = threading.Event()
-        self._closing = threading.Event()
+        self._wake = threading.Event()
+        self._patience = Patience(stop, self._tell)
+        self._problem: BaseException | None = None
 
     def work(self, studies: Sequence[StoredStudy]) -> None:
         """Works on these studies, one after the other.
@@ -57,19 +59,38 @@ class Worker:
             Interrupted: the worker was asked to stop.
             DsoptError: studies cannot continue before the user has fixed something; the others are finished.
         """
-        record = WorkerRecord(self._store)
-        heart = threading.Thread(target=self._beat, args=(record,), daemon=True)
-        heart.start()
+        working = threading.Thread(target=self._work, args=(studies,), name="dsopt-desk", daemon=True)
+        working.start()
+        while working.is_alive():
+            working.join(_LOOK_SECONDS)
+            if self._patience.asking_seconds > _SILENT_SECONDS:
+                sever_connections()
+            if self._stop.is_set():
+                self._wake.set()
+                if self._patience.asking_seconds > _STUCK_SECONDS:
+                    raise Interrupted  # its runs end with it; what it had is free when its lease is over
+        if self._problem is not None:
+            raise self._problem
+
+    def _work(self, studies: Sequence[StoredStudy]) -> None:
         try:
-            problems = [problem for study in studies if (problem := self._try(study, record))]
+            self._work_on(studies)
+        except BaseException as error:
+            self._problem = error
+
+    def _work_on(self, studies: Sequence[StoredStudy]) -> None:
+        heart = self._patience(lambda: Heart(self._store, self._wake.set))
+        waker = Waker(self._store.engine, self._wake.set)
+        try:
+            problems = [problem for study in studies if (problem := self._try(study, heart))]
         finally:
-            self._closing.set()
-            heart.join()
-            record.leave()
+            waker.close()
+            heart.close()
+            self._patience(heart.leave)
         if problems:
             raise DsoptError("\n".join(problems))
 
-    def _try(self, study: StoredStudy, record: WorkerRecord) -> str | None:
+    def _try(self, study: StoredStudy, heart: Heart) -> str | None:
         """Works on one study; its problem does not block the others."""
         try:
             most_ranks_of(study.spec, self._pool)
@@ -77,69 +98,23 @@ class Worker:
                 for spec in specs_of_runs(study.spec):
                     find_launcher(spec.launch.program[0], Path(spec.cwd))
             check_folders(study.spec)
-            self._current = study
-            self._study_left.clear()
-            self._lane_failed.clear()
-            self._run_lanes(study, record)
-            if self._store.state(study) == "finished":
+            self._patience(lambda: heart.begin(study.id))
+            hand = Hand(store=self._store, ledger=Ledger(self._store, heart.me), pool=self._pool, tell=self._tell)
+            Desk(hand, study, heart, self._patience, self._stop, self._wake, self._lanes_for(study)).work()
+            state = self._patience(lambda: self._store.state(study))
+            if state is None:
+                return f"study '{study.name}' was deleted while this worker was working on it; nothing of it is left"
+            if state == "finished":
                 self._tell(StudyFinished(study=study, files=ensure_results(self._store, study)))
         except DsoptError as error:
-            if self._given_up.is_set():
-                raise
             return str(error)
         return None
 
-    def _run_lanes(self, study: StoredStudy, record: WorkerRecord) -> None:
-        """Runs as many experiments side by side as the devices allow, each in its own lane."""
-        asker = Asker(self._store, record, self._tell)
+    def _lanes_for(self, study: StoredStudy) -> int:
+        """How many runs of a study the devices allow side by side."""
         least = max(1, fewest_ranks_of(study.spec, self._pool))  # dry runs need no devices, so they run as many at once
-        lanes = max(1, len(pool_of(study.spec, self._pool).indices) // least)
-        with concurrent.futures.ThreadPoolExecutor(lanes) as threads:
-            futures = [threads.submit(self._run_lane, study, asker, record) for _ in range(lanes)]
-            concurrent.futures.wait(futures)
-        problems = [error for future in futures if (error := future.exception()) is not None]
-        if problems:
-            raise next((error for error in problems if not isinstance(error, Interrupted)), problems[0])
-
-    def _run_lane(self, study: StoredStudy, asker: Asker, record: WorkerRecord) -> None:
-        runner = Runner(self._store, record, self._pool, self._should_leave, self._tell)
-        try:
-            self._work_on(study, asker, runner)
-        except BaseException:
-            self._lane_failed.set()
-            raise
-        finally:
-            runner.close()
-
-    def _work_on(self, study: StoredStudy, asker: Asker, runner: Runner) -> None:
-        while self._store.state(study) not in _LEFT and not self._lane_failed.is_set():
-            if self._stop.is_set():
-                raise Interrupted
-            if self._given_up.is_set():
-                raise DsoptError("other workers took this one for dead; start it again to continue")
-            assignment = asker.next_task(study)
-            if assignment is not None:
-                runner.run_task(study, assignment)
-            elif self._store.state(study) not in _LEFT:
-                self._stop.wait(_WAIT_SECONDS)
+        return max(1, len(pool_of(study.spec, self._pool).indices) // least)
 
     def _tell(self, happening: Happening) -> None:
         with self._telling:
             self._on_happening(happening)
-
-    def _should_leave(self) -> bool:
-        reasons = (self._stop, self._study_left, self._given_up, self._lane_failed)
-        return any(reason.is_set() for reason in reasons)
-
-    def _beat(self, record: WorkerRecord) -> None:
-        """Records every few seconds that this worker is alive, and checks whether its study was stopped or deleted."""
-        while not self._closing.wait(HEARTBEAT_SECONDS):
-            try:
-                if not record.beat():
-                    self._given_up.set()
-                if self._current is not None and self._store.state(self._current) in ("stopped", None):
-                    self._study_left.set()
-            except Exception as error:
-                if database_error(error) is None:
-                    raise
-                # a server that restarts will answer one of the next beats; until then, assume that nothing is wrong

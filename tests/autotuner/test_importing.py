@@ -9,15 +9,17 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
-from dsopt.autotuner.imported import ImportedTrial, keep_imported
+from dsopt.autotuner.imported import ImportedTrial, _frozen, keep_imported
 from dsopt.search.sampler import distributions
-from dsopt.store.attempts import WorkerRecord
+from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.studies import Store
+from dsopt.store.transactions import changing
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.conftest import SCRIPTS, Dsopt
 from tests.deepspeed_results import OOM, write_experiment, write_profile
+from tests.store.ledger import ledger_of
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
 IMPORTED = ["z0_gas1_tmbspg16", "z0_gas1_tmbspg4", "z0_gas1_tmbspg8", "z1_gas1_tmbspg16", "z1_gas1_tmbspg8"]
@@ -134,36 +136,37 @@ def test_knobs_of_the_full_mode_are_imported_and_searched_with(dsopt: Dsopt) -> 
 
 
 def test_an_interrupted_import_goes_on_where_it_stopped(storage_url: str) -> None:
-    """A trial that was added and not claimed does not count, and is taken up the next time."""
+    """A trial and its claim are written at once, so an interruption leaves neither of them."""
     store = Store.open(storage_url, make=True)
     command = "deepspeed --num_gpus 2 t.py --deepspeed_config c.json"
     spec = StudySpec.model_validate({"name": "s", "command": command, "cwd": "/", "ds_config": {}})
     study, _ = store.create(spec)
-    candidate = Candidate(stage=0, micro_batch=4, gas=1)
-    trial = ImportedTrial(
-        part=Part("z0"),
-        candidate=candidate.name,
-        params=candidate.params,
-        distributions=distributions(spec.space(0)),
-        value=1.0,
-        message="",
-        source="/r",
-    )
-    assert keep_imported(store, study, [trial]) == [trial]
-    with store.engine.begin() as connection:
-        connection.execute(sa.text("DELETE FROM dsopt_claims"))
-    assert keep_imported(store, study, [trial]) == [trial]
-    assert keep_imported(store, study, [trial, trial]) == []
+
+    def imported(size: int) -> ImportedTrial:
+        candidate = Candidate(stage=0, micro_batch=size, gas=1)
+        return ImportedTrial(
+            part=Part("z0"), candidate=candidate.name, params=candidate.params,
+            distributions=distributions(spec.space(0)), value=1.0, message="", source="/r",
+        )  # fmt: skip
+
+    def interrupt(_connection: object, _run: ImportedTrial, number: int) -> None:
+        if number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_unclaimed(store, study, [imported(2), imported(4)], _frozen, interrupt)
+    assert keep_imported(store, study, [imported(2), imported(4), imported(4)]) == [imported(4)]
     z0: optuna.Study = store.optuna_study(study, "z0")
-    assert [(t.number, t.value, t.user_attrs["imported"]) for t in z0.trials] == [(0, 1.0, "/r")]
-    assert WorkerRecord(store).adopt(study, set()) is None
+    assert [(t.number, t.value, t.user_attrs["imported"]) for t in z0.trials] == [(0, 1.0, "/r"), (1, 1.0, "/r")]
+    assert ledger_of(store).adopt(study) is None
     store.close()
 
 
 def _finish(dsopt: Dsopt) -> None:
     write_experiment(dsopt.cwd / "r", 0, 4, 100.0)
     store = Store.open(dsopt.environment["DSOPT_STORAGE"])
-    store.advance(store.get("simulated"), "finished")
+    with changing(store.engine, store.get("simulated").id, state="finished"):
+        pass
     store.close()
 
 

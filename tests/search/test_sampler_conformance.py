@@ -22,5 +22,4 @@ class TestCandidateSampler(BasicSamplerTestCase):
             tuner=tuner_named("model_based"),
             observations=[],
             maximize=True,
-            claim=lambda candidate, trial: True,
         )

@@ -112,22 +112,14 @@ def ask_all(tuner_type: str, observations: list[Observation]) -> list[str]:
     space = stage_space(1, fast=False, user_zero={})
     candidates = space.candidates([2, 8], gases=[1])
     claimed: list[Candidate] = []
-
-    def claim(candidate: Candidate, _trial: int) -> bool:
-        if candidate in claimed:
-            return False
-        claimed.append(candidate)
-        return True
-
     study = optuna.create_study(direction="maximize")
     forecast = Forecast(spec(), facts(), history(*observations)) if tuner_type == "model_based" else None
     for _ in candidates:
         study.sampler = CandidateSampler(
-            candidates, space, tuner=tuner_named(tuner_type), observations=observations, maximize=True, claim=claim,
-            forecast=forecast,
+            [candidate for candidate in candidates if candidate not in claimed], space, tuner=tuner_named(tuner_type),
+            observations=observations, maximize=True, forecast=forecast,
         )  # fmt: skip
-        trial = study.ask(distributions(space))
-        assert Candidate.from_params(1, trial.params) == claimed[-1]
+        claimed.append(Candidate.from_params(1, study.ask(distributions(space)).params))
     assert len(set(claimed)) == len(candidates)
     return [c.name for c in claimed]
 

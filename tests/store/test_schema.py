@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from dsopt.store.tables import ATTEMPT_STATES, metadata
 REVISIONS = sorted(script.revision for script in schema._scripts().walk_revisions())
 ROWS_OF_A_RUN = (
     "INSERT INTO dsopt_workers (node, host, pid, process_started, heartbeat_at) VALUES ('n', 'h', 1, 1, 1)",
+    "INSERT INTO dsopt_claims (study_id, stage, candidate, round, trial, worker_id) VALUES (1, 'z0', 'c', 0, 0, 1)",
     "INSERT INTO dsopt_attempts (study_id, stage, trial, candidate, round, worker_id, state, run_dir, started_at) "
     "VALUES (1, 'z0', 0, 'c', 0, 1, 'measured', '/r', 1)",
     "INSERT INTO dsopt_leases (node, device, attempt_id) VALUES ('n', 'cpu:0', 1)",
@@ -56,38 +58,64 @@ def test_the_newest_revision_is_exactly_the_declared_tables(storage_url: str) ->
     connected.dispose()
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+def add_a_run(connection: sa.Connection) -> None:
+    """Rows as the first three revisions had them: of a run whose worker died long ago."""
+    columns, values = "name, spec, digest, state, created_at", "'old', '{}', 'd', 'created', 1"
+    connection.execute(sa.text(f"INSERT INTO dsopt_studies ({columns}) VALUES ({values})"))
+    for statement in ROWS_OF_A_RUN:
+        connection.execute(sa.text(statement))
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
 def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, revision: str) -> None:
     connected = connect(storage_url)
     schema.upgrade(connected, revision)
     with connected.begin() as connection:
-        columns, values = "name, spec, digest, state, created_at", "'old', '{}', 'd', 'created', 1"
-        connection.execute(sa.text(f"INSERT INTO dsopt_studies ({columns}) VALUES ({values})"))
-        for statement in ROWS_OF_A_RUN:
-            connection.execute(sa.text(statement))
-    if revision != REVISIONS[-1]:
-        with pytest.raises(DsoptError, match=r"was made by an older dsopt.*dsopt db upgrade"):
-            Store.open(storage_url, make=True)
+        add_a_run(connection)
+    with pytest.raises(DsoptError, match=r"was made by an older dsopt.*dsopt db upgrade"):
+        Store.open(storage_url, make=True)
     assert schema.upgrade(connected).is_current
     assert differences(connected) == []
     with connected.connect() as connection:
-        assert connection.execute(sa.text("SELECT name FROM dsopt_studies")).scalars().all() == ["old"]
-        for table in ("workers", "attempts", "leases", "measurements"):
-            assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 1
-    check_attempts(connected)
+        [study] = connection.execute(sa.text("SELECT id, name, version FROM dsopt_studies")).all()
+        assert (len(study.id), study.name, study.version) == (32, "old", 0)
+        [attempt] = connection.execute(sa.text("SELECT id, study_id, state FROM dsopt_attempts")).all()
+        assert (attempt.study_id, attempt.state) == (study.id, "measured")
+        assert connection.execute(sa.text("SELECT attempt_id FROM dsopt_measurements")).scalars().all() == [attempt.id]
+        [claim] = connection.execute(sa.text("SELECT study_id, worker_id FROM dsopt_claims")).all()
+        assert tuple(claim) == (study.id, None)
+        for table in ("workers", "leases"):  # of a worker that is dead
+            assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 0
+    check_attempts(connected, study.id)
     connected.dispose()
 
 
-def check_attempts(connected: sa.Engine) -> None:
+def test_a_database_that_an_older_worker_still_uses_is_not_upgraded(storage_url: str) -> None:
+    connected = connect(storage_url)
+    schema.upgrade(connected, REVISIONS[-2])
+    with connected.begin() as connection:
+        add_a_run(connection)
+        beats = sa.text("UPDATE dsopt_workers SET heartbeat_at = :now, node = 'node7', pid = 123")
+        connection.execute(beats, {"now": time.time()})
+    with pytest.raises(DsoptError, match=r"workers of an older dsopt still work.*: node7 \(process 123\)\. Stop them"):
+        schema.upgrade(connected)
+    assert schema.state(connected).revision == REVISIONS[-2]
+    with connected.connect() as connection:
+        assert connection.execute(sa.text("SELECT id FROM dsopt_studies")).scalars().all() == [1]
+    connected.dispose()
+
+
+def check_attempts(connected: sa.Engine, study_id: str) -> None:
     """A finished attempt is final, its states are the declared ones, and what belongs to it goes with it."""
     with pytest.raises(sa.exc.DBAPIError, match="a finished attempt never changes"), connected.begin() as connection:
         connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
-    insert = "INSERT INTO dsopt_attempts (study_id, stage, trial, candidate, round, state, run_dir, started_at) "
+    insert = "INSERT INTO dsopt_attempts (id, study_id, stage, trial, candidate, round, state, run_dir, started_at) "
+    values = f"'{study_id}', 'z0', {{}}, 'c', 0, '{{}}', '/r', 1)"
     for number, state in enumerate(ATTEMPT_STATES, start=1):
         with connected.begin() as connection:
-            connection.execute(sa.text(insert + f"VALUES (1, 'z0', {number}, 'c', 0, '{state}', '/r', 1)"))
+            connection.execute(sa.text(insert + f"VALUES ('{number}', " + values.format(number, state)))
     with pytest.raises(sa.exc.IntegrityError), connected.begin() as connection:
-        connection.execute(sa.text(insert + "VALUES (1, 'z0', 99, 'c', 0, 'whatever', '/r', 1)"))
+        connection.execute(sa.text(insert + "VALUES ('99', " + values.format(99, "whatever")))
     with connected.begin() as connection:
         connection.execute(sa.text("DELETE FROM dsopt_studies"))
         for table in ("attempts", "leases", "measurements"):

@@ -5,12 +5,12 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import filelock
 import pytest
 import yaml
 
 from dsopt.launch.devices import DevicePool
-from dsopt.store.studies import Store
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.transactions import changing
 from dsopt.study.load import load_spec
 from dsopt.study.space import Candidate
 from dsopt.worker import loop
@@ -55,17 +55,19 @@ def test_a_worker_by_itself_writes_the_files(tmp_path: Path, storage_url: str) -
     assert counts == sorted(counts)
 
 
-def test_files_are_written_without_the_lock(tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_can_write_while_the_files_are_written(
+    tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     free = []
     write = loop.ensure_results
 
-    def look_at_the_lock(store: Store, study: object) -> list[Path]:
-        with filelock.FileLock(f"{store.engine.url.database}.study-{study.id}.lock", timeout=0):
+    def change_it(store: Store, study: StoredStudy) -> list[Path]:
+        with changing(store.engine, study.id):
             free.append(True)
         return write(store, study)
 
-    monkeypatch.setattr(loop, "ensure_results", look_at_the_lock)
-    finish(tmp_path, sqlite_url)
+    monkeypatch.setattr(loop, "ensure_results", change_it)
+    finish(tmp_path, storage_url)
     assert free == [True]
 
 

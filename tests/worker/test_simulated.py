@@ -5,11 +5,9 @@ import shutil
 
 import yaml
 
-from dsopt.launch.devices import DevicePool
-from dsopt.store.attempts import Task, WorkerRecord
 from dsopt.store.studies import Store
-from dsopt.study.part import REFERENCE
 from tests.conftest import STUDIES, Dsopt
+from tests.store.ledger import begin, ledger_of, new_task, spec
 
 STUDY = {
     "name": "dry",
@@ -49,9 +47,8 @@ def test_a_dry_run_from_create_to_best(dsopt: Dsopt) -> None:
 def test_a_dry_run_needs_no_device(dsopt: Dsopt) -> None:
     create(dsopt, ds_config=ONE_STAGE)
     store = Store.open(dsopt.environment["DSOPT_STORAGE"])
-    other, me = store.get("dry"), WorkerRecord(store)  # a real run would hold them as this attempt does
-    task = Task(part=REFERENCE, trial=99, name="holds", round=9)
-    assert me.begin(other, task, dsopt.cwd / "holds", DevicePool(kind="cpu", indices=(0,)), 1) is not None
+    other, _ = store.create(spec("other"))
+    begin(ledger_of(store), other, new_task(), store, count=3)  # a real run would hold them as this attempt does
     dsopt("worker", "dry", "--devices", "cpu:1")
     assert store.get("dry").state == "finished"
     store.close()

@@ -1,25 +1,23 @@
 """A changed study begins with what an earlier one ran with the same configuration and command."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
-import sqlalchemy as sa
 import yaml
 
 from dsopt.experiment.outcome import Outcome, Slow
-from dsopt.store import trials
-from dsopt.store.attempts import WorkerRecord
+from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
 from dsopt.study.part import Part
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
 from dsopt.worker.takeover import _without_open_races, take_over
 from tests.conftest import Dsopt
-from tests.store.test_studies import POOL, measured, spec, task
+from tests.store.ledger import begin, ledger_of, measured, spec
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
 SMALL = {
@@ -154,36 +152,30 @@ def store(storage_url: str):
 def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0") -> None:
     """Records a run of a study as a worker does."""
     study, _ = store.create(source)
-    record = WorkerRecord(store)
-    trial = store.optuna_study(study, part).ask()
+    sizes = {}
     if part != "reference":
-        size = int(name.rpartition("tmbspg")[2])
-        for key, value in (("train_micro_batch_size_per_gpu", size), ("gradient_accumulation_steps", 1)):
-            trial.suggest_int(key, value, value)
-    trial.set_user_attr("candidate", name)
-    known = replace(task(trial.number, name), part=Part(part))
-    record.claim(study, known)
-    attempt = record.begin(study, known, f"/tmp/{name}", POOL, 1)
-    assert attempt is not None
-    record.finish(attempt, outcome, "throughput")
-    trials.tell(trial, outcome, "throughput", 1.0)
+        sizes = {MICRO_BATCH: int(name.rpartition("tmbspg")[2]), ACCUMULATION: 1}
+    frozen = optuna.create_trial(
+        state=optuna.trial.TrialState.RUNNING, params=sizes, user_attrs={"candidate": name},
+        distributions={key: optuna.distributions.IntDistribution(value, value) for key, value in sizes.items()},
+    )  # fmt: skip
+    ledger = ledger_of(store)
+    new = NewTask(part=Part(part), name=name, round=0, frozen=frozen)
+    task, attempt = begin(ledger, study, new, store, run_dir=f"/tmp/{name}")
+    ledger.end(study, task, attempt, outcome, {}, is_told=True)
 
 
-def test_an_interruption_is_made_up_for(store: Store) -> None:
-    """A trial that was added and not claimed does not count, and is taken up the next time."""
+def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
     run_of(store, spec("old"), "baseline", measured(), part="reference")
     run_of(store, spec("old"), "z0_gas1_tmbspg2", measured())
     study, _ = store.create(spec("new"))
     assert take_over(store, study, store.get("old")).taken == ["baseline", "z0_gas1_tmbspg2"]
-    with store.engine.begin() as connection:
-        connection.execute(sa.text(f"DELETE FROM dsopt_claims WHERE study_id = {study.id}"))
-        connection.execute(sa.text(f"DELETE FROM dsopt_attempts WHERE study_id = {study.id}"))
-    assert take_over(store, study, store.get("old")).taken == ["baseline", "z0_gas1_tmbspg2"]
+    assert take_over(store, study, store.get("old")).known == ["baseline", "z0_gas1_tmbspg2"]
     z0: optuna.Study = store.optuna_study(study, "z0")
     assert [(t.number, t.user_attrs["taken_over"]) for t in z0.trials] == [(0, "old")]
     [_, kept] = earlier_runs(store, study)
     assert kept.outcome == measured()
-    assert WorkerRecord(store).adopt(study, set()) is None
+    assert ledger_of(store).adopt(study) is None
 
 
 def test_runs_from_before_the_last_change_of_the_script_are_left(store: Store, tmp_path: Path) -> None:

@@ -1,0 +1,257 @@
+"""What a worker writes about a study: it claims candidates, begins and ends attempts, and tells Optuna, all at once.
+
+Each change is one transaction, fenced by study, worker and attempt: one that comes too late changes nothing and raises.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
+from dsopt.launch.devices import DevicePool
+from dsopt.store import leases, optuna_rows, queries, trials
+from dsopt.store.attempts import Attempt, NewTask, Task, measurement_row
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.transactions import AttemptOver, StudyChanged, changing, writing
+from dsopt.store.workers import Registration
+from dsopt.study.part import Part
+from dsopt.study.trial_attributes import TrialAttributes
+
+
+class Ledger:
+    """Writes in a worker's name."""
+
+    def __init__(self, store: Store, me: Registration) -> None:
+        self._engine = store.engine
+        self.me = me
+
+    def begin(
+        self,
+        study: StoredStudy,
+        task: Task | NewTask,
+        run_dir: Path,
+        pool: DevicePool,
+        count: int,
+        *,
+        version: int | None = None,
+        **values: Any,  # noqa: ANN401 - columns of the table of studies
+    ) -> tuple[Task, Attempt]:
+        """Begins an attempt with `count` devices of the pool and a port; a new task is claimed with it.
+
+        Raises:
+            DevicesTaken: not enough of them are free now.
+            Fenced: it is not this worker's to begin; with `version`, or the study has changed since.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values) as connection:
+            if isinstance(task, NewTask):
+                task = self._claim(connection, study, task)
+            elif not queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+                raise AttemptOver
+            attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, run_dir))
+            devices, port = leases.take(connection, self.me, attempt_id, run_dir, pool, count)
+        return task, Attempt(id=attempt_id, devices=devices, port=port)
+
+    def skip(self, study: StoredStudy, task: NewTask, *, version: int, **values: Any) -> None:  # noqa: ANN401
+        """Claims a candidate whose trial is over before it cost a run.
+
+        Raises:
+            Fenced: the study has changed since that version, or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values) as connection:
+            self._claim(connection, study, task)
+
+    def change(self, study: StoredStudy, *, version: int, **values: Any) -> None:  # noqa: ANN401
+        """Changes columns of an unfinished study itself.
+
+        Raises:
+            Fenced: the study has changed since that version, or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values):
+            pass
+
+    def mark_part(
+        self, study: StoredStudy, part: Part, attributes: Mapping[str, Any], *, version: int | None = None
+    ) -> None:
+        """Writes attributes of a part's Optuna study.
+
+        Raises:
+            Fenced: the study has changed since that version, or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, version=version) as connection:
+            optuna_rows.mark_study(connection, f"{study.name}/{part}", attributes)
+
+    def adopt(
+        self, study: StoredStudy, *, is_avoided: Callable[[tuple[Part, int]], bool] = lambda _: False
+    ) -> Task | None:
+        """Adopts a running trial that no worker has, if there is one that is not to be avoided.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        names = {f"{study.name}/{part}": part for part in study.parts}
+        with self._engine.connect() as connection:
+            free = queries.free_claims(connection, study.id)
+            running = optuna_rows.running_trials(connection, list(names)) if free else set()
+        left = {(names[name], number) for name, number in running}
+        for row in free:
+            trial = (Part(row["stage"]), row["trial"])
+            if trial in left and not is_avoided(trial):
+                with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+                    if queries.take_claim(connection, row["id"], self.me.id):
+                        part = Part(row["stage"])
+                        return Task(part=part, trial=row["trial"], name=row["candidate"], round=row["round"])
+        return None
+
+    def running(self, study: StoredStudy) -> list[tuple[StoredStudy, Task, Attempt]]:
+        """This worker's running attempts of a study, each without its devices."""
+        with self._engine.connect() as connection:
+            rows = queries.running_attempts(connection, self.me.id)
+        nothing = DevicePool(kind="cpu", indices=())
+        return [
+            (
+                study,
+                Task(part=Part(row["stage"]), trial=row["trial"], name=row["candidate"], round=row["round"]),
+                Attempt(id=row["id"], devices=nothing, port=0),
+            )
+            for row in rows
+            if row["study_id"] == study.id
+        ]
+
+    def leave(self, study: StoredStudy, task: Task) -> None:
+        """Leaves a trial to whatever worker adopts it next.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            if queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+                queries.leave_claim(connection, **_trial(study, task))
+
+    def give_back(self, study: StoredStudy, tasks: Sequence[Task]) -> None:
+        """Gives the claims of trials back that are over: they do not count any more.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            for task in tasks:
+                running = optuna_rows.trial_id_of(connection, f"{study.name}/{task.part}", task.trial)
+                if running is None and queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+                    queries.release_claim(connection, **_trial(study, task))
+
+    def report(
+        self,
+        study: StoredStudy,
+        task: Task,
+        attempt: Attempt,
+        attributes: Mapping[str, Any],
+        at: tuple[int, float] | None,
+    ) -> None:
+        """Writes what is known of a running attempt on its trial; `at` is a step and the metric there.
+
+        Raises:
+            AttemptOver: somebody else ended it.
+        """
+        with writing(self._engine) as connection:
+            trial_id = optuna_rows.trial_id_of(connection, f"{study.name}/{task.part}", task.trial)
+            if trial_id is None or not queries.has_attempt(
+                connection, attempt.id, worker_id=self.me.id, state="running"
+            ):
+                raise AttemptOver
+            optuna_rows.mark(connection, trial_id, attributes)
+            if at is not None:
+                optuna_rows.report(connection, trial_id, *at)
+
+    def end(
+        self,
+        study: StoredStudy,
+        task: Task,
+        attempt: Attempt,
+        outcome: Outcome,
+        attributes: TrialAttributes,
+        *,
+        is_told: bool,
+        is_left: bool = False,
+    ) -> None:
+        """Ends an attempt, frees its devices, and records its outcome, here and in Optuna.
+
+        Args:
+            study: the study.
+            task: its task.
+            attempt: this worker's attempt, whose processes are gone.
+            outcome: what came of it; a cancelled one gives its claim back.
+            attributes: what else is written on the trial.
+            is_told: whether this is the trial's outcome; False: there will be another attempt.
+            is_left: whether another worker should make that.
+
+        Raises:
+            Fenced: somebody else ended it, or the study or this worker is gone.
+        """
+        metric = study.spec.autotuning.metric
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            seconds = queries.finish_attempt(connection, attempt.id, worker_id=self.me.id, **_ended(outcome))
+            if seconds is None:
+                if queries.has_attempt(connection, attempt.id, worker_id=self.me.id, state=outcome.state):
+                    return  # an earlier try, whose answer was lost with the connection
+                raise AttemptOver
+            queries.end_leases(connection, attempt.id)
+            if isinstance(outcome, Measured | Slow):
+                queries.insert_measurement(connection, attempt.id, measurement_row(outcome, metric))
+            if isinstance(outcome, Cancelled):
+                queries.release_claim(connection, **_trial(study, task))
+            elif is_left:
+                queries.leave_claim(connection, **_trial(study, task))
+            if is_told:
+                trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
+
+    def end_without_a_run(self, study: StoredStudy, task: Task, outcome: Outcome, run_dir: str | None) -> None:
+        """Records the outcome of a trial that this worker adopted; with `run_dir`, it stands there.
+
+        Raises:
+            Fenced: it is not this worker's, or the study or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            if not queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+                raise AttemptOver
+            seconds = None
+            if run_dir is not None:
+                attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, Path(run_dir)))
+                queries.finish_attempt(connection, attempt_id, worker_id=self.me.id, **_ended(outcome))
+                if isinstance(outcome, Measured | Slow):
+                    row = measurement_row(outcome, study.spec.autotuning.metric)
+                    queries.insert_measurement(connection, attempt_id, row)
+            trials.end(connection, study, task.part, task.trial, outcome, seconds, TrialAttributes(candidate=task.name))
+
+    def free(self, attempt: Attempt) -> None:
+        """Frees the devices of an attempt that somebody else ended; its processes are gone."""
+        with writing(self._engine) as connection:
+            queries.end_leases(connection, attempt.id)
+
+    def _claim(self, connection: sa.Connection, study: StoredStudy, task: NewTask) -> Task:
+        trial = optuna_rows.add_trial(connection, f"{study.name}/{task.part}", task.frozen)
+        claimed = Task(part=task.part, trial=trial, name=task.name, round=task.round, phase=task.phase)
+        claim = {**_trial(study, claimed), "candidate": task.name, "round": task.round, "worker_id": self.me.id}
+        if not queries.insert_claim(connection, claim):
+            raise StudyChanged
+        return claimed
+
+    def _attempt_row(self, study: StoredStudy, task: Task, run_dir: Path) -> dict[str, Any]:
+        return {
+            **_trial(study, task),
+            "candidate": task.name,
+            "round": task.round,
+            "worker_id": self.me.id,
+            "node": self.me.node,
+            "run_dir": str(run_dir),
+        }
+
+
+def _trial(study: StoredStudy, task: Task) -> dict[str, Any]:
+    return {"study_id": study.id, "stage": task.part, "trial": task.trial}
+
+
+def _ended(outcome: Outcome) -> dict[str, Any]:
+    reason, message = (None, None) if isinstance(outcome, Measured) else (outcome.reason, outcome.message)
+    return {"state": outcome.state, "reason": reason, "message": message}

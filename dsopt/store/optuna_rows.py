@@ -1,0 +1,163 @@
+"""Writes trials into Optuna's tables, within a transaction of dsopt's.
+
+Optuna's own functions commit each attribute by itself. A trial that is written with its claim, and an outcome that is
+written with its attempt, are there as a whole or not at all, and need three transactions instead of fifty. The tables
+are those of Optuna's own models; a test compares what stands in them with what Optuna's functions write.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from optuna.distributions import distribution_to_json
+from optuna.storages._rdb import models
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.dialects import postgresql, sqlite
+
+Attributes = Mapping[str, Any]
+_STUDIES: Final = models.StudyModel.__table__
+_STUDY_ATTRIBUTES: Final = models.StudyUserAttributeModel.__table__
+_TRIALS: Final = models.TrialModel.__table__
+_ATTRIBUTES: Final = models.TrialUserAttributeModel.__table__
+_SYSTEM_ATTRIBUTES: Final = models.TrialSystemAttributeModel.__table__
+_PARAMS: Final = models.TrialParamModel.__table__
+_VALUES: Final = models.TrialValueModel.__table__
+_INTERMEDIATE: Final = models.TrialIntermediateValueModel.__table__
+FITS: Final = f"{_CONSTRAINTS_KEY}:fits"  # the constraint that a candidate violates which does not fit
+
+
+def study_id_of(connection: sa.Connection, name: str) -> int:
+    """The id of Optuna's study of that name; nobody else adds trials to it until the transaction ends."""
+    query = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name).with_for_update()
+    return int(connection.execute(query).scalar_one())
+
+
+def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
+    """Adds a trial to Optuna's study of that name, and returns its number."""
+    study_id = study_id_of(connection, study)
+    count = sa.select(sa.func.count()).select_from(_TRIALS).where(_TRIALS.c.study_id == study_id)
+    number = int(connection.execute(count).scalar_one())
+    values = {
+        "study_id": study_id,
+        "number": number,
+        "state": trial.state,
+        "datetime_start": trial.datetime_start or datetime.now(),
+        "datetime_complete": trial.datetime_complete or (datetime.now() if trial.state.is_finished() else None),
+    }
+    insert = sa.insert(_TRIALS).values(values).returning(_TRIALS.c.trial_id)
+    trial_id = int(connection.execute(insert).scalar_one())
+    params = [
+        {
+            "trial_id": trial_id,
+            "param_name": name,
+            "param_value": trial.distributions[name].to_internal_repr(value),
+            "distribution_json": distribution_to_json(trial.distributions[name]),
+        }
+        for name, value in trial.params.items()
+    ]
+    if params:
+        connection.execute(sa.insert(_PARAMS).values(params))
+    _put(connection, _ATTRIBUTES, trial_id, trial.user_attrs)
+    _put(connection, _SYSTEM_ATTRIBUTES, trial_id, trial.system_attrs)
+    if trial.value is not None:
+        _value(connection, trial_id, trial.value)
+    return number
+
+
+def trial_id_of(connection: sa.Connection, study: str, number: int) -> int | None:
+    """The id of a running trial, which only this transaction can change; None: it is over, or gone."""
+    query = (
+        sa.select(_TRIALS.c.trial_id)
+        .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
+        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number, _TRIALS.c.state == TrialState.RUNNING)
+        .with_for_update(of=_TRIALS)
+    )
+    return connection.execute(query).scalar_one_or_none()
+
+
+def running_trials(connection: sa.Connection, studies: list[str]) -> set[tuple[str, int]]:
+    """The running trials of Optuna's studies of these names, each by study and number."""
+    query = (
+        sa.select(_STUDIES.c.study_name, _TRIALS.c.number)
+        .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
+        .where(_STUDIES.c.study_name.in_(studies), _TRIALS.c.state == TrialState.RUNNING)
+    )
+    return {(name, number) for name, number in connection.execute(query)}
+
+
+def mark(connection: sa.Connection, trial_id: int, attributes: Attributes) -> None:
+    """Writes user attributes, which the dashboard shows."""
+    _put(connection, _ATTRIBUTES, trial_id, attributes)
+
+
+def report(connection: sa.Connection, trial_id: int, step: int, value: float) -> None:
+    """Writes an intermediate value, unless the step has one."""
+    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
+    row = {"trial_id": trial_id, "step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+    connection.execute(_insert(connection, _INTERMEDIATE).values(row).on_conflict_do_nothing())
+
+
+def end_trial(
+    connection: sa.Connection,
+    trial_id: int,
+    state: TrialState,
+    attributes: Attributes,
+    *,
+    value: float | None = None,
+    fits: bool = True,
+) -> None:
+    """Ends a running trial: its attributes, its value if it has one, and whether it violates the constraint `fits`."""
+    _put(connection, _ATTRIBUTES, trial_id, attributes)
+    if not fits:
+        _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})
+    if value is not None:
+        _value(connection, trial_id, value)
+    end = {"state": state, "datetime_complete": datetime.now()}
+    connection.execute(sa.update(_TRIALS).where(_TRIALS.c.trial_id == trial_id).values(end))
+
+
+def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:
+    """Writes user attributes of Optuna's study of that name."""
+    rows = [
+        {"study_id": study_id_of(connection, study), "key": key, "value_json": json.dumps(value)}
+        for key, value in attributes.items()
+    ]
+    _upsert(connection, _STUDY_ATTRIBUTES, ("study_id", "key"), rows)
+
+
+def delete_studies(connection: sa.Connection, names: list[str]) -> None:
+    """Removes Optuna's studies of these names, with all that belongs to them."""
+    studies = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name.in_(names))
+    trials = sa.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id.in_(studies))
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if table is not _TRIALS and "trial_id" in table.c:
+            connection.execute(sa.delete(table).where(table.c.trial_id.in_(trials)))
+    for table in reversed(models.BaseModel.metadata.sorted_tables):
+        if table is not _STUDIES and "study_id" in table.c:
+            connection.execute(sa.delete(table).where(table.c.study_id.in_(studies)))
+    connection.execute(sa.delete(_STUDIES).where(_STUDIES.c.study_name.in_(names)))
+
+
+def _value(connection: sa.Connection, trial_id: int, value: float) -> None:
+    stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+    row = {"trial_id": trial_id, "objective": 0, "value": stored, "value_type": kind}
+    connection.execute(sa.insert(_VALUES).values(row))
+
+
+def _put(connection: sa.Connection, table: sa.Table, trial_id: int, attributes: Attributes) -> None:
+    rows = [{"trial_id": trial_id, "key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+    _upsert(connection, table, ("trial_id", "key"), rows)
+
+
+def _upsert(connection: sa.Connection, table: sa.Table, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    if rows:
+        insert = _insert(connection, table).values(rows)
+        update = {"value_json": insert.excluded.value_json}
+        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=update))
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> Any:  # noqa: ANN401 - of the database's own dialect
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -1,0 +1,93 @@
+"""Workers in the database: who lives, since when, doing what; and how those that died are removed."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from dsopt.launch.processes import host_identity, start_ticks
+from dsopt.store import queries
+from dsopt.store.tables import new_id
+from dsopt.store.transactions import writing
+from dsopt.version import __version__
+
+HEARTBEAT_SECONDS: Final = 5.0
+LEASE_SECONDS: Final = 60.0  # for so long, others believe that a silent worker lives
+MARGIN_SECONDS: Final = 15.0  # so long before, a worker that cannot beat ends its own runs
+_LOST: Final = "its worker died while it ran"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A worker's row: its id, which no other worker ever has; its node, by name; and what its pids are relative to."""
+
+    id: str
+    node: str
+    host: str
+
+
+def register(engine: sa.Engine) -> Registration:
+    """Registers this process as a worker."""
+    me = Registration(id=new_id(), node=socket.gethostname(), host=host_identity())
+    values = {
+        "id": me.id,
+        "node": me.node,
+        "host": me.host,
+        "pid": os.getpid(),
+        "process_started": start_ticks(os.getpid()),
+        "dsopt_version": __version__,
+    }
+    with writing(engine) as connection:
+        queries.insert_worker(connection, values)
+    return me
+
+
+def beat(engine: sa.Engine, me: Registration, study_id: str | None) -> bool:
+    """Records that this worker lives. False: others took it and its runs for dead."""
+    with writing(engine) as connection:
+        return queries.beat(connection, me.id, study_id)
+
+
+def leave(engine: sa.Engine, me: Registration) -> None:
+    """Removes the row, with whatever this worker still had."""
+    _remove(engine, me.id, "its worker ended")
+
+
+def bury_the_dead(engine: sa.Engine, me: Registration) -> int:
+    """Ends what dead workers had, in the database alone: their attempts are lost, their claims free.
+
+    A worker of this machine is dead when its process is gone; one of another when its lease is over. Its devices stay
+    leased until its processes are known to be gone (`leases.sweep`).
+
+    Returns:
+        How many workers were buried.
+    """
+    with engine.connect() as connection:
+        others = queries.other_workers(connection, me.id)
+    buried = 0
+    for worker in others:
+        gone = worker["host"] == me.host and start_ticks(worker["pid"]) != worker["process_started"]
+        if gone or worker["silent_seconds"] > LEASE_SECONDS:
+            # a worker that is only silent may beat at this very moment
+            buried += _remove(engine, worker["id"], _LOST, silent_seconds=None if gone else LEASE_SECONDS)
+    return buried
+
+
+def living(engine: sa.Engine) -> Sequence[queries.Row]:
+    """All workers, with `silent_seconds`, the age of their last heartbeat."""
+    with engine.connect() as connection:
+        return queries.other_workers(connection, None)
+
+
+def _remove(engine: sa.Engine, worker_id: str, message: str, silent_seconds: float | None = None) -> bool:
+    with writing(engine) as connection:
+        for study_id in queries.studies_of_worker(connection, worker_id):
+            queries.change_study(connection, study_id)
+        if not queries.delete_worker(connection, worker_id, silent_seconds=silent_seconds):
+            connection.rollback()
+            return False
+        queries.lose_attempts(connection, worker_id, message)
+    return True

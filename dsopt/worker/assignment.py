@@ -1,0 +1,30 @@
+"""What a lane is given to run."""
+
+from dataclasses import dataclass
+
+from dsopt.protocol.run_dir import RunDir
+from dsopt.search.history import History
+from dsopt.store.attempts import Attempt, Task
+from dsopt.store.studies import StoredStudy
+from dsopt.study.space import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A begun attempt.
+
+    Attributes:
+        study: its study; of a comparison, with the spec of this run.
+        task: what it runs.
+        attempt: what it holds.
+        candidate: the point of the space; None: the user's own configuration.
+        run_dir: where its files go.
+        history: what was known when it was chosen.
+    """
+
+    study: StoredStudy
+    task: Task
+    attempt: Attempt
+    candidate: Candidate | None
+    run_dir: RunDir
+    history: History

@@ -1,0 +1,59 @@
+"""Whose fault a failed run is: the candidate's, or that of the node it ran on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from dsopt.experiment.outcome import Cancelled, Failed, Outcome
+from dsopt.store.attempts import Task
+from dsopt.store.queries import Row
+
+_SUSPECT: Final = 3  # so many different candidates in a row
+Verdict = Literal["tell", "again", "elsewhere"]
+
+
+@dataclass(slots=True)
+class NodeHealth:
+    """What this worker's runs say of its node: those that died without a word, since the last one that did not.
+
+    Attributes:
+        died: the tasks of the runs that died.
+        avoided: part and trial of those that another node should try.
+    """
+
+    died: list[Task] = field(default_factory=list)
+    avoided: set[tuple[str, int]] = field(default_factory=set)
+
+    def note(self, task: Task, outcome: Outcome) -> None:
+        """Takes in the outcome of a run on this node."""
+        if isinstance(outcome, Cancelled):
+            return
+        if isinstance(outcome, Failed) and outcome.retryable:
+            self.died.append(task)
+        else:
+            self.died.clear()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether runs of three different candidates have died here, one after the other."""
+        return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
+
+
+def verdict(outcome: Outcome, attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
+    """What follows from an outcome.
+
+    A run that died without an exception of the script's may be the node's fault. It is tried again, on another node if
+    one works on the study, until it has died `most` times.
+
+    Args:
+        outcome: of the attempt that has just ended.
+        attempts: of the trial, before that one.
+        most: how many attempts may die.
+        others_live: whether a worker of another node works on the study.
+    """
+    if not isinstance(outcome, Failed) or not outcome.retryable:
+        return "tell"
+    died = 1 + sum(row["state"] == "failed" and row["reason"] != "lost" for row in attempts)
+    if died >= most:
+        return "tell"
+    return "elsewhere" if others_live else "again"

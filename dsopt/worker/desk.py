@@ -1,0 +1,274 @@
+"""The one thread of a worker that asks the database: it begins runs for idle lanes, reports them, and records them."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from dsopt.errors import DsoptError, Interrupted
+from dsopt.experiment.outcome import Cancelled, Failed, Measured
+from dsopt.store.attempts import attempts_for
+from dsopt.store.studies import StoredStudy
+from dsopt.store.transactions import Fenced, StudyGone, WorkerGone
+from dsopt.store.workers import LEASE_SECONDS, living
+from dsopt.study.folders import results_folder
+from dsopt.study.part import AIO, REFERENCE, Part
+from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.worker.asking import Asker
+from dsopt.worker.blame import NodeHealth, verdict
+from dsopt.worker.disk import full_disk, has_room
+from dsopt.worker.ground import Hand
+from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
+from dsopt.worker.heart import Heart
+from dsopt.worker.lanes import LaneThread, RunInHand
+from dsopt.worker.patience import Patience
+
+LEFT: Final = ("finished", "stopped", None)
+_BUSY_SECONDS: Final = 1.0  # how long it waits at most for something to happen while runs are in hand, and without any
+_IDLE_SECONDS: Final = 5.0
+_ANOTHER: Final = "other workers took this one for dead while it ran; it is tried again"
+
+
+class Desk:
+    """Works on one study, until that is finished, stopped or deleted, or the worker is asked to stop.
+
+    Args:
+        hand: what to carry the plan out with.
+        study: the study.
+        heart: this worker's.
+        patience: how it asks the database.
+        stop: set when someone asked the worker to stop.
+        wake: set when something has happened: a run has ended, the database has changed, the lease is over.
+        lanes: how many runs there may be side by side.
+    """
+
+    def __init__(
+        self,
+        hand: Hand,
+        study: StoredStudy,
+        heart: Heart,
+        patience: Patience,
+        stop: threading.Event,
+        wake: threading.Event,
+        lanes: int,
+    ) -> None:
+        self._hand = hand
+        self._study = study
+        self._heart = heart
+        self._patience = patience
+        self._stop = stop
+        self._wake = wake
+        self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
+        self._health = NodeHealth()
+        self._others_live = False
+        self._paused = False
+        self._failures_settled = 0
+        self._errors: list[BaseException] = []
+        self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided)
+        self._lanes = [LaneThread(self._should_end, hand.tell, wake.set) for _ in range(lanes)]
+
+    def work(self) -> None:
+        """Works on the study.
+
+        Raises:
+            Interrupted: the worker was asked to stop.
+            DsoptError: the study cannot continue before the user has fixed something.
+        """
+        try:
+            while self._round():
+                self._wait()
+        except BaseException:
+            self._leaving.set()
+            self._finish_runs()
+            raise
+        finally:
+            for lane in self._lanes:
+                lane.close()
+            for lane in self._lanes:
+                lane.join()
+        if self._errors:
+            raise self._errors[0]
+        if self._stop.is_set():
+            raise Interrupted
+
+    def _round(self) -> bool:
+        """Records what has ended, reports what runs, begins what can begin. False: nothing is left to do."""
+        state = self._ask(lambda: self._hand.store.state(self._study))
+        if state in LEFT or self._errors:
+            self._leaving.set()
+        for lane in self._lanes:
+            if lane.in_hand is not None and lane.in_hand.ended is not None:
+                self._record(lane, lane.in_hand)
+            elif lane.in_hand is not None:
+                self._report(lane.in_hand)
+        if self._patience.failures != self._failures_settled:
+            self._failures_settled = self._patience.failures
+            self._settle_unknown()
+        if self._is_over():
+            return any(lane.in_hand is not None for lane in self._lanes)
+        if self._has_room() and not self._heart.is_over:
+            self._begin_runs()
+        return True
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._leaving.is_set()
+
+    def _should_end(self) -> bool:
+        return self._is_over() or self._heart.is_over
+
+    def _wait(self) -> None:
+        is_busy = any(lane.in_hand is not None for lane in self._lanes)
+        self._wake.wait(_BUSY_SECONDS if is_busy or self._stop.is_set() else _IDLE_SECONDS)
+        self._wake.clear()
+
+    def _begin_runs(self) -> None:
+        for lane in self._lanes:
+            if lane.in_hand is None:
+                try:
+                    assignment = self._ask(self._asker.next)
+                except Fenced as fenced:
+                    self._settle(fenced)
+                    return
+                except OSError as error:
+                    if full_disk(results_folder(self._study.spec), error) is None:
+                        raise
+                    return  # the next round waits for room
+                if assignment is None:
+                    return
+                self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
+                lane.give(assignment)
+
+    def _report(self, run: RunInHand) -> None:
+        report = run.to_report()
+        if report is None:
+            return
+        of, ledger = run.assignment, self._hand.ledger
+        with contextlib.suppress(Fenced):  # its end is settled when it has ended
+            self._ask(lambda: ledger.report(of.study, of.task, of.attempt, *report))
+            run.is_engine_reported = True
+
+    def _record(self, lane: LaneThread, run: RunInHand) -> None:
+        """Records what came of a run; the lane is idle then."""
+        assignment, ended = run.assignment, run.ended
+        assert ended is not None
+        study, task, outcome = assignment.study, assignment.task, ended.outcome
+        attempts = self._ask(lambda: attempts_for(self._hand.store, study, task))
+        self._others_live = self._ask(self._do_others_live)
+        self._health.note(task, outcome)
+        what = verdict(outcome, attempts[:-1], study.spec.max_attempts, others_live=self._others_live)
+        try:
+            self._ask(
+                lambda: self._hand.ledger.end(
+                    study,
+                    task,
+                    assignment.attempt,
+                    outcome,
+                    run.attributes(),
+                    is_told=what == "tell",
+                    is_left=what != "tell",
+                )
+            )
+            if ended.aio is not None:
+                self._keep_aio(study, ended.aio)
+        except Fenced as fenced:
+            self._ask(lambda: self._hand.ledger.free(assignment.attempt))
+            self._settle(fenced)
+            outcome = Failed(reason="lost", message=_ANOTHER)
+        lane.in_hand = None
+        self._asker.look_again()
+        if what == "elsewhere":
+            self._health.avoided.add((task.part, task.trial))
+        if ended.wrote_outside:
+            self._hand.tell(WroteOutside(task=task, paths=ended.wrote_outside))
+        value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
+        if what == "tell":
+            self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
+        if ended.error is not None:
+            self._errors.append(ended.error)
+        if self._health.is_suspect and self._others_live:
+            self._set_aside(outcome)
+
+    def _set_aside(self, last: Any) -> None:  # noqa: ANN401
+        """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
+        died = self._health.died
+        self._ask(lambda: self._hand.ledger.give_back(self._study, died))
+        names = ", ".join(dict.fromkeys(task.name for task in died))
+        self._errors.append(
+            DsoptError(
+                f"study '{self._study.name}': runs of {names} died on {self._hand.ledger.me.node}, one after another, "
+                f"so this node is set aside, and other nodes try them again. The last: {last.message} "
+                "Mend the node, then start the worker again."
+            )
+        )
+
+    def _keep_aio(self, study: StoredStudy, aio: Any) -> None:  # noqa: ANN401 - a section of a configuration
+        known = self._asker.snapshot().history.aio
+        if known is None:
+            self._ask(lambda: self._hand.ledger.mark_part(study, REFERENCE, {AIO: dict(aio)}))
+
+    def _settle(self, fenced: Fenced) -> None:
+        """Goes on after a write that came too late."""
+        if isinstance(fenced, StudyGone):
+            self._leaving.set()
+        elif isinstance(fenced, WorkerGone):
+            self._leave_runs()
+            self._hand.ledger.me = self._ask(self._heart.renew)
+            self._asker.look_again()
+
+    def _settle_unknown(self) -> None:
+        """Gives back attempts that began although the answer was lost with the connection."""
+        ledger, held = (
+            self._hand.ledger,
+            {r.in_hand.assignment.attempt.id for r in self._lanes if r.in_hand is not None},
+        )
+        for study, task, attempt in self._ask(lambda: ledger.running(self._study)):
+            if attempt.id not in held:
+                end = partial(ledger.end, study, task, attempt, Cancelled(), TrialAttributes(), is_told=True)
+                with contextlib.suppress(Fenced):
+                    self._ask(end)
+
+    def _leave_runs(self) -> None:
+        """Waits until the runs of a worker that others took for dead have ended: the heart has told the lanes to."""
+        self._heart.bury()
+        for lane in self._lanes:
+            while lane.in_hand is not None and lane.in_hand.ended is None:
+                self._wake.wait(_BUSY_SECONDS)
+                self._wake.clear()
+
+    def _finish_runs(self) -> None:
+        """Records what the runs in hand come to after an error, as far as the database allows."""
+        while any(lane.in_hand is not None for lane in self._lanes):
+            for lane in self._lanes:
+                if lane.in_hand is not None and lane.in_hand.ended is not None:
+                    try:
+                        self._record(lane, lane.in_hand)
+                    except Exception:
+                        lane.in_hand = None
+            self._wait()
+
+    def _has_room(self) -> bool:
+        """Whether the results' disk has room; if not, the worker waits for it."""
+        folder = results_folder(self._study.spec)
+        if has_room(folder):
+            if self._paused:
+                self._paused = False
+                self._hand.tell(WorkerWentOn())
+            return True
+        if not self._paused:
+            self._paused = True
+            self._hand.tell(WorkerPaused(why=f"the disk of {folder} is full. Make room on it"))
+        return False
+
+    def _do_others_live(self) -> bool:
+        me = self._hand.ledger.me
+        return any(
+            row["node"] != me.node and row["study_id"] == self._study.id and row["silent_seconds"] < LEASE_SECONDS
+            for row in living(self._hand.store.engine)
+        )
+
+    def _is_avoided(self, trial: tuple[Part, int]) -> bool:
+        return self._others_live and trial in self._health.avoided
+
+    def _ask(self, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
+        return self._patience(act)

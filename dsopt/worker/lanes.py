@@ -1,0 +1,110 @@
+"""The lanes of a worker: threads that run one assignment at a time, and know nothing of a database."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from dsopt.experiment.lane import Lane
+from dsopt.experiment.measure import Measurement
+from dsopt.experiment.run import Progress
+from dsopt.store.trials import engine_attributes
+from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.worker.assignment import Assignment
+from dsopt.worker.happenings import Happening, TaskProgressed, WarmStartsEnded
+from dsopt.worker.running import Ended, run
+
+_REPORT_SECONDS: Final = 5.0
+
+
+class RunInHand:
+    """An assignment that a lane runs, how far it is, and at last what came of it."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.progress: Progress | None = None
+        self.ended: Ended | None = None
+        self.is_engine_reported = False
+        self._reported_at = time.monotonic()
+        self._reported_step = -1
+
+    def to_report(self) -> tuple[Mapping[str, Any], tuple[int, float] | None] | None:
+        """What is worth telling Optuna now: first what the engine is, then every few seconds the metric at a step."""
+        now, progress = time.monotonic(), self.progress
+        if progress is None or self.ended is not None or progress.engine is None:
+            return None
+        value = _so_far(progress.measurement, self.assignment.study.spec.autotuning.metric)
+        is_new = value is not None and progress.steps > self._reported_step
+        if self.is_engine_reported and not (is_new and now - self._reported_at >= _REPORT_SECONDS):
+            return None
+        self._reported_at, self._reported_step = now, progress.steps
+        engine = {} if self.is_engine_reported else engine_attributes(progress.engine)
+        return engine, None if value is None else (progress.steps, value)
+
+    def attributes(self) -> TrialAttributes:
+        """What is written on the trial with its outcome."""
+        attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
+        if self.ended is not None and self.ended.wrote_outside:
+            attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
+        engine = self.progress.engine if self.progress is not None else None
+        seen = {} if engine is None or self.is_engine_reported else engine_attributes(engine)
+        return cast(TrialAttributes, {**seen, **attrs})
+
+
+def _so_far(measurement: Measurement | None, metric: str) -> float | None:
+    """The metric as measured so far; metrics that are not about whole steps are known only at the end."""
+    if measurement is None or metric not in ("throughput", "latency"):
+        return None
+    return measurement.samples_per_second if metric == "throughput" else measurement.step_seconds * 1000
+
+
+class LaneThread:
+    """A lane in a thread of its own.
+
+    Args:
+        should_end: whether the current run shall end.
+        tell: told of progress.
+        wake: called when a run has ended.
+    """
+
+    def __init__(
+        self, should_end: Callable[[], bool], tell: Callable[[Happening], None], wake: Callable[[], None]
+    ) -> None:
+        self._should_end = should_end
+        self._tell = tell
+        self._wake = wake
+        self._todo: queue.SimpleQueue[RunInHand | None] = queue.SimpleQueue()
+        self.in_hand: RunInHand | None = None
+        self._thread = threading.Thread(target=self._work, name="dsopt-lane", daemon=True)
+        self._thread.start()
+
+    def give(self, assignment: Assignment) -> None:
+        """Gives the lane, which has nothing to do, an assignment."""
+        assert self.in_hand is None
+        self.in_hand = RunInHand(assignment)
+        self._todo.put(self.in_hand)
+
+    def close(self) -> None:
+        """Lets the lane end after its current run."""
+        self._todo.put(None)
+
+    def join(self) -> None:
+        """Waits for that."""
+        self._thread.join()
+
+    def _work(self) -> None:
+        lane = Lane(self._should_end, lambda why: self._tell(WarmStartsEnded(why=why)))
+        try:
+            while (in_hand := self._todo.get()) is not None:
+                in_hand.ended = self._run(in_hand, lane)
+                self._wake()
+        finally:
+            lane.close()
+
+    def _run(self, in_hand: RunInHand, lane: Lane) -> Ended:
+        def note(progress: Progress) -> None:
+            in_hand.progress = progress
+            self._tell(TaskProgressed(task=in_hand.assignment.task, progress=progress))
+
+        return run(in_hand.assignment, lane, note)

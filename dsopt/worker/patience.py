@@ -1,0 +1,63 @@
+"""Does something in the database, however long it takes until the database is there."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from dsopt.errors import Interrupted
+from dsopt.store.engine import database_error, is_away
+from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
+
+_T = TypeVar("_T")
+_PAUSES: Final = (0.2, 5.0)  # the shortest and the longest between two tries
+
+
+class Patience:
+    """Tries again while the database is away, and says so once.
+
+    Args:
+        stop: set when someone asked the worker to stop: then nobody waits any more.
+        tell: told when it waits, and when it goes on.
+    """
+
+    def __init__(self, stop: threading.Event, tell: Callable[[Happening], None]) -> None:
+        self._stop = stop
+        self._tell = tell
+        self._asking_since: float | None = None
+        self.failures = 0  # how many questions have failed so far
+
+    @property
+    def asking_seconds(self) -> float:
+        """For how long the current question has been without an answer."""
+        since = self._asking_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def __call__(self, act: Callable[[], _T]) -> _T:
+        """What `act` returns once the database answers.
+
+        Raises:
+            Interrupted: someone asked the worker to stop while the database was away.
+        """
+        pause, longest = _PAUSES
+        is_told = False
+        while True:
+            self._asking_since = time.monotonic()
+            try:
+                found = act()
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                self.failures += 1
+                if not is_told:
+                    self._tell(WorkerPaused(why=f"the database cannot be used now: {database_error(error) or error}"))
+                    is_told = True
+            else:
+                if is_told:
+                    self._tell(WorkerWentOn())
+                return found
+            finally:
+                self._asking_since = None
+            if self._stop.wait(pause):
+                raise Interrupted
+            pause = min(longest, 1.5 * pause)

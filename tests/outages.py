@@ -1,0 +1,69 @@
+"""What goes wrong around a database and a node, done for real: connections freeze, and nodes are others."""
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.conftest import Dsopt
+
+
+class Freezer:
+    """Stands between clients and a PostgreSQL server's socket; while it is frozen, nothing passes and nothing ends."""
+
+    def __init__(self, server: Path, folder: Path) -> None:
+        self._server = str(server)
+        self.frozen = threading.Event()
+        self._closing = threading.Event()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / server.name))
+        self._listener.listen()
+        self._listener.settimeout(0.1)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except (TimeoutError, OSError):
+                continue
+            threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, selectors.DefaultSelector() as selector:
+            try:
+                server.connect(self._server)
+            except OSError:
+                return
+            selector.register(client, selectors.EVENT_READ, server)
+            selector.register(server, selectors.EVENT_READ, client)
+            while not self._closing.is_set():
+                for key, _ in selector.select(0.05):
+                    while self.frozen.is_set():
+                        if self._closing.wait(0.02):
+                            return
+                    assert isinstance(key.fileobj, socket.socket)
+                    try:
+                        data = key.fileobj.recv(65536)
+                        if not data:
+                            return
+                        key.data.sendall(data)
+                    except OSError:
+                        return
+
+
+def on_node(dsopt: Dsopt, node: str, *args: str) -> subprocess.Popen[str]:
+    """Starts the command on this machine under another host name."""
+    whom = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    renamed = f"hostname {node} && exec {sys.executable} -m dsopt {' '.join(args)}"
+    return subprocess.Popen(
+        ["unshare", *whom, "--uts", "sh", "-c", renamed], cwd=dsopt.cwd,
+        env={**os.environ, **dsopt.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip

