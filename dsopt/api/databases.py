@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from wsgiref.simple_server import WSGIServer
 
 from dsopt.api.storage import chosen_storage, open_store
 from dsopt.errors import DsoptError
-from dsopt.report.dashboard import make_dashboard_server
+from dsopt.report.dashboard import DashboardServer
+from dsopt.report.dashboard_access import checked_token
 from dsopt.store import engine, schema
 
 
@@ -80,16 +80,26 @@ def check_database(*, storage: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def dashboard_server(host: str, port: int, *, storage: str | None = None) -> Iterator[WSGIServer]:
-    """optuna-dashboard on the storage, read-only, until the block ends; `serve_forever` serves it.
+def dashboard_server(
+    host: str, port: int, *, token: str | None = None, storage: str | None = None
+) -> Iterator[DashboardServer]:
+    """optuna-dashboard on the storage, read-only, until the block ends; `serve_forever` serves it, at `url`.
+
+    Args:
+        host: a name or address of this machine. On loopback, the server answers to localhost alone.
+        port: 0 picks a free one.
+        token: what a reader has to show. None: on loopback none, and a new one elsewhere.
+        storage: URL of the database; by default as for `load_study`.
 
     Raises:
-        DsoptError: the storage cannot be used, or the server cannot listen there.
+        DsoptError: the storage cannot be used, the token cannot be one, or the server cannot listen there.
     """
+    if token is not None:
+        checked_token(token, "--token")
     store = open_store(storage)
     try:
         try:
-            server = make_dashboard_server(store.optuna_storage, host, port)
+            server = DashboardServer(store.optuna_storage, host, port, token)
         except OSError as error:
             raise DsoptError(
                 f"--host {host} --port {port}: cannot listen there: {error.strerror}. Choose others."

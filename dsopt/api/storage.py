@@ -2,18 +2,49 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from dsopt.errors import DsoptError
 
 if TYPE_CHECKING:
     from dsopt.store.studies import Store
 
 DEFAULT_STORAGE: Final = "sqlite:///.dsopt/dsopt.db"
 STORAGE_VARIABLE: Final = "DSOPT_STORAGE"
+STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # a secret that a container gets as a file
 
 
 def chosen_storage(storage: str | None) -> str:
-    """The URL to use: the one given, else that of DSOPT_STORAGE, else SQLite in the working directory."""
-    return storage if storage is not None else os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
+    """The URL to use: the one given, else that of DSOPT_STORAGE, else the one in the file that DSOPT_STORAGE_FILE
+    names, else SQLite in the working directory.
+
+    Raises:
+        DsoptError: the file cannot be read, or is empty.
+    """
+    if storage is not None:
+        return storage
+    if url := os.environ.get(STORAGE_VARIABLE):
+        return url
+    if path := os.environ.get(STORAGE_FILE_VARIABLE):
+        return secret_in(Path(path), f"{STORAGE_FILE_VARIABLE}={path}")
+    return DEFAULT_STORAGE
+
+
+def secret_in(path: Path, name: str) -> str:
+    """What a file holds, without the end of its line. `name` says where a person named the file.
+
+    Raises:
+        DsoptError: it cannot be read, or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise DsoptError(f"{name}: cannot be read: {reason}.") from None
+    if not text:
+        raise DsoptError(f"{name}: the file is empty.")
+    return text
 
 
 def shown_storage(storage: str | None) -> str:

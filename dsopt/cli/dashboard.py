@@ -1,22 +1,41 @@
 """`dsopt dashboard`: serves optuna-dashboard on the chosen storage."""
 
+import signal
+from pathlib import Path
+
 import click
 
-from dsopt.api.storage import shown_storage
+from dsopt.api.storage import secret_in, shown_storage
 from dsopt.cli.options import storage_option
 
 
 @click.command()
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Anyone who can reach it can read all studies.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Any other than a local one needs a token.")
+@click.option(
+    "--token",
+    envvar="DSOPT_DASHBOARD_TOKEN",
+    help="What a reader has to show once (default: none on a local host, else a new one; also DSOPT_DASHBOARD_TOKEN).",
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), envvar="DSOPT_DASHBOARD_TOKEN_FILE", help="A file with the token."
+)
 @storage_option
-def dashboard(port: int, host: str, storage: str | None) -> None:
+def dashboard(port: int, host: str, token: str | None, token_file: Path | None, storage: str | None) -> None:
     """Serve optuna-dashboard on the storage, read-only."""
     from dsopt.api.databases import dashboard_server
 
-    with dashboard_server(host, port, storage=storage) as server:
-        where = f"http://{host}:{server.server_port}/"
+    if token is None and token_file is not None:
+        token = secret_in(token_file, f"--token-file {token_file}")
+    with dashboard_server(host, port, token=token, storage=storage) as server:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # how containers are stopped
+        # a token that somebody gave is theirs to tell; one in a log is read by more than those
+        where = server.url if token is None else server.url.partition("?")[0]
         click.echo(f"Dashboard of {shown_storage(storage)} on {where} (Ctrl-C stops it)")
+        if token is not None:
+            click.echo("Open it with ?token= and the token behind it, once.")
+        elif server.token is not None:
+            click.echo("Who has this address can read all studies. The connection is not encrypted.")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dsopt.api.storage import DEFAULT_STORAGE, STORAGE_VARIABLE
+from dsopt.api.storage import DEFAULT_STORAGE, STORAGE_FILE_VARIABLE, STORAGE_VARIABLE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -20,7 +20,8 @@ def storage_option(command: _F) -> _F:
         "storage",
         metavar="URL",
         help="Database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME. "
-        f"Default: {STORAGE_VARIABLE}, else {DEFAULT_STORAGE}.",
+        f"Default: {STORAGE_VARIABLE}, else the one in the file that {STORAGE_FILE_VARIABLE} names, else "
+        f"{DEFAULT_STORAGE}.",
     )(command)
 
 

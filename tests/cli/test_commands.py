@@ -3,15 +3,10 @@
 import json
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 
 import pytest
 import yaml
 
-from dsopt.report.dashboard import make_dashboard_server
-from dsopt.store.studies import Store
 from tests.conftest import Dsopt
 from tests.studies import STUDY, write_study
 
@@ -55,6 +50,8 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d"], 1, "u:***@127.0.0.1:1/d cannot be"),
         (["db", "check"], 1, "no such file. Create it with: dsopt db upgrade"),
         (["dashboard", "--port", "99999"], 2, "99999 is not in the range"),
+        (["dashboard", "--token", "short"], 1, "--token: a token has 16 to 200 letters"),
+        (["dashboard", "--token-file", "missing"], 1, "--token-file missing: cannot be read: No such file"),
     ],
 )
 def test_mistakes(dsopt: Dsopt, args: list[str], code: int, message: str) -> None:
@@ -110,33 +107,6 @@ def test_tune_names_the_study_after_the_script_and_goes_on_with_it(dsopt: Dsopt)
     again = dsopt(*command)
     assert "Continuing study 'train'" in again
     assert "is finished" in again
-
-
-def test_the_dashboard_shows_the_studies_and_changes_nothing(sqlite_url: str, dsopt: Dsopt) -> None:
-    write_study(dsopt.cwd)
-    dsopt("study", "create", "study.yaml")
-    store = Store.open(sqlite_url)
-    server = make_dashboard_server(store.optuna_storage, "127.0.0.1", 0)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    try:
-        with urllib.request.urlopen(f"{address}/api/studies") as response:
-            names = {study["study_name"] for study in json.load(response)["study_summaries"]}
-        assert names == {"simulated/reference", *(f"simulated/z{stage}" for stage in range(4))}
-        with urllib.request.urlopen(f"{address}/dashboard/") as response:
-            assert b"<html" in response.read()
-        for method, path in (("POST", "studies"), ("DELETE", "studies/1"), ("PUT", "studies/1/note")):
-            request = urllib.request.Request(f"{address}/api/{path}", data=b"{}", method=method)
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request)
-            assert refused.value.code == 405
-            refused.value.close()
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        store.close()
 
 
 def test_run_has_the_exit_code_of_the_training(dsopt: Dsopt) -> None:
