@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from dsopt.api.studies import delete_study, list_studies, load_study, start_worker
     from dsopt.api.study import Study
     from dsopt.api.tuning import tune
+    from dsopt.api.who_works import RunInHand, WorkerInfo, list_workers
     from dsopt.api.workers import WorkerThread
 
 __all__ = [
     "DsoptError",
     "Result",
     "Run",
+    "RunInHand",
     "Study",
+    "WorkerInfo",
     "WorkerThread",
     "__version__",
     "compare",
@@ -36,6 +39,7 @@ __all__ = [
     "events",
     "issue_report",
     "list_studies",
+    "list_workers",
     "load_study",
     "start_worker",
     "tune",
@@ -44,7 +48,9 @@ __all__ = [
 _PLACES = {
     "Result": "results",
     "Run": "results",
+    "RunInHand": "who_works",
     "Study": "study",
+    "WorkerInfo": "who_works",
     "WorkerThread": "workers",
     "compare": "comparing",
     "create_study": "creating",
@@ -52,6 +58,7 @@ _PLACES = {
     "estimate": "estimating",
     "issue_report": "issues",
     "list_studies": "studies",
+    "list_workers": "who_works",
     "load_study": "studies",
     "start_worker": "studies",
     "tune": "tuning",

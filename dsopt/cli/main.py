@@ -18,6 +18,7 @@ _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
     "diff": ("dsopt.cli.diff", "diff", "Show what the best configuration changes, and what each change is worth."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
+    "workers": ("dsopt.cli.workers", "workers", "List the workers on all nodes, with what each runs."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine and print the summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
     "compare": ("dsopt.cli.compare", "compare", "Compare configurations: vanilla, yours, hand-tuned, dsopt's."),

@@ -26,7 +26,20 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for command in (
-        *("study", "diff", "worker", "tune", "run", "compare", "estimate", "import", "db", "report-issue", "dashboard"),
+        *(
+            "study",
+            "diff",
+            "worker",
+            "workers",
+            "tune",
+            "run",
+            "compare",
+            "estimate",
+            "import",
+            "db",
+            "report-issue",
+            "dashboard",
+        ),
     ):
         assert f"  {command} " in done.stdout
 

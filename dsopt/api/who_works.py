@@ -1,0 +1,89 @@
+"""The workers of a storage, wherever they run, and what each does."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dsopt.api.storage import open_store
+from dsopt.store import who_works
+from dsopt.store.attempts import HEARTBEAT_SECONDS
+from dsopt.store.studies import NoStudiesError
+
+_MISSED_BEATS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInHand:
+    """A run that a worker has started and not ended.
+
+    Attributes:
+        study: the study's name.
+        stage: `z0` … `z3` in the search, `reference` for the baseline and the confirmation.
+        candidate: name of what runs.
+        round: 0 in the search, 1, 2 … in the confirmation.
+        running_seconds: for how long.
+    """
+
+    study: str
+    stage: str
+    candidate: str
+    round: int
+    running_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker that has not left.
+
+    Attributes:
+        node: the name of its machine or container.
+        pid: its process there.
+        silent_seconds: age of its last heartbeat, by the database's clock.
+        runs: what it runs now; empty if it waits.
+    """
+
+    node: str
+    pid: int
+    silent_seconds: float
+    runs: tuple[RunInHand, ...]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has missed three heartbeats: it is dead, stopped, or cut off from the database."""
+        return self.silent_seconds > _MISSED_BEATS * HEARTBEAT_SECONDS
+
+    def to_json(self) -> dict[str, Any]:
+        """The worker as data."""
+        return {**asdict(self), "is_silent": self.is_silent}
+
+
+def list_workers(*, storage: str | None = None) -> list[WorkerInfo]:
+    """All workers of a storage that have not left, by node. It creates no database.
+
+    Args:
+        storage: URL of the database; by default as for `load_study`.
+
+    Raises:
+        DsoptError: the database cannot be used.
+    """
+    try:
+        store = open_store(storage)
+    except NoStudiesError:
+        return []
+    try:
+        with store.engine.connect() as connection:
+            rows = who_works.all_workers(connection)
+            running = who_works.running_attempts(connection)
+    finally:
+        store.close()
+    kept = RunInHand.__dataclass_fields__
+    return [
+        WorkerInfo(
+            node=row["node"],
+            pid=row["pid"],
+            silent_seconds=max(0.0, row["silent_seconds"]),
+            runs=tuple(
+                RunInHand(**{key: run[key] for key in kept}) for run in running if run["worker_id"] == row["id"]
+            ),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,53 @@
+"""`dsopt workers`: who lives, where, and does what."""
+
+import os
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from dsopt.store.engine import connect, storage_url
+from dsopt.store.tables import workers
+from tests.conftest import Dsopt
+from tests.studies import wait_until_nothing_runs, write_study
+
+
+def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> None:
+    assert "There is no worker on" in dsopt_on("workers")
+    assert dsopt_on.json("workers") == []
+    write_study(dsopt_on.cwd)
+    dsopt_on("study", "create", "study.yaml")
+    assert dsopt_on.json("workers") == []
+    dsopt_on.environment["SIMULATED_SECONDS"] = "300"
+    process = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    try:
+        found = _wait_for_a_run(dsopt_on)
+        assert (found["node"], found["pid"], found["is_silent"]) == (os.uname().nodename, process.pid, False)
+        [run] = found["runs"]
+        assert (run["study"], run["stage"], run["candidate"], run["round"]) == ("simulated", "reference", "baseline", 0)
+        assert run["running_seconds"] >= 0
+        line = dsopt_on("workers").splitlines()[1]
+        assert line.split()[:2] == [os.uname().nodename, str(process.pid)]
+        assert "simulated: baseline, for " in line
+        assert "silent" not in line
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+    wait_until_nothing_runs(dsopt_on.cwd)
+    engine = connect(storage_url(dsopt_on.environment["DSOPT_STORAGE"]))
+    with engine.begin() as connection:
+        connection.execute(sa.update(workers).values(heartbeat_at=workers.c.heartbeat_at - 7200))
+    engine.dispose()
+    assert "2 h ago, silent" in dsopt_on("workers")
+    [silent] = dsopt_on.json("workers")
+    assert silent["is_silent"] is True
+    assert silent["silent_seconds"] >= 7200
+
+
+def _wait_for_a_run(dsopt: Dsopt) -> dict:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = dsopt.json("workers")
+        if found and found[0]["runs"]:
+            return found[0]
+    pytest.fail("no worker has begun a run")
