@@ -1,0 +1,53 @@
+"""The files of `docker/` as data, and the `dsopt` commands in them."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
+COMPOSE_TEXT = (DOCKER / "compose.yaml").read_text("utf-8")
+K8S_TEXT = (DOCKER / "k8s" / "dsopt.yaml").read_text("utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
+K8S: list[dict[str, Any]] = list(yaml.safe_load_all(K8S_TEXT))
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions, without comments and with continued lines joined."""
+    text = "\n".join(line for line in DOCKERFILE.splitlines() if not line.lstrip().startswith("#"))
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(line.split()[0], " ".join(line.split()[1:])) for line in lines if line.strip()]
+
+
+def variables() -> dict[str, str]:
+    """The variables that compose.yaml takes, with their defaults."""
+    return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", COMPOSE_TEXT))
+
+
+def filled_in(text: str, **values: str) -> str:
+    """A text of compose.yaml with its variables: the given ones, else their defaults."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: values.get(found[1], found[2]), text)
+
+
+def command_of(service: str, **values: str) -> list[str]:
+    """What a service gives to the entry point."""
+    command = COMPOSE["services"][service]["command"]
+    return shlex.split(filled_in(command, **values)) if isinstance(command, str) else command
+
+
+def containers() -> list[dict[str, Any]]:
+    """All containers of the Kubernetes manifest."""
+    specs = [document["spec"]["template"]["spec"] for document in K8S if "template" in document["spec"]]
+    return [c for spec in specs for c in (*spec.get("initContainers", []), *spec["containers"])]
+
+
+def all_commands() -> list[list[str]]:
+    """Every `dsopt` command in these files, those in their comments included."""
+    services = [command_of(name) for name in COMPOSE["services"] if name != "postgres"]
+    run = re.findall(r"docker compose run --rm worker (.+)", COMPOSE_TEXT)
+    told = re.findall(r"'dsopt ([^']+)'", DOCKERFILE + COMPOSE_TEXT + K8S_TEXT)
+    return [*services, *(c["args"] for c in containers()), *map(shlex.split, (*run, *told))]
