@@ -36,7 +36,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
         DsoptError: a newer dsopt or a newer Optuna made the database.
     """
     with exclusive(engine, "schema"):
-        _refuse_newer(engine)
+        refuse_newer(engine)
         storage = open_optuna(engine, upgrading=True)
         try:
             if storage.get_current_version() not in storage.get_all_versions():
@@ -91,7 +91,7 @@ def check(engine: sa.Engine) -> None:
     if found.revision is None:
         raise DsoptError(f"--storage: {shown(engine.url)} has no dsopt tables. Create them with: dsopt db upgrade")
     if not found.is_current:
-        _refuse_newer(engine)
+        refuse_newer(engine)
         raise DsoptError(
             f"--storage: {shown(engine.url)} was made by an older dsopt (revision {found.revision}, expected "
             f"{found.head}). Stop all workers, then run: dsopt db upgrade"
@@ -123,7 +123,12 @@ def close_optuna(storage: optuna.storages.RDBStorage) -> None:
     storage.engine.dispose()
 
 
-def _refuse_newer(engine: sa.Engine) -> None:
+def refuse_newer(engine: sa.Engine) -> None:
+    """Refuses a database that a newer dsopt made.
+
+    Raises:
+        DsoptError: it has a revision that this version does not know.
+    """
     found = state(engine)
     known = {script.revision for script in _scripts().walk_revisions()}
     if found.revision is not None and found.revision not in known:

