@@ -33,6 +33,7 @@ _open: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _POSTGRES_SESSION = (
     "SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '15s'"
 )
+_MISSING_RIGHTS = ("42501", "25006")  # of PostgreSQL: no privilege; a write in a transaction that only reads
 
 
 def storage_url(text: str) -> URL:
@@ -137,7 +138,10 @@ def database_error(error: BaseException | None) -> str | None:
     """The database's own words if an exception came from it, such as about a file that cannot be written."""
     while error is not None:
         if isinstance(error, sa.exc.DBAPIError):
-            return " ".join(str(error.orig).split())
+            words = " ".join(str(error.orig).split())
+            if getattr(error.orig, "sqlstate", None) in _MISSING_RIGHTS:
+                words += ". The role may not do this; docs/operations.md lists what each role needs"
+            return words
         error = error.__cause__
     return None
 

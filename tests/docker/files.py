@@ -12,6 +12,7 @@ DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 COMPOSE_TEXT = (DOCKER / "compose.yaml").read_text("utf-8")
 K8S_TEXT = (DOCKER / "k8s" / "dsopt.yaml").read_text("utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text("utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 K8S: list[dict[str, Any]] = list(yaml.safe_load_all(K8S_TEXT))
 
@@ -46,8 +47,9 @@ def containers() -> list[dict[str, Any]]:
 
 
 def all_commands() -> list[list[str]]:
-    """Every `dsopt` command in these files, those in their comments included."""
+    """Every `dsopt` command in these files and in `docs/operations.md`, those in comments included."""
     services = [command_of(name) for name in COMPOSE["services"] if name != "postgres"]
     run = re.findall(r"docker compose run --rm worker (.+)", COMPOSE_TEXT)
     told = re.findall(r"'dsopt ([^']+)'", DOCKERFILE + COMPOSE_TEXT + K8S_TEXT)
+    told += re.findall(r"(?:^    |`)dsopt ([^`\n#]+)", OPERATIONS, re.MULTILINE)
     return [*services, *(c["args"] for c in containers()), *map(shlex.split, (*run, *told))]
