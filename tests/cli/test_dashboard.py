@@ -120,10 +120,18 @@ def test_off_loopback_it_wants_the_token_that_it_prints(dsopt: Dsopt) -> None:
         assert "HttpOnly" in first.headers["Set-Cookie"]
         assert served.ask("/api/studies", Cookie=cookie).status == 200
         assert served.ask("/api/studies", Host="any.name", Cookie=f"other=1; {cookie}").status == 200
+        assert served.ask("/api/studies", Cookie=f'theirs={{"a": [1, "b"]}}; {cookie}').status == 200
         assert served.ask("/api/studies", "POST", Cookie=cookie).status == 405
         for wrong in (cookie[:-1], cookie + "x", cookie.upper(), "nonsense", '=;="'):
             assert served.ask("/api/studies", Cookie=wrong).status == 401
         assert served.ask("/healthz").status == 200
+
+
+def test_it_listens_on_ipv6(dsopt: Dsopt) -> None:
+    with serving(dsopt, "--host", "::1") as served:
+        assert "http://[::1]:" in served.printed
+        assert served.ask("/api/studies").status == 200
+        assert served.ask("/api/studies", Host="evil.example").status == 403
 
 
 def test_the_first_visit_leads_to_no_other_host(dsopt: Dsopt) -> None:
