@@ -46,7 +46,7 @@ def check(storage: str | None, as_json: bool) -> None:
         click.echo(f"{found.storage}: revision {found.revision}, which this dsopt needs.")
 
 
-@db.command("backup")
+@db.command("backup", short_help="Copy the database to a file while workers go on.")
 @click.argument("file", type=click.Path(path_type=Path))
 @storage_option
 @json_option

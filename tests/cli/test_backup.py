@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -32,6 +33,9 @@ def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> No
         assert "copy.db: exists" in dsopt("db", "backup", "copy.db", code=1)
         refused = dsopt("db", "restore", "copy.db", "--replace", code=1)
         assert f"workers are at work: {os.uname().nodename} (process {process.pid})" in refused
+        process.send_signal(signal.SIGSTOP)  # it may wake up and write
+        _age_heartbeats(dsopt.cwd / "storage" / "dsopt.db")
+        assert "workers are at work" in dsopt("db", "restore", "copy.db", "--replace", code=1)
     finally:
         process.kill()
         process.communicate(timeout=60)
@@ -47,6 +51,12 @@ def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> No
     del dsopt.environment["SIMULATED_SECONDS"]
     assert "is finished" in dsopt("worker", "simulated", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt)
+
+
+def _age_heartbeats(database: Path) -> None:
+    with sqlite3.connect(database, timeout=60) as connection:
+        connection.execute("UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 7200")
+    connection.close()
 
 
 def test_a_backup_restores_into_nothing_and_can_be_used_where_it_is(dsopt: Dsopt) -> None:
