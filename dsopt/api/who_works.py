@@ -5,8 +5,8 @@ from typing import Any
 
 from dsopt.api.storage import open_store
 from dsopt.store import who_works
-from dsopt.store.attempts import HEARTBEAT_SECONDS
 from dsopt.store.studies import NoStudiesError
+from dsopt.store.workers import HEARTBEAT_SECONDS
 
 _MISSED_BEATS = 3
 

@@ -13,14 +13,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
-from dsopt.launch.processes import host_identity, start_time
+from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.store.engine import shown
 from dsopt.store.queries import Row
 from dsopt.store.schema import refuse_newer, state
 from dsopt.store.tables import studies
 from dsopt.store.who_works import all_workers
+from dsopt.store.workers import LEASE_SECONDS
 
-_SILENT_SECONDS = 60.0  # a worker of another machine that says nothing for so long is buried
 _WAIT_SECONDS = 60.0
 
 
@@ -100,9 +100,9 @@ def living_workers(connection: sa.Connection) -> list[Row]:
         row
         for row in all_workers(connection)
         if (
-            start_time(row["pid"]) == row["process_started"]
+            start_ticks(row["pid"]) == row["process_started"]
             if row["host"] == here
-            else row["silent_seconds"] <= _SILENT_SECONDS
+            else row["silent_seconds"] <= LEASE_SECONDS
         )
     ]
 

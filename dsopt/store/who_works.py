@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from dsopt.store.queries import Row, clock
+from dsopt.store.queries import Row, now
 from dsopt.store.tables import attempts, studies, workers
 
 
 def all_workers(connection: sa.Connection) -> Sequence[Row]:
     """Every worker that has not left, by node, each with the age of its last heartbeat in seconds."""
-    age = (clock(connection) - workers.c.heartbeat_at).label("silent_seconds")
+    age = (now(connection) - workers.c.heartbeat_at).label("silent_seconds")
     return connection.execute(sa.select(workers, age).order_by(workers.c.node, workers.c.pid)).mappings().all()
 
 
 def running_attempts(connection: sa.Connection) -> Sequence[Row]:
     """Every running attempt, oldest first, with its study's name and its age in seconds."""
-    age = (clock(connection) - attempts.c.started_at).label("running_seconds")
+    age = (now(connection) - attempts.c.started_at).label("running_seconds")
     kept = ("worker_id", "stage", "candidate", "round")
     query = (
         sa.select(*(attempts.c[key] for key in kept), studies.c.name.label("study"), age)
