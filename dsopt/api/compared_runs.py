@@ -11,6 +11,7 @@ from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.check_command import check_command
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import secret_warnings
 from dsopt.study.compared import ComparedRun, check_name
 from dsopt.study.comparison import VANILLA, configured_run, vanilla_run
 from dsopt.study.ds_schema import Schema, schema_if_readable
@@ -94,6 +95,7 @@ def _commanded(spec: StudySpec, name: str, typed: str, schema: Schema | None) ->
     command = LaunchCommand.parse(typed_words(typed, where), where)
     check_command(command, cwd, where)
     if command.config is None:
-        return ComparedRun(name=name, command=str(command)), []
+        return ComparedRun(name=name, command=str(command)), secret_warnings(command, where)
     found = find_config({}, command, cwd, where, where, schema)
-    return ComparedRun(name=name, command=str(command), ds_config=found.content), found.warnings
+    warnings = [*found.warnings, *secret_warnings(command, where)]
+    return ComparedRun(name=name, command=str(command), ds_config=found.content), warnings

@@ -8,6 +8,7 @@ from dsopt.api.events import (
     Measured,
     Outcome,
     Progress,
+    SecretsWithheld,
     StageClosed,
     StoredStudy,
     Task,
@@ -36,6 +37,11 @@ def event_line(event: Event) -> str | None:
             return f"Waiting: {why}. Current runs go on (Ctrl-C ends the worker)."
         case WorkerWentOn():
             return "Going on."
+        case SecretsWithheld(names=names):
+            return (
+                f"Runs do not get these variables, which look like secrets: {', '.join(names)}. If your script needs "
+                f"one, list it: pass_env: [{names[0]}] (with tune and run: --pass-env={names[0]})."
+            )
         case WroteOutside(task=task, paths=paths):
             return f"{label_of(task):<34} {outside_text(paths)}"
         case StageClosed(stage=stage, verdict=verdict):

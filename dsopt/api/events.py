@@ -9,6 +9,7 @@ from dsopt.store.attempts import Task
 from dsopt.store.studies import StoredStudy
 from dsopt.worker.happenings import (
     Happening,
+    SecretsWithheld,
     StageClosed,
     StudyFinished,
     StudyProgressed,
@@ -33,6 +34,7 @@ __all__ = [
     "Measured",
     "Outcome",
     "Progress",
+    "SecretsWithheld",
     "Slow",
     "StageClosed",
     "StoredStudy",

@@ -11,6 +11,7 @@ from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import shown
 from dsopt.study.folders import results_folder
 from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
@@ -153,7 +154,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         study=study.name,
         name=found.best,
         ds_config=best.ds_config,
-        command=str(best.command.with_config(str(config))),
+        command=shown(best.command.with_config(str(config))),
         config_file=config,
         value=found.value,
         unit=summary.unit,

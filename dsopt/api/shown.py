@@ -7,6 +7,7 @@ from dsopt.api.results import Run
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.summary import Summary
 from dsopt.search.history import Observation
+from dsopt.study.command_secrets import shown
 from dsopt.study.spec import StudySpec
 from dsopt.worker.results import run_label
 
@@ -28,7 +29,7 @@ def shown_text(
 ) -> str:
     """A study for people."""
     unit = spec.autotuning.unit
-    lines = [f"Study '{spec.name}': {state}", f"Command: {spec.command}", ""]
+    lines = [f"Study '{spec.name}': {state}", f"Command: {shown(spec.launch)}", ""]
     for run in runs:
         lines += _run_lines(run, unit)
     for trial in imported:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.secrets import STORAGE_VARIABLE as STORAGE_VARIABLE
 
 if TYPE_CHECKING:
     from dsopt.store.studies import Store
 
 DEFAULT_STORAGE: Final = "sqlite:///.dsopt/dsopt.db"
-STORAGE_VARIABLE: Final = "DSOPT_STORAGE"
 STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # a secret that a container gets as a file
 
 

@@ -44,6 +44,13 @@ def _options(command: _F) -> _F:
             help="A flag of the script that names what it writes, such as --isolate=--save-dir: each run gets its own. "
             "dsopt knows those of the Hugging Face Trainer and Accelerate.",
         ),
+        click.option(
+            "--pass-env",
+            multiple=True,
+            metavar="NAME",
+            help="A variable that looks like a secret and that the script needs, such as HF_TOKEN or 'AWS_*'. Runs get "
+            "no other one.",
+        ),
         click.option("--timeout-seconds", type=float, help="dsopt ends a run that it has not measured by then."),
         click.option("--name", help="Name of the study. Default: the training script's."),
         click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- deepspeed …"),

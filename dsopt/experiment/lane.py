@@ -1,5 +1,6 @@
 """A lane: runs that follow each other on a worker, and the helper processes that make the next start cheap."""
 
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -11,6 +12,7 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
 from dsopt.launch.observed import ObservedStarts
 from dsopt.launch.process import Process
+from dsopt.study.secrets import hidden, secret_values
 
 _ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
 # outcomes of forked ranks that ranks started directly would have, too
@@ -29,7 +31,7 @@ class Lane:
         self._stop_asked = stop_asked
         self._guard = Guard()
         self._observed = ObservedStarts()
-        self._forked = ForkedStarts(stop_asked, on_cold)
+        self._forked = ForkedStarts(stop_asked, lambda why: on_cold(hidden(why, secret_values(os.environ))))
 
     def run(self, launch: Launch, rules: RunRules, on_progress: Callable[[Progress], None]) -> Outcome:
         """Runs one attempt; its processes are gone when this returns or raises.

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Outcome
+from dsopt.experiment.outcome import Cancelled, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
@@ -14,6 +14,7 @@ from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.process import Process
 from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
 from dsopt.protocol.run_dir import RunDir
+from dsopt.study.secrets import hidden
 
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
@@ -40,7 +41,23 @@ def run_experiment(
     on_progress: Callable[[Progress], None],
     start: Callable[[Launch], Process] = Process,
 ) -> Outcome:
-    """Runs one attempt and returns its outcome. Its processes are gone when this returns or raises."""
+    """Runs one attempt and returns its outcome, without secrets in its message.
+
+    Its processes are gone when this returns or raises.
+    """
+    outcome = _run(launch, rules, stop_asked, on_progress, start)
+    return (
+        outcome if isinstance(outcome, Measured) else replace(outcome, message=hidden(outcome.message, launch.secrets))
+    )
+
+
+def _run(
+    launch: Launch,
+    rules: RunRules,
+    stop_asked: Callable[[], bool],
+    on_progress: Callable[[Progress], None],
+    start: Callable[[Launch], Process],
+) -> Outcome:
     remove_stale_build_locks()
     watched = _Watched(launch, rules, start, on_progress)
     try:

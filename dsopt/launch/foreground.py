@@ -6,6 +6,8 @@ from pathlib import Path
 
 from dsopt.launch.program import find_launcher
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import with_values
+from dsopt.study.secrets import STORAGE_VARIABLE
 
 
 def train(command: LaunchCommand, cwd: Path) -> int:
@@ -18,7 +20,9 @@ def train(command: LaunchCommand, cwd: Path) -> int:
         DsoptError: the launcher cannot be found.
     """
     program = find_launcher(command.program[0], cwd)
+    command = with_values(command, os.environ)
     environment = {**os.environ, **dict(command.environment)}
+    environment.pop(STORAGE_VARIABLE, None)
     environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     process = subprocess.Popen([str(program), *command.argv()[1:]], cwd=cwd, env=environment)
     while True:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import kill_all
 from dsopt.launch.swap import remove_swap
+from dsopt.study.own_programs import own_environment, own_program
 
 _FORK_SECONDS = 2.0
 
@@ -21,7 +22,8 @@ class Guard:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dsopt.launch.guard"],
+            own_program("dsopt.launch.guard"),
+            env=own_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in the worker's terminal is not for it

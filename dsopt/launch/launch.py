@@ -1,10 +1,13 @@
 """What dsopt starts an attempt with: the user's own launcher, with the probe in front of the script."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on
+from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
     COUNT_FLOPS_VARIABLE,
     MEMORY_LIMIT_VARIABLE,
@@ -13,6 +16,7 @@ from dsopt.protocol.run_dir import (
     RunDir,
 )
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import with_values
 from dsopt.study.isolation import QUIET
 from dsopt.study.spec import Start
 
@@ -35,6 +39,7 @@ class Launch:
         is_simulated: whether it is a dry run, which starts `dsopt.simulated` instead of the command.
         plain: for a run without DeepSpeed, the micro-batch size and accumulation that its command says (0: it does
             not); None: DeepSpeed trains.
+        pass_env: secret variables of the worker that the script needs (`StudySpec.pass_env`).
     """
 
     command: LaunchCommand
@@ -47,6 +52,7 @@ class Launch:
     start: Start = "launcher"
     is_simulated: bool = False
     plain: tuple[int, int] | None = None
+    pass_env: tuple[str, ...] = ()
 
     def probed_command(self) -> LaunchCommand:
         """The command as dsopt starts it: with the probe before the script, its own port and the leased devices."""
@@ -56,7 +62,8 @@ class Launch:
         return command.with_module("dsopt.probe")
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The launcher's environment: the worker's, the assignments in front of the command, and the run protocol's."""
+        """The launcher's environment: the worker's without its secrets, the assignments in front of the command, and
+        the run protocol's."""
         protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path)}
         if self.memory_limit_bytes:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
@@ -64,15 +71,21 @@ class Launch:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
         if self.plain is not None:
             protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
-        environment = {**base, **dict(self.command.environment), **QUIET, **protocol}
+        assigned = dict(with_values(self.command, base).environment)
+        environment = {**passed_on(base, self.command, self.pass_env), **assigned, **QUIET, **protocol}
         if self.command.uses_hostfile:
-            everywhere = {**QUIET, **protocol}
+            everywhere = {**asked_for(base, self.pass_env), **QUIET, **protocol}
             environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
         elif self.devices.kind == "gpu" and self.command.launcher.include:
             environment.pop("CUDA_VISIBLE_DEVICES", None)  # the option names devices of the node
         elif self.devices.kind == "gpu":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices.indices))
         return environment
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message about the run may repeat."""
+        return known_secrets(os.environ, self.command)
 
     def _on_leased_gpus(self, command: LaunchCommand) -> LaunchCommand:
         launcher = command.launcher
@@ -84,10 +97,11 @@ class Launch:
 
     def _write_node_environment(self, environment: Mapping[str, str], added: Mapping[str, str]) -> Path:
         """Writes the file from which DeepSpeed's launcher takes the variables of ranks on other nodes."""
-        path = self.run_dir.path / "node_environment"
+        path = self.run_dir.node_environment
         name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
         own = [folder / name for folder in (self.cwd, Path.home())]
-        lines = [file.read_text("utf-8").rstrip("\n") for file in own if file.is_file()]
-        lines += [f"{key}={value}" for key, value in added.items()]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        given = [line for file in own if file.is_file() for line in file.read_text("utf-8").splitlines()]
+        lines = only_passed(given, self.command, self.pass_env)
+        lines += [f"{key}={value}" for key, value in added.items() if "\n" not in value]
+        write_private(path, "\n".join(lines) + "\n")
         return path

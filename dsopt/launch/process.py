@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +17,11 @@ from dsopt.launch.observed import ObservedStarts, RunStart
 from dsopt.launch.processes import kill_all
 from dsopt.launch.program import find_launcher
 from dsopt.launch.swap import remove_swap
+from dsopt.protocol.private import append_private, write_private
 from dsopt.protocol.run_dir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE
+from dsopt.study.command_secrets import shown, with_values
 from dsopt.study.launchers.launcher import NodeStart, RankStart
+from dsopt.study.own_programs import own_environment, own_program
 
 _NODES_PATIENCE_SECONDS = 10.0
 
@@ -45,7 +47,8 @@ def _starts(launch: Launch, observed: ObservedStarts | None) -> _Starts:
     environment = launch.environment(os.environ)
     # compilers of extensions look for `ninja` on PATH; it is in the launcher's own environment
     environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
-    launch.run_dir.command.write_text(f"cd {shlex.quote(str(launch.cwd))} && {command}\n", encoding="utf-8")
+    write_private(launch.run_dir.command, f"cd {shlex.quote(str(launch.cwd))} && {shown(command)}\n")
+    command = with_values(command, os.environ)
     if launch.start != "launcher" and not command.uses_hostfile:
         # on the CPU, only the number of slots matters
         indices = launch.devices.indices
@@ -74,10 +77,10 @@ def _simulated_starts(launch: Launch) -> _Starts:
     protocol = {RUN_DIR_VARIABLE: str(launch.run_dir.path)}
     if launch.memory_limit_bytes:
         protocol[MEMORY_LIMIT_VARIABLE] = str(launch.memory_limit_bytes)
-    argv = (sys.executable, "-m", "dsopt.simulated")
+    argv = own_program("dsopt.simulated")
     typed = " ".join([*(f"{key}={shlex.quote(value)}" for key, value in protocol.items()), shlex.join(argv)])
-    launch.run_dir.command.write_text(f"{typed}\n", encoding="utf-8")
-    return _Starts(processes=[RankStart(argv=argv, environment={**os.environ, **protocol})])
+    write_private(launch.run_dir.command, f"{typed}\n")
+    return _Starts(processes=[RankStart(argv=argv, environment={**own_environment(), **protocol})])
 
 
 class Process:
@@ -153,10 +156,11 @@ class Process:
             )
         remove_shared_memory(self._launch.port)
         remove_swap(self._launch.run_dir.path)
+        self._launch.run_dir.node_environment.unlink(missing_ok=True)
 
 
 def _start(start: RankStart, launch: Launch) -> subprocess.Popen[bytes]:
-    with launch.run_dir.stdout.open("ab") as stdout, launch.run_dir.stderr.open("ab") as stderr:
+    with append_private(launch.run_dir.stdout) as stdout, append_private(launch.run_dir.stderr) as stderr:
         return subprocess.Popen(
             start.argv,
             cwd=launch.cwd,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.private import make_private
 from dsopt.protocol.run_dir import RunDir
 
 _PREFIX = "dsopt-swap-"
@@ -24,7 +25,7 @@ def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: str, cwd:
         given = section["nvme_path"]
         try:
             folder = cwd / given / f"{_PREFIX}{run_dir.path.name}-{attempt_id}"
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         except (OSError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DsoptError(

@@ -26,6 +26,7 @@ from typing import Any
 from dsopt.probe import __main__ as probe
 from dsopt.probe.beforehand import import_all, unfit_to_fork
 from dsopt.probe.environment_block import EnvironmentBlock
+from dsopt.protocol.private import FILE_MODE
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _MADV_POPULATE_WRITE = 23  # linux/mman.h, since 5.14; where it is not known, nothing is done
@@ -101,7 +102,7 @@ class _Server:
     def _become(self, rank: Rank) -> None:
         """Makes this process what `rank.argv` would have started."""
         for descriptor, path in ((1, rank.stdout), (2, rank.stderr)):
-            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
             os.dup2(log, descriptor)
             os.close(log)
         os.environ.clear()

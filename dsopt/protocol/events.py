@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
+from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
 
 VERSION: Final = 1
@@ -149,7 +150,7 @@ class EventWriter:
 
     def __init__(self, run_dir: RunDir, rank: int) -> None:
         self.rank = rank
-        self._file: TextIO = run_dir.events(rank).open("a", encoding="utf-8", buffering=1)
+        self._file: TextIO = append_lines(run_dir.events(rank))
 
     def emit(self, event: Event) -> None:
         """Writes one event."""

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.protocol.private import make_private, write_private
+
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
@@ -30,12 +32,12 @@ class RunDir:
     @classmethod
     def create(cls, results_dir: Path, name: str) -> "RunDir":
         """Creates a new folder: `name`, then `name.2`, `name.3` …, safely even if others do the same."""
-        results_dir.mkdir(parents=True, exist_ok=True)
+        make_private(results_dir)
         number = 1
         while True:
             path = results_dir / (name if number == 1 else f"{name}.{number}")
             try:
-                path.mkdir()
+                make_private(path, exist_ok=False)
             except FileExistsError:
                 number += 1
             else:
@@ -74,13 +76,18 @@ class RunDir:
     def imports(self) -> Path:
         return self.path / "imports.json"
 
+    @property
+    def node_environment(self) -> Path:
+        """The variables of ranks on other nodes, while the run lasts."""
+        return self.path / "node_environment"
+
     def own_path(self, name: str, given: str) -> Path:
         """Where a run writes what the user's own training writes to `given`: a folder, or a file of that name in one.
 
         `name` says what for; this creates the folder.
         """
         folder = self.path / "own" / name.lstrip("-")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         path = Path(given)
         is_file = path.suffix[1:2].isalpha() and not given.endswith("/")
         return folder / path.name if is_file else folder
@@ -95,7 +102,7 @@ class RunDir:
     def set_aside(self, name: str) -> None:
         """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
         folder = self.path / name
-        folder.mkdir()
+        make_private(folder, exist_ok=False)
         for path in (self.stdout, self.stderr, *self.all_events()):
             if path.exists():
                 path.rename(folder / path.name)
@@ -103,7 +110,7 @@ class RunDir:
     def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
         """Writes to a temporary name, then renames, so that no reader sees half a file."""
         temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_private(temporary, json.dumps(content, indent=2) + "\n")
         temporary.replace(path)
 
 

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.protocol.private import make_private, write_private
 from dsopt.report.batch_size import batch_advice, scale_rates
 from dsopt.report.summary import Summary, optimal_candidate
 from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import shown
 from dsopt.study.folders import find_results_folder, results_folder
 from dsopt.study.spec import StudySpec
 
@@ -97,7 +99,7 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
     else:
         best = optimum(spec, history, scale_lr=about.is_scaled)
         _write(config, _config_text(best))
-        _write(command, f"cd {shlex.quote(spec.cwd)} && {best.command.with_config(str(config))}\n")
+        _write(command, f"cd {shlex.quote(spec.cwd)} && {shown(best.command.with_config(str(config)))}\n")
         written += [config, command]
     _note(folder, about, written)
     return written
@@ -114,7 +116,7 @@ def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
 
 def write_config(path: Path, best: Optimum) -> None:
     """Writes DeepSpeed's configuration of the best to a file of the user's choice."""
-    path.write_text(_config_text(best), encoding="utf-8")
+    write_private(path, _config_text(best))
 
 
 def set_aside_earlier(spec: StudySpec) -> Path | None:
@@ -134,7 +136,7 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
     while aside.exists():
         number += 1
         aside = folder / f"{_EARLIER}.{number}"
-    aside.mkdir()
+    make_private(aside, exist_ok=False)
     (folder / _NOTE).unlink(missing_ok=True)
     for path in found:
         path.replace(aside / path.name)
@@ -152,5 +154,5 @@ def _note(folder: Path, about: FilesOf, files: list[Path]) -> None:
 def _write(path: Path, text: str) -> None:
     """Writes to a name of its own, then renames, so that no reader sees half a file."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    write_private(temporary, text)
     temporary.replace(path)

@@ -9,27 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.secrets import HIDDEN, NAME, SHORTEST, TOKENS, is_sensitive
 
-HIDDEN: Final = "***"
-
-# in any case; neither a tokenizer nor an author, and no KeyError
-_NAME: Final = (
-    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
-    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig)(?![A-Za-z]))"
-)
-_SENSITIVE: Final = re.compile(_NAME, re.IGNORECASE)
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
-_SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     # a password may contain an @ or a / that was not written as %40 or %2F
     (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(rf"(--?[\w-]*{_NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"(--?[\w-]*{NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"""([\w.-]*{NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
     # JSON inside a text, and a secret in a sentence: nearly all secrets contain a digit
-    (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*\\+["']\s*:\s*\\+["'])[^"'\\]+""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"""([\w.-]*{NAME}[\w.-]*\\+["']\s*:\s*\\+["'])[^"'\\]+""", re.IGNORECASE), rf"\1{HIDDEN}"),
     (
         re.compile(
             r"\b((?:token|password|pwd|secret|api[_ ]?key)\s+(?:is\s+)?)(?=[^\s'\"]*\d)[^\s'\",;]{6,}", re.IGNORECASE
@@ -38,23 +30,10 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (re.compile(r"(\s-u\s+[^\s:]+:)\S+"), rf"\1{HIDDEN}"),
     (re.compile(r"(hooks\.slack\.com/services/)[\w/-]+"), rf"\1{HIDDEN}"),
-    # Databricks, npm, Replicate, SendGrid, Weights & Biases' new ones
-    (re.compile(r"\b(?:dapi[0-9a-f]{16,}|npm_\w{16,}|r8_\w{16,}|SG\.[\w.-]{16,}|wandb_v1_\w{8,})"), HIDDEN),
-    # Hugging Face, OpenAI and like it, GitHub, GitLab, AWS, Slack, Google, JSON web tokens, Weights & Biases
-    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), HIDDEN),
-    (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), HIDDEN),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{8,}"), HIDDEN),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), HIDDEN),
-    (re.compile(r"\bxox[a-z]-[A-Za-z0-9-]{8,}"), HIDDEN),
-    (re.compile(r"\bAIza[A-Za-z0-9_-]{20,}"), HIDDEN),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), HIDDEN),
+    *((token, HIDDEN) for token in TOKENS),
+    # Weights & Biases
     (re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{40}(?![0-9A-Fa-f])"), HIDDEN),
 )
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether the name of a flag, key or variable suggests a secret."""
-    return _SENSITIVE.search(name) is not None
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
@@ -65,7 +44,7 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """
     ours = (value for name, value in os.environ.items() if is_sensitive(name))
     for value in sorted({*known, *ours}, key=len, reverse=True):
-        if len(value) >= _SHORTEST:
+        if len(value) >= SHORTEST:
             text = text.replace(value, HIDDEN)
     for pattern, shown in _PATTERNS:
         text = pattern.sub(shown, text)

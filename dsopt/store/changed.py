@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.study.command_secrets import literal_secrets
+from dsopt.study.secrets import hidden
 from dsopt.study.spec import StudySpec
 
 
@@ -34,4 +36,5 @@ def _difference(old: StudySpec, new: StudySpec) -> str:
         return json.dumps(content, indent=2, sort_keys=True).splitlines()
 
     changed = difflib.unified_diff(lines(old), lines(new), "existing", "new", lineterm="", n=1)
-    return "\n".join(changed)
+    secrets = [secret for spec in (old, new) for secret in literal_secrets(spec.launch)]
+    return hidden("\n".join(changed), secrets)

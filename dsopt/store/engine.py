@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.private import create_private, make_private
 
 _SQLITE_BUSY_SECONDS = 15
 _LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
@@ -91,7 +92,7 @@ def connect(url: URL) -> sa.Engine:
     if url.drivername == "sqlite":
         assert url.database is not None
         try:
-            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            _make_file(Path(url.database))
         except OSError as error:
             raise DsoptError(f"--storage: {shown(url)}: cannot create its folder: {error.strerror}.") from None
     try:
@@ -132,6 +133,13 @@ def is_away(error: BaseException | None) -> bool:
             return True  # a standby that has just taken over
         error = error.__cause__ or error.__context__
     return False
+
+
+def _make_file(path: Path) -> None:
+    """Creates an empty database that only its owner may read; SQLite gives the files beside it the same mode."""
+    make_private(path.parent)
+    with contextlib.suppress(FileExistsError):
+        create_private(path).close()
 
 
 def database_error(error: BaseException | None) -> str | None:
@@ -210,7 +218,8 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
     if engine.dialect.name == "sqlite":
         assert engine.url.database is not None
         path = f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"
-        lock = filelock.FileLock(path)
+        # whoever may write to the database may lock it
+        lock = filelock.FileLock(path, mode=Path(engine.url.database).stat().st_mode & 0o666)
         try:
             lock.acquire(timeout=_LOCK_SECONDS)
         except filelock.Timeout:

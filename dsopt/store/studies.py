@@ -17,6 +17,7 @@ from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.optuna_rows import delete_studies
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
 from dsopt.store.transactions import UNFINISHED, writing
+from dsopt.study.command_secrets import shown as shown_command
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
@@ -278,7 +279,7 @@ class Store:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                     made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
-                made.set_user_attr("command", study.spec.command)
+                made.set_user_attr("command", shown_command(study.spec.launch))
                 made.set_user_attr("about", f"dsopt study '{study.name}': {part.about}")
 
 

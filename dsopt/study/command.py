@@ -1,7 +1,6 @@
 """The launch command that a person types: which part is for the launcher, for the script, for DeepSpeed."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from dsopt.study import script_flags
 from dsopt.study.launchers import examples, recognize
 from dsopt.study.launchers.launcher import Launcher, Options
 from dsopt.study.other_programs import advice_for
+from dsopt.study.secrets import quoted
 from dsopt.study.typed import split_words
 
 CONFIG_FLAGS: Final = ("--deepspeed_config", "--deepspeed")  # of the script
@@ -79,8 +79,8 @@ class LaunchCommand:
         return [*self.program, *self.launcher_args, self.script, *self.script_args]
 
     def __str__(self) -> str:
-        assignments = [f"{key}={shlex.quote(value)}" for key, value in self.environment]
-        return " ".join([*assignments, shlex.join(self.argv())])
+        assignments = [f"{key}={quoted(value)}" for key, value in self.environment]
+        return " ".join([*assignments, *map(quoted, self.argv())])
 
     @property
     def is_module(self) -> bool:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.private import create_private, make_private
 from dsopt.study.spec import StudySpec
 
 _WRITING_SECONDS = 1.0
@@ -83,12 +84,12 @@ def own_folder(base: Path, study: str) -> Path:
 
 def _is_own(folder: Path, study: str) -> bool:
     """Whether a folder is the study's. An empty folder becomes the study's; several workers may ask at once."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     mark = folder / _MARK
     if not mark.exists() and any(folder.iterdir()):
         return mark.exists() and _owner(mark) == study
     try:
-        with mark.open("x", encoding="utf-8") as file:
+        with create_private(mark) as file:
             file.write(study + "\n")
     except FileExistsError:
         return _owner(mark) == study

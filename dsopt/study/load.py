@@ -15,6 +15,7 @@ from dsopt.study.check_resources import check_resources
 from dsopt.study.check_simulation import check_simulation
 from dsopt.study.check_sizes import check_sizes, check_window
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import secret_warnings
 from dsopt.study.documents import read_yaml
 from dsopt.study.ds_config import check_values
 from dsopt.study.ds_schema import Schema, schema_if_readable
@@ -86,6 +87,7 @@ def build_spec(content: Mapping[str, Any], where: str, inline_where: str | None 
         spec = validated(_document(content, ds_config, autotuning), where, mistakes)
         spec, mapped = _with_mappings(spec, where, schema, mistakes)
         warnings += mapped + _check_together(spec, where, config_where, schema, mistakes)
+        warnings += secret_warnings(command, where)
         return spec, warnings + [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
 
 

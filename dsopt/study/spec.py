@@ -13,6 +13,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
 from dsopt.study.dimensions import Search
 from dsopt.study.ds_config import baseline_config, offload_devices, user_zero, zero_stages
+from dsopt.study.names import flag_names, variable_names
 from dsopt.study.quantity import parse_bytes
 from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Knob, StageSpace, stage_space
@@ -24,13 +25,6 @@ Start = Literal["warm", "direct", "launcher"]
 def _without_sharing(value: object) -> object:
     """Studies of earlier versions may say `shared`, which dsopt no longer has."""
     return "warm" if value == "shared" else value
-
-
-def _flag_names(value: object) -> object:
-    """Names of the script's flags, with or without their dashes."""
-    if not isinstance(value, list) or not all(isinstance(flag, str) and flag.strip() for flag in value):
-        raise ValueError("expected a list of the script's flags, such as [--save-dir]")
-    return [flag if flag.startswith("-") else f"--{flag}" for flag in map(str.strip, value)]
 
 
 class MeasurementBudget(Strict):
@@ -86,6 +80,8 @@ class StudySpec(Strict):
         timeout_seconds: dsopt ends a run that it has not measured by then.
         search: dimensions beyond DeepSpeed's own.
         isolate: further flags that name what the script writes: each experiment gets its own path for them.
+        pass_env: variables of the worker that look like secrets and that the script needs: names, or patterns such as
+            `AWS_*`. Runs get no other such variable, except those that the command refers to.
         memory_per_device: cap on what one rank may use of its device, in bytes.
         max_attempts: how often dsopt launches a candidate whose run dies without its own exception.
         compare: configurations to measure in turn with the user's own, instead of a search.
@@ -105,7 +101,8 @@ class StudySpec(Strict):
     training_hours: float | None = Field(None, gt=0)
     warm_start: list[str] = Field(default_factory=list)
     timeout_seconds: float = Field(900.0, gt=0)
-    isolate: Annotated[list[str], BeforeValidator(_flag_names)] = Field(default_factory=list)
+    isolate: Annotated[list[str], BeforeValidator(flag_names)] = Field(default_factory=list)
+    pass_env: Annotated[list[str], BeforeValidator(variable_names)] = Field(default_factory=list)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())

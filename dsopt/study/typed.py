@@ -1,4 +1,8 @@
-"""Commands as people type them: splits them into words as a shell does, and fills in variables."""
+"""Commands as people type them: splits them into words as a shell does, and fills in variables.
+
+A variable is part of what the study is (a path, a size), so its value is kept. One whose name suggests a secret stays a
+name: its value is known in the worker alone (`command_secrets.with_values`).
+"""
 
 import os
 import re
@@ -7,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.errors import DsoptError
+from dsopt.study.secrets import is_secret_name, looks_secret
 
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 # a backslash at the end of a line joins it with the next; pasted commands may have lost the line end behind it
 _LINE_END = re.compile(r"\\\r?\n|(?<!\S)\\(?=\s|$)")
 
@@ -50,8 +55,16 @@ def _expanded(word: str, where: str) -> str:
             f"{where}: '{word}' is shell syntax, but no shell runs the command. "
             "Expected one launch command and nothing else."
         )
-    expanded = os.path.expandvars(str(Path(word).expanduser()) if word.startswith("~/") else word)
-    unset = _VARIABLE.search(expanded)
-    if unset:
-        raise DsoptError(f"{where}: the variable '{unset.group()}' in '{word}' is not set. Set it, or write its value.")
-    return expanded
+    word = str(Path(word).expanduser()) if word.startswith("~/") else word
+    return _VARIABLE.sub(lambda match: _value(match, word, where), word)
+
+
+def _value(match: re.Match[str], word: str, where: str) -> str:
+    """The value of a variable in a word; what may be a secret stays a name, which the worker fills in at launch."""
+    name = match[1] or match[2]
+    value = os.environ.get(name)
+    if is_secret_name(name) and (value is None or looks_secret(name, value)):
+        return match[0]
+    if value is None:
+        raise DsoptError(f"{where}: the variable '{match[0]}' in '{word}' is not set. Set it, or write its value.")
+    return value

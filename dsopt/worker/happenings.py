@@ -56,6 +56,14 @@ class WarmStartsEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsWithheld:
+    """These variables of the worker look like secrets, so the runs of a study do not get them."""
+
+    study: StoredStudy
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WroteOutside:
     """During a run, something that looks like checkpoints appeared. `paths` are relative to the working folder."""
 
@@ -111,6 +119,7 @@ Happening: TypeAlias = (
     | TaskEnded
     | TaskSkipped
     | WarmStartsEnded
+    | SecretsWithheld
     | WroteOutside
     | StageClosed
     | StudyProgressed

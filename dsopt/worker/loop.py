@@ -1,5 +1,6 @@
 """The worker: works on studies one after the other, with one thread that asks the database and lanes that run."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Final
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.environment import check_variables, withheld
 from dsopt.launch.program import find_launcher
 from dsopt.store.engine import sever_connections
 from dsopt.store.ledger import Ledger
@@ -17,7 +19,7 @@ from dsopt.study.folders import check_folders
 from dsopt.worker.capacity import fewest_ranks_of, most_ranks_of, pool_of
 from dsopt.worker.desk import Desk
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import Happening, StudyFinished
+from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished
 from dsopt.worker.heart import Heart
 from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
@@ -97,6 +99,8 @@ class Worker:
             if not study.spec.is_simulated:
                 for spec in specs_of_runs(study.spec):
                     find_launcher(spec.launch.program[0], Path(spec.cwd))
+                    check_variables(spec, os.environ)
+                self._tell_withheld(study)
             check_folders(study.spec)
             self._patience(lambda: heart.begin(study.id))
             hand = Hand(store=self._store, ledger=Ledger(self._store, heart.me), pool=self._pool, tell=self._tell)
@@ -109,6 +113,13 @@ class Worker:
         except DsoptError as error:
             return str(error)
         return None
+
+    def _tell_withheld(self, study: StoredStudy) -> None:
+        """Says which variables of this worker no run of the study gets."""
+        runs = list(specs_of_runs(study.spec))
+        names = set.intersection(*(set(withheld(os.environ, run.launch, run.pass_env)) for run in runs))
+        if names:
+            self._tell(SecretsWithheld(study=study, names=sorted(names)))
 
     def _lanes_for(self, study: StoredStudy) -> int:
         """How many runs of a study the devices allow side by side."""

@@ -107,6 +107,7 @@ def prepare(
         start=spec.start,
         is_simulated=spec.is_simulated,
         plain=plain,
+        pass_env=tuple(spec.pass_env),
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )
 

@@ -1,0 +1,74 @@
+"""Secrets in a launch command: those written out, and the variables that it refers to."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from dsopt.study.command import LaunchCommand
+from dsopt.study.secrets import HIDDEN, filled, looks_secret, quoted, references, without_references
+
+
+def variables_of(command: LaunchCommand) -> list[str]:
+    """The secret variables that a command refers to, each once."""
+    texts = [*(value for _, value in command.environment), *command.argv()]
+    return list(dict.fromkeys(name for text in texts for name in references(text)))
+
+
+def with_values(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
+    """The command with the values of the secret variables that it refers to."""
+    return replace(
+        command,
+        environment=tuple((name, filled(value, environment)) for name, value in command.environment),
+        program=tuple(filled(word, environment) for word in command.program),
+        launcher_args=tuple(filled(word, environment) for word in command.launcher_args),
+        script=filled(command.script, environment),
+        script_args=tuple(filled(word, environment) for word in command.script_args),
+    )
+
+
+def shown(command: LaunchCommand) -> str:
+    """The command for people and files: references as they are, secrets that are written out as `***`."""
+    return " ".join(word for word, _, _ in _words(command))
+
+
+def literal_secrets(command: LaunchCommand) -> list[str]:
+    """The secrets that are written out in a command."""
+    return [secret for _, _, secret in _words(command) if secret is not None]
+
+
+def secret_warnings(command: LaunchCommand, where: str) -> list[str]:
+    """What to do about secrets that are written out in a command. It does not repeat them."""
+    names = dict.fromkeys(name for _, name, secret in _words(command) if secret is not None)
+    return [
+        f"{where}: command: {name} seems to hold a secret, which is now in the database. Write the name of a variable "
+        f"instead, such as {example}, in single quotes where a shell would fill it in: each worker takes the value "
+        "from its own environment. A study does not change: create one with another name, and delete this one"
+        for name in names
+        for example in [f"${name}" if name.isidentifier() else "$HF_TOKEN"]
+    ]
+
+
+def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:
+    """The words of a command as they may be shown, each with a name and the secret that it hides, if any."""
+    for name, value in command.environment:
+        secret = _secret(name, value)
+        yield f"{name}={quoted(value) if secret is None else HIDDEN}", name, secret
+    flag = ""
+    for word in command.argv():
+        name, has_value, value = word.partition("=")
+        if word.startswith("-"):
+            flag = name
+        if has_value and (secret := _secret(name, value)) is not None:
+            yield f"{quoted(name)}={HIDDEN}", name, secret
+        elif not word.startswith("-") and (secret := _secret(flag, word)) is not None:
+            yield HIDDEN, flag or "a word", secret
+        else:
+            yield quoted(word), flag, None
+        if not word.startswith("-") and not flag.endswith("s"):
+            flag = ""  # its value is over, unless its name says that there are several
+
+
+def _secret(name: str, value: str) -> str | None:
+    """The secret that is written out in a value, if it holds one."""
+    if references(value):  # what stands beside a reference, such as `Bearer`, is not the secret
+        name = ""
+    return value if looks_secret(name, without_references(value)) else None

@@ -1,0 +1,128 @@
+"""What looks like a secret: names of variables and flags, kinds of tokens, and references such as `$HF_TOKEN`.
+
+A study keeps the reference. The worker that launches a run puts in the value, from its own environment.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+HIDDEN: Final = "***"
+STORAGE_VARIABLE: Final = "DSOPT_STORAGE"  # may hold the database's password
+SHORTEST: Final = 6  # shorter values are too common to search for everywhere
+
+# in any case; neither a tokenizer nor an author, and no KeyError
+NAME: Final = (
+    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
+    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig)(?![A-Za-z]))"
+)
+_SENSITIVE: Final = re.compile(NAME, re.IGNORECASE)
+# names of a file, a folder, another name; special tokens of a tokenizer
+_HARMLESS: Final = re.compile(
+    r"^(?:old)?pwd$|(?:file|path|dir|folder|sock|socket|size|length|type|format|name|env|var)$|token[_-]?ids?$"
+    r"|(?:pad|bos|eos|unk|sep|cls|mask|special|image|stop|begin|start|end)[_-]?tokens?$",
+    re.IGNORECASE,
+)
+_COUNTS: Final = re.compile(r"tokens|keys", re.IGNORECASE)  # how many, if the value is a number
+_SWITCHES: Final = frozenset(["", "true", "false", "yes", "no", "on", "off", "none", "null", "auto", "disabled"])
+
+TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Databricks, npm, Replicate, SendGrid, Weights & Biases' new ones
+        r"\b(?:dapi[0-9a-f]{16,}|npm_\w{16,}|r8_\w{16,}|SG\.[\w.-]{16,}|wandb_v1_\w{8,})",
+        # Hugging Face, OpenAI and like it, GitHub, GitLab, AWS, Slack, Google, JSON web tokens
+        r"\bhf_[A-Za-z0-9]{8,}",
+        r"\bsk-[A-Za-z0-9_-]{8,}",
+        r"\b(?:gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{8,}",
+        r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}",
+        r"\bxox[a-z]-[A-Za-z0-9-]{8,}",
+        r"\bAIza[A-Za-z0-9_-]{20,}",
+        r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+",
+    )
+)
+_PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
+_REFERENCE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether the name of a flag, key or variable suggests a secret."""
+    return _SENSITIVE.search(name) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or flag of this name usually holds a secret itself, rather than a path or a setting."""
+    return is_sensitive(name) and _HARMLESS.search(name) is None
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a variable or flag with this value holds a secret, by its name or by its value."""
+    if any(token.search(value) for token in TOKENS) or _PASSWORD_IN_URL.search(value):
+        return True
+    if not is_secret_name(name) or value.lower() in _SWITCHES:
+        return False
+    is_count = value.isdecimal() and (len(value) < SHORTEST or _COUNTS.search(name) is not None)
+    return not is_count and not _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value only says where something is."""
+    try:
+        return value.startswith(("/", "./", "~/")) and Path(value).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def references(text: str) -> list[str]:
+    """The variables that a text refers to as `$NAME` or `${NAME}` and whose names suggest a secret."""
+    return [name for match in _REFERENCE.finditer(text) if is_secret_name(name := match[1] or match[2])]
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with the values of what it refers to; references without a value stay."""
+
+    def value_of(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return values.get(name, match[0]) if is_secret_name(name) else match[0]
+
+    return _REFERENCE.sub(value_of, text)
+
+
+def without_references(text: str) -> str:
+    """The text without what it refers to."""
+    return filled(text, dict.fromkeys(references(text), ""))
+
+
+def quoted(word: str) -> str:
+    """A word for a shell, as `shlex.quote` does it, but so that the shell fills in the references."""
+    pieces, end = [], 0
+    for match in _REFERENCE.finditer(word):
+        if is_secret_name(match[1] or match[2]):
+            pieces += [word[end : match.start()], match[0]]
+            end = match.end()
+    pieces.append(word[end:])
+    if len(pieces) == 1:
+        return shlex.quote(word)
+    return "".join(
+        f'"{piece}"' if index % 2 else shlex.quote(piece) if piece else "" for index, piece in enumerate(pieces)
+    )
+
+
+def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -> list[str]:
+    """The values to hide of an environment, longest first: those that look secret, and `further`."""
+    found = set(further)
+    for name, value in environment.items():
+        if looks_secret(name, value):
+            found |= {value, *(match[1] for match in _PASSWORD_IN_URL.finditer(value))}
+    return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)
+
+
+def hidden(text: str, values: Iterable[str]) -> str:
+    """The text with these values, and whatever has the form of a well-known token, as `***`."""
+    for value in values:
+        text = text.replace(value, HIDDEN)
+    for token in TOKENS:
+        text = token.sub(HIDDEN, text)
+    return text

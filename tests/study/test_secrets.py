@@ -1,0 +1,157 @@
+"""What counts as a secret in a command, which is kept as a name, and how it is shown."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsopt.errors import DsoptError
+from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import literal_secrets, secret_warnings, shown, variables_of, with_values
+from dsopt.study.load import build_spec
+from dsopt.study.secrets import hidden, looks_secret, secret_values
+from dsopt.study.typed import typed_words
+
+HUB = "hf_" + "AbCd1234" * 4
+
+
+def parsed(typed: str) -> LaunchCommand:
+    return LaunchCommand.parse(typed_words(typed, "test"), "test")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_TOKEN", "anything-at-all"),
+        ("WANDB_API_KEY", "0123456789abcdef"),
+        ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI"),
+        ("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE"),
+        ("DB_PASSWORD", "1234567"),
+        ("MY_SETTING", HUB),
+        ("DATABASE_URL", "postgresql://ann:p4ss@host/db"),
+        ("HTTPS_PROXY", "http://ann:p4ss@proxy:3128"),
+    ],
+)
+def test_what_is_a_secret(name: str, value: str) -> None:
+    assert looks_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PWD", "/data/run"),
+        ("SSH_AUTH_SOCK", "/run/agent"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("MAX_TOKENS", "1000000"),
+        ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", __file__),
+        ("HF_TOKEN_PATH", "hub/token"),
+        ("--pad_token", "<|endoftext|>"),
+        ("--eos_token_id", "128009"),
+        ("AUTHOR", "Ann"),
+        ("DATABASE_URL", "postgresql://host:5432/db"),
+        ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
+    ],
+)
+def test_what_is_no_secret(name: str, value: str) -> None:
+    assert not looks_secret(name, value)
+
+
+def test_a_secret_stays_a_name_and_everything_else_gets_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hub-4711")
+    monkeypatch.setenv("BS", "4")
+    monkeypatch.setenv("MAX_TOKENS", "2048")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    command = parsed(
+        "WANDB_API_KEY=$WANDB_API_KEY deepspeed $PWD/train.py --token=${HF_TOKEN} --bs $BS --max_tokens $MAX_TOKENS"
+    )
+    assert str(command) == (
+        f'WANDB_API_KEY="$WANDB_API_KEY" deepspeed {os.environ["PWD"]}/train.py --token="${{HF_TOKEN}}" --bs 4 '
+        "--max_tokens 2048"
+    )
+    assert LaunchCommand.parse(str(command), "test") == command
+    assert variables_of(command) == ["WANDB_API_KEY", "HF_TOKEN"]
+    filled = with_values(command, {"HF_TOKEN": "a $BS", "WANDB_API_KEY": "w"})
+    assert filled.script_args[0] == "--token=a $BS"
+    assert filled.environment == (("WANDB_API_KEY", "w"),)
+
+
+def test_a_shell_fills_in_what_is_shown(tmp_path: Path) -> None:
+    command = LaunchCommand.parse(["deepspeed", "train.py", "--auth", "Bearer it's ${HF_TOKEN}!", "$OTHER"], "test")
+    args = " ".join(shown(command).split()[2:])
+    printed = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {args}"], env={"HF_TOKEN": "a b", "OTHER": "x"}, capture_output=True, text=True
+    ).stdout
+    assert printed.splitlines() == ["--auth", "Bearer it's a b!", "$OTHER"]
+
+
+def test_a_variable_that_is_no_secret_must_be_set() -> None:
+    with pytest.raises(DsoptError, match=r"the variable '\$NOWHERE_SET' in '\$NOWHERE_SET/train.py' is not set"):
+        typed_words("deepspeed $NOWHERE_SET/train.py", "test")
+
+
+@pytest.mark.parametrize(
+    ("typed", "secret", "as_shown"),
+    [
+        ("WANDB_API_KEY=abc123def deepspeed t.py", "abc123def", "WANDB_API_KEY=*** deepspeed t.py"),
+        ("deepspeed t.py --token hub-4711 --lr 1", "hub-4711", "deepspeed t.py --token *** --lr 1"),
+        ("deepspeed t.py --token hub-4711 data.json", "hub-4711", "deepspeed t.py --token *** data.json"),
+        ("deepspeed t.py --api-key=hub-4711", "hub-4711", "deepspeed t.py --api-key=***"),
+        ("deepspeed t.py wandb.api_key=hub-4711", "hub-4711", "deepspeed t.py wandb.api_key=***"),
+        (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub ***"),
+        ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token ***"),
+        ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db ***"),
+    ],
+)
+def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret: str, as_shown: str) -> None:
+    command = LaunchCommand.parse(shlex.split(typed), "test")
+    assert shown(command) == as_shown
+    assert literal_secrets(command) == [secret]
+    [warning] = secret_warnings(command, "study.yaml")
+    assert "seems to hold a secret" in warning
+    assert secret not in warning
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "deepspeed t.py --token $HF_TOKEN --max_tokens 2048 --tokenizer_name gpt2 --pad_token '[PAD]'",
+        "TOKENIZERS_PARALLELISM=false deepspeed t.py --lr 1e-5 --key_file key.pem",
+    ],
+)
+def test_an_ordinary_command_is_shown_as_it_is(typed: str) -> None:
+    command = LaunchCommand.parse(shlex.split(typed), "test")
+    assert shown(command) == str(command)
+    assert secret_warnings(command, "study.yaml") == []
+
+
+def test_values_and_known_tokens_are_hidden_in_messages() -> None:
+    values = secret_values({"DB_URL": "postgresql://ann:p4ssword@h/d", "HF_TOKEN": "hub-4711", "LR": "1e-500000"})
+    text = f"connect postgresql://ann:p4ssword@h/d failed: p4ssword, hub-4711, {HUB}, 1e-500000"
+    assert hidden(text, values) == "connect *** failed: ***, ***, ***, 1e-500000"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("pass_env", ["HF_TOKEN", "AWS_*"], None),
+        ("pass_env", "HF_TOKEN", "Expected a list of variables"),
+        ("pass_env", ["a b"], "Expected a list of variables"),
+        ("pass_env", ["DSOPT_STORAGE"], "for dsopt alone"),
+        ("isolate", ["--../../x"], "is not the name of a flag"),
+        ("isolate", ["--" + "x" * 300], "is not the name of a flag"),
+    ],
+)
+def test_names_in_a_study_are_checked(tmp_path: Path, key: str, value: object, message: str | None) -> None:
+    (tmp_path / "train.py").touch()
+    content = {
+        "name": "s", "command": "deepspeed --num_gpus 1 train.py", "cwd": str(tmp_path), key: value,
+        "ds_config": {"train_micro_batch_size_per_gpu": 1},
+    }  # fmt: skip
+    if message is None:
+        assert getattr(build_spec(content, "study.yaml")[0], key) == value
+    else:
+        with pytest.raises(DsoptError, match=message):
+            build_spec(content, "study.yaml")
