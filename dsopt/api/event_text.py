@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from dsopt.api.events import (
     Event,
+    HelperReplaced,
     History,
     Measured,
     Outcome,
@@ -37,6 +38,8 @@ def event_line(event: Event) -> str | None:
             return f"Waiting: {why}. Current runs go on (Ctrl-C ends the worker)."
         case WorkerWentOn():
             return "Going on."
+        case HelperReplaced(what=what):
+            return what
         case SecretsWithheld(names=names):
             return (
                 f"Runs do not get these variables, which look like secrets: {', '.join(names)}. If your script needs "

@@ -9,6 +9,7 @@ from dsopt.store.attempts import Task
 from dsopt.store.studies import StoredStudy
 from dsopt.worker.happenings import (
     Happening,
+    HelperReplaced,
     SecretsWithheld,
     StageClosed,
     StudyFinished,
@@ -29,6 +30,7 @@ __all__ = [
     "Cancelled",
     "Event",
     "Failed",
+    "HelperReplaced",
     "History",
     "Infeasible",
     "Measured",

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.study.documents import read_json
+from dsopt.study.own_programs import own_environment, own_program
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -31,7 +31,8 @@ def count_params(config: Path) -> ModelCount:
     read_json(config, "Hugging Face model config (config.json)")  # reports mistakes with line and column
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dsopt.probe.count", str(config)],
+            own_program("dsopt.probe.count", str(config)),
+            env=own_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,5 +1,7 @@
 """Why a run failed: what its ranks raised, or how it ended without an exception."""
 
+import re
+
 from dsopt.experiment.contradiction import refused_sizes
 from dsopt.experiment.health import remedy
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
@@ -13,6 +15,11 @@ from dsopt.protocol.events import Error, Oom
 _STEPS_HINT = 20  # what most runs need to be measured
 # a script that raises in these modules before an engine exists got a configuration that it cannot use
 _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
+
+# what a script says that was refused access
+_NO_ACCESS = re.compile(
+    r"\b40[13]\b|unauthori[sz]ed|forbidden|gated repo|credential|access denied|authenticat|not logged in", re.IGNORECASE
+)
 
 # deepspeed/runtime/fp16/loss_scaler.py, at ZeRO 1 and above: the loss scale is 1, and the step overflowed again
 _NO_SCALE_LEFT = "Current loss scale already at minimum"
@@ -35,7 +42,8 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
-    message = f"{raised} {_without_checkpoints(seen)}Log: {launch.run_dir.stderr}"
+    hints = _without_checkpoints(seen) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
+    message = f"{raised} {hints}Log: {launch.run_dir.stderr}"
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
@@ -49,6 +57,15 @@ def _without_checkpoints(seen: Seen) -> str:
         f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
         "Let the script continue without one, as in its first training. "
     )
+
+
+def _without_secrets(said: str, launch: Launch) -> str:
+    """A hint for a script that seems to miss a variable which looks like a secret."""
+    names = launch.withheld
+    missed = [name for name in names if name in said] or (names if _NO_ACCESS.search(said) else [])
+    if not missed:
+        return ""
+    return f"Runs do not get {', '.join(missed)}, which may be a secret. If the script needs it, list it in pass_env. "
 
 
 def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Failed:

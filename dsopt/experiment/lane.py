@@ -25,11 +25,17 @@ class Lane:
     Args:
         stop_asked: whether someone asked the worker to stop.
         on_cold: gets the reason, once, why the lane no longer forks ranks.
+        on_trouble: gets a sentence about a helper process that had to be started again.
     """
 
-    def __init__(self, stop_asked: Callable[[], bool], on_cold: Callable[[str], None]) -> None:
-        self._stop_asked = stop_asked
-        self._guard = Guard()
+    def __init__(
+        self,
+        stop_asked: Callable[[], bool],
+        on_cold: Callable[[str], None],
+        on_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._asked_from_outside = stop_asked
+        self._guard = Guard(on_trouble)
         self._observed = ObservedStarts()
         self._forked = ForkedStarts(stop_asked, lambda why: on_cold(hidden(why, secret_values(os.environ))))
 
@@ -61,6 +67,11 @@ class Lane:
         """Ends the helper processes."""
         self._forked.close()
         self._guard.close()
+
+    def _stop_asked(self) -> bool:
+        """Asked many times during a run, which is when the guard must live."""
+        self._guard.replace_if_dead()
+        return self._asked_from_outside()
 
     def _start_warm(self, launch: Launch) -> Process:
         return Process(launch, self._observed, self._forked)

@@ -12,8 +12,8 @@ from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.process import Process
-from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step, plain_text
+from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.study.secrets import hidden
 
 _POLL_SECONDS = 0.02
@@ -21,6 +21,7 @@ _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _TAIL_LINES = 12
 _TAIL_LENGTH = 600
+_TAIL_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +158,7 @@ class _Watched:
 
 def _last_lines(run_dir: RunDir) -> str:
     for path in (run_dir.stderr, run_dir.stdout):
-        lines = [line.strip() for line in path.read_text("utf-8", errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in plain_text(tail(path, _TAIL_BYTES)).splitlines() if line.strip()]
         if lines:
             return " | ".join(lines[-_TAIL_LINES:])[-_TAIL_LENGTH:]
     return "none."

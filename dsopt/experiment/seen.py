@@ -37,7 +37,7 @@ class Seen:
             self.engine = event
         elif isinstance(event, Batch) and event.rank == 0:
             self.rows = event.rows
-        elif isinstance(event, Step) and event.rank == 0:
+        elif isinstance(event, Step) and event.rank == 0 and event.seconds > 0 and event.samples > 0:
             self.steps.append(event)
         elif isinstance(event, Memory):
             self.memory[event.rank] = event

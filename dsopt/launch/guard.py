@@ -4,9 +4,11 @@ A worker that is killed with SIGKILL cannot end anything itself. It has the only
 process, and writes port and run directory of each launch to it. When the pipe reads end-of-file, the worker is gone.
 """
 
+import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dsopt.launch.leftovers import remove_shared_memory
@@ -18,10 +20,45 @@ _FORK_SECONDS = 2.0
 
 
 class Guard:
-    """The worker's side: start one, tell it of each launch, close it at the end."""
+    """The worker's side: start one, tell it of each launch, close it at the end.
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
+    If something kills it, another one takes its place.
+
+    Args:
+        tell: gets a sentence about that.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._tell = tell
+        self._current = "\n"
+        self._process = self._start()
+
+    def watch(self, run_dir: Path, port: int) -> None:
+        """Makes sure that this run ends with the worker. Call it before the launch."""
+        self._current = f"{port} {run_dir}\n"
+        self.replace_if_dead()
+        self._say(self._current)
+
+    def replace_if_dead(self) -> None:
+        """Starts another guard if something has ended this one."""
+        code = self._process.poll()
+        if code is None:
+            return
+        self._tell(
+            f"The guard, which ends runs if this worker is killed, was itself ended (exit code {code}). dsopt has "
+            "started another one."
+        )
+        self._drop()
+        self._process = self._start()
+        self._say(self._current)
+
+    def close(self) -> None:
+        """Lets the guard end; there is no current run any more."""
+        self._say("\n")
+        self._drop()
+
+    def _start(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             own_program("dsopt.launch.guard"),
             env=own_environment(),
             stdin=subprocess.PIPE,
@@ -30,17 +67,16 @@ class Guard:
             text=True,
         )
 
-    def watch(self, run_dir: Path, port: int) -> None:
-        """Makes sure that this run ends with the worker. Call it before the launch."""
+    def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{port} {run_dir}\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it is dead, which the next look finds
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
 
-    def close(self) -> None:
-        """Lets the guard end; there is no current run any more."""
+    def _drop(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
 
 

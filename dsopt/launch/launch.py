@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on
+from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on, withheld
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
     COUNT_FLOPS_VARIABLE,
@@ -86,6 +86,11 @@ class Launch:
     def secrets(self) -> list[str]:
         """What no message about the run may repeat."""
         return known_secrets(os.environ, self.command)
+
+    @property
+    def withheld(self) -> list[str]:
+        """The secret variables of this worker that the run does not get."""
+        return withheld(os.environ, self.command, self.pass_env)
 
     def _on_leased_gpus(self, command: LaunchCommand) -> LaunchCommand:
         launcher = command.launcher

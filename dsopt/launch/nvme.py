@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.study.own_programs import own_environment, own_program
 
 _MEGABYTES = 256
 _TIMEOUT_SECONDS = (
@@ -58,7 +59,9 @@ def measure_nvme(folder: Path, python: str | None = None) -> NvmeMeasurement:
     _check(folder)
     remove_stale_build_locks()  # DeepSpeed would wait for them
     program = python or sys.executable
-    code, output, errors = _run([program, "-m", "dsopt.probe.aio", str(folder), "--megabytes", str(_MEGABYTES)], folder)
+    code, output, errors = _run(
+        own_program("dsopt.probe.aio", str(folder), "--megabytes", str(_MEGABYTES), python=program), folder
+    )
     if code != 0:
         reason = (errors.strip() or f"it ended with exit code {code}").splitlines()[-1]
         raise DsoptError(f"nvme_path: cannot measure '{folder}': {reason}")
@@ -89,14 +92,14 @@ def _check(folder: Path) -> None:
         )
 
 
-def _run(argv: list[str], folder: Path) -> tuple[int, str, str]:
+def _run(argv: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
     """Runs the program to its end: exit code, standard output, standard error."""
     # compilers of extensions look for `ninja` on PATH; it is in the program's own environment
     path = f"{Path(argv[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     try:
         process = subprocess.Popen(
             argv,
-            env={**os.environ, "PATH": path},
+            env={**own_environment(), "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,7 +117,7 @@ def _run(argv: list[str], folder: Path) -> tuple[int, str, str]:
             if isinstance(error, subprocess.TimeoutExpired):
                 raise DsoptError(
                     f"nvme_path: measuring '{folder}' took more than {_TIMEOUT_SECONDS:.0f} s. Is the disk healthy? "
-                    f"Run '{' '.join(argv)}' to see how far it gets."
+                    f"Run '{argv[0]} -m dsopt.probe.aio {folder}' to see how far it gets."
                 ) from None
             raise
     return process.returncode, output, errors

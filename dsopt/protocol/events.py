@@ -6,8 +6,8 @@ needs only the standard library.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
@@ -15,6 +15,9 @@ from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
 
 VERSION: Final = 1
+_MOST_BYTES: Final = 2**24  # read at once
+_LARGEST_NUMBER: Final = 1e30
+_LARGEST_WHOLE: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +172,15 @@ class EventReader:
         """Events of all ranks, each rank's in its own order."""
         for path in self._run_dir.all_events():
             offset = self._offsets.get(path, 0)
-            with path.open("rb") as file:
-                file.seek(offset)
-                block = file.read()
+            try:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    block = file.read(_MOST_BYTES)
+            except OSError:  # the script has removed it
+                continue
             complete = block.rpartition(b"\n")[0]
+            if not complete and len(block) == _MOST_BYTES:  # no event is that long
+                self._offsets[path] = offset + len(block)
             if complete:
                 self._offsets[path] = offset + len(complete) + 1
                 for line in complete.split(b"\n"):
@@ -182,23 +190,67 @@ class EventReader:
 
 
 def parse(line: str | bytes) -> Event | None:
-    """The event in one line, or None if this version does not know it. It ignores unknown fields."""
+    """The event in one line, or None if this version does not know it, or a field is missing or of another type.
+
+    It ignores unknown fields.
+    """
     try:
         content: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or content.get("v") != VERSION:
         return None
-    kind = _KINDS.get(content.get("event", ""))
+    kind = _KINDS.get(str(content.get("event")))
     if kind is None:
         return None
-    values = {}
-    for field in fields(kind):
-        if field.name in content:
-            values[field.name] = content[field.name]
-        elif field.default is MISSING:
-            return None
-    return kind(**values)
+    try:
+        return kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
+    except (KeyError, ValueError):
+        return None
+
+
+def plain_text(text: str) -> str:
+    """The text without what a database or a terminal refuses: NUL bytes, and halves of characters."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:
+    return field.name in content or field.default is MISSING
+
+
+def _number(value: object) -> float:
+    """A time, a size or a count: no NaN, nothing negative, nothing that arithmetic overflows with."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_NUMBER:
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if _number(value) > _LARGEST_WHOLE or value != int(_number(value)):
+        raise ValueError
+    return int(_number(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return plain_text(value)
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+# how the value of a field of each type is read; a ValueError says that it is of another type
+_VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
+    int: _whole,
+    int | None: lambda value: None if value is None else _whole(value),
+    float: _number,
+    str: _text,
+    bool: _switch,
+}
 
 
 def now() -> float:

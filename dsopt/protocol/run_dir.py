@@ -97,7 +97,7 @@ class RunDir:
 
     def all_events(self) -> list[Path]:
         """The existing event files, one per rank."""
-        return sorted(self.path.glob("events-rank*.jsonl"))
+        return sorted(path for path in self.path.glob("events-rank*.jsonl") if path.is_file())
 
     def set_aside(self, name: str) -> None:
         """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
@@ -112,6 +112,16 @@ class RunDir:
         temporary = path.with_name(path.name + ".tmp")
         write_private(temporary, json.dumps(content, indent=2) + "\n")
         temporary.replace(path)
+
+
+def tail(path: Path, most_bytes: int) -> str:
+    """The end of a log, which may be larger than memory; empty if the script has removed it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read(most_bytes).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def from_environment() -> RunDir | None:

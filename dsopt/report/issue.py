@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.launch.machine import gpus, versions
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.report.secrets import secrets_of, shown_command, shown_settings, without_secrets
 from dsopt.study.spec import StudySpec
 
 _MOST_RUNS = 100
 _TAIL_LINES = 60
+_TAIL_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +83,9 @@ def _label(run: Mapping[str, Any]) -> str:
 
 
 def _tail(path: Path) -> list[str]:
-    try:
-        lines = path.read_text("utf-8", errors="replace").splitlines()
-    except OSError as error:
-        return [f"cannot be read: {error.strerror}"]
-    return lines[-_TAIL_LINES:] or ["(empty)"]
+    if not path.is_file():
+        return ["cannot be read: there is no such file"]
+    return tail(path, _TAIL_BYTES).splitlines()[-_TAIL_LINES:] or ["(empty)"]
 
 
 def _fenced(content: str | Iterable[str], kind: str = "text") -> str:

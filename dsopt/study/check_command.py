@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import LaunchCommand
+from dsopt.study.command import LaunchCommand, is_count
+from dsopt.study.documents import is_file
 from dsopt.study.mistakes import Mistakes
 
 _USUAL_HOSTFILE = "/job/hostfile"  # deepspeed/launcher/runner.py
@@ -37,9 +38,9 @@ def _check_numbers(command: LaunchCommand, where: str) -> None:
     launcher = command.launcher
     for names, words in ((launcher.ranks, launcher.rank_words), (launcher.nodes, launcher.node_words)):
         value = command.option(*names)
-        if value is None or (value.isdecimal() and int(value) >= 1) or value in words:
+        if value is None or (is_count(value) and int(value) >= 1) or value in words:
             continue
-        raise DsoptError(f"{where}: command: {names[0]} {value}. Expected a whole number of at least 1.")
+        raise DsoptError(f"{where}: command: {names[0]} {value[:40]}. Expected a whole number of at least 1.")
 
 
 def _check_nodes(command: LaunchCommand, where: str) -> None:
@@ -63,7 +64,7 @@ def _check_script(command: LaunchCommand, cwd: Path, where: str) -> None:
     """Refuses a script that does not exist, or that dsopt cannot observe."""
     if command.has_launcher_flag("--no_python"):
         _check_python_program(command, cwd, where)
-    if not command.is_module and not (cwd / command.script).is_file():
+    if not command.is_module and not is_file(cwd / command.script):
         raise DsoptError(
             f"{where}: command: no training script '{command.script}' in {cwd}. "
             "Check the path; it is relative to 'cwd' (by default the folder of the study file, or the current one)."
@@ -75,7 +76,7 @@ def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
     if not command.uses_hostfile:
         return
     path = cwd / (command.hostfile or _USUAL_HOSTFILE)
-    if path.is_file():
+    if is_file(path):
         return
     if command.hostfile is not None:
         raise DsoptError(
@@ -91,7 +92,7 @@ def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
 def _check_python_program(command: LaunchCommand, cwd: Path, where: str) -> None:
     """With --no_python the launcher starts the script itself; the probe can only wrap a Python program."""
     path = cwd / command.script
-    first = path.open("rb").readline() if path.is_file() else b""
+    first = path.open("rb").readline() if is_file(path) else b""
     if not (command.script.endswith(".py") or (first.startswith(b"#!") and b"python" in first)):
         raise DsoptError(
             f"{where}: command: --no_python with '{command.script}': the script must be a Python program. "

@@ -1,5 +1,6 @@
 """Checks a study's dimensions: flags, paths and values that are impossible, contradict each other or do nothing."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,11 +12,13 @@ from dsopt.study.ds_schema import Schema
 from dsopt.study.fixed_offload import check_stages
 from dsopt.study.isolation import KNOWN
 from dsopt.study.mistakes import Mistakes
+from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, listed_values
 from dsopt.study.spec import StudySpec
 
 _MOST_KNOBS: Final = 20
+_PATH: Final = re.compile(rf"[\w.-]{{1,{LONGEST}}}", re.ASCII)
 _SIZES: Final = (f"ds_config.{MICRO_BATCH}", f"ds_config.{ACCUMULATION}", "autotuning.num_gpus", "command.resources")
 
 
@@ -117,8 +120,9 @@ def _check_paths(spec: StudySpec, where: str, schema: Schema | None) -> list[str
 def _check_path(spec: StudySpec, path: str, where: str, schema: Schema | None) -> None:
     config, place = spec.ds_config, f"{where}: search.ds_config: {path}"
     *sections, key = path.split(".")
-    if not key or not all(sections):
-        raise DsoptError(f"{where}: search.ds_config: {path!r} is not a path. Expected one such as fp16.loss_scale.")
+    if not key or not all(sections) or not _PATH.fullmatch(path):
+        shown = path if len(path) <= LONGEST else f"{path[:40]}…"
+        raise DsoptError(f"{where}: search.ds_config: {shown!r} is not a path. Expected one such as fp16.loss_scale.")
     if path in (NUM_GPUS, NUM_NODES) or path.split(".")[0] == "autotuning":
         raise DsoptError(f"{place} is not a key of DeepSpeed's configuration. It belongs in the study's 'autotuning'.")
     if path in {f"{ZERO}{listed}" for listed, _ in listed_values(user_zero(config))}:

@@ -10,6 +10,7 @@ from dsopt.study.documents import nearest
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
 from dsopt.study.ds_schema import Schema
 from dsopt.study.mapped_flags import contradictions
+from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
 from dsopt.study.spec import StudySpec
@@ -86,6 +87,8 @@ def check_flag(flag: str, place: str) -> None:
     """Refuses an invalid flag, or one that dsopt sets."""
     if not _FLAG.fullmatch(flag):
         raise DsoptError(f"{place}: {flag!r} is not a flag. Expected one such as --batch_size, without its value.")
+    if len(flag.encode()) > LONGEST:
+        raise DsoptError(f"{place}: {flag[:40]}… is too long for a flag. Expected at most {LONGEST} characters.")
     if any(same_flag(flag, reserved) for reserved in _RESERVED_FLAGS):
         raise DsoptError(f"{place}: dsopt sets {flag} for every run. Choose another flag.")
 

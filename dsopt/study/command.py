@@ -15,6 +15,8 @@ from dsopt.study.secrets import quoted
 from dsopt.study.typed import split_words
 
 CONFIG_FLAGS: Final = ("--deepspeed_config", "--deepspeed")  # of the script
+_COUNT_DIGITS: Final = 8
+_MOST_DEVICES: Final = 4096
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -140,7 +142,7 @@ class LaunchCommand:
         for host in filter_.split("@") if filter_ else []:
             for part in host.partition(":")[2].split(","):
                 first, _, last = part.partition("-")
-                if first.isdecimal() and (last or first).isdecimal():
+                if is_count(first) and is_count(last or first) and int(last or first) < _MOST_DEVICES:
                     found |= set(range(int(first), int(last or first) + 1))
         return frozenset(found)
 
@@ -148,7 +150,7 @@ class LaunchCommand:
     def ranks(self) -> int | None:
         """Ranks on each node, if the command says so in numbers."""
         value = self.option(*self.launcher.ranks)
-        if value is not None and value.isdecimal():
+        if value is not None and is_count(value):
             return int(value) // (self.nodes if self.launcher.counts_all_nodes else 1)
         included, _ = self.chosen_gpus
         return len(included) if included and "@" not in (self.option(*self.launcher.include) or "") else None
@@ -157,7 +159,7 @@ class LaunchCommand:
     def nodes(self) -> int:
         """Nodes of a run; 1 if the command does not say."""
         value = self.option(*self.launcher.nodes)
-        return int(value) if value is not None and value.isdecimal() else 1
+        return int(value) if value is not None and is_count(value) else 1
 
     def with_ranks(self, ranks: int) -> "LaunchCommand":
         """The same command with this many ranks on each node."""
@@ -235,6 +237,11 @@ class LaunchCommand:
             if value is not None and (flag == "--deepspeed_config" or not value.startswith("-")):
                 return flag
         return None
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a number that ranks, nodes or devices may have."""
+    return text.isdecimal() and len(text) < _COUNT_DIGITS
 
 
 def _take_environment(words: list[str], where: str) -> list[tuple[str, str]]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.secrets import HIDDEN, filled, looks_secret, quoted, references, without_references
+from dsopt.study.secrets import HIDDEN, SHORTEST, filled, looks_secret, quoted, references, without_references
 
 
 def variables_of(command: LaunchCommand) -> list[str]:
@@ -45,6 +46,20 @@ def secret_warnings(command: LaunchCommand, where: str) -> list[str]:
         for name in names
         for example in [f"${name}" if name.isidentifier() else "$HF_TOKEN"]
     ]
+
+
+def config_warnings(config: Mapping[str, Any], where: str, path: str = "") -> list[str]:
+    """What to do about secrets in DeepSpeed's configuration, which has no place for the name of a variable."""
+    found = []
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found += config_warnings(value, where, f"{path}{key}.")
+        elif isinstance(value, str) and len(value) >= SHORTEST and looks_secret(str(key), value):
+            found.append(
+                f"{where}: {path}{key} seems to hold a secret, which is now in the database. Leave it out, and set the "
+                "variable that the library reads instead"
+            )
+    return found
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:

@@ -3,19 +3,32 @@
 import difflib
 import json
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from dsopt.errors import DsoptError
 
+_LARGEST_BYTES: Final = 2**20  # reading takes seconds then, and nobody writes that much
+_LARGEST_YAML_BYTES: Final = 2**18
+_MOST_VALUES: Final = 50_000  # aliases counted wherever they are used
+_DEEPEST: Final = 50
 
-def read_text(path: Path, what: str) -> str:
+
+def read_text(path: Path, what: str, largest_bytes: int = _LARGEST_BYTES) -> str:
     """The text of a file that the user named. `what` is what messages call it, such as "study file"."""
     try:
-        return path.read_text(encoding="utf-8")
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise DsoptError(f"{path}: is a pipe or a device. Expected the {what}, a file.")
+        with path.open("rb") as file:
+            content = file.read(largest_bytes + 1)
+        if len(content) > largest_bytes:
+            raise DsoptError(f"{path}: has more than {largest_bytes // 1024} KiB. Expected the {what}.")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except FileNotFoundError:
         raise DsoptError(f"{path}: no such file. Expected the {what}; check the path.") from None
     except IsADirectoryError:
@@ -32,9 +45,9 @@ def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
     Raises:
         DsoptError: no such file, invalid YAML (with line and column), a duplicate key, or not a mapping.
     """
-    text = read_text(path, what)
+    text = read_text(path, what, _LARGEST_YAML_BYTES)
     try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader that also refuses duplicate keys
+        document = _document(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -45,6 +58,40 @@ def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
     if not isinstance(document, dict):
         raise DsoptError(f"{path}: contains {_kind(document)}. Expected a mapping with keys such as 'name', 'command'.")
     return document
+
+
+def _document(text: str) -> object:
+    """The document in YAML text. An alias costs nothing here, but would wherever the document is copied or written.
+
+    Raises:
+        ValueError: it is too large or too deep with its aliases written out.
+        yaml.YAMLError: it is not valid.
+    """
+    loader = _UniqueKeyLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_values(node, {}, 1)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_values(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """How many values a node is with its aliases written out."""
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep, or holds itself")
+    if id(node) not in known:
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        elif isinstance(node, yaml.MappingNode):
+            inner = [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_count_values(part, known, depth + 1) for part in inner)
+        if known[id(node)] > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES} values once its aliases (*name) are written out")
+    return known[id(node)]
 
 
 def read_json(path: Path, what: str = "DeepSpeed configuration (JSON)") -> dict[str, Any]:
@@ -87,7 +134,37 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
         raise DsoptError(f"{where}: invalid JSON: {error}. Correct it.") from None
     if not isinstance(document, dict):
         raise DsoptError(f"{where}: contains {_kind(document)}. Expected a JSON object.")
+    if is_deeper(document, _DEEPEST):
+        raise DsoptError(f"{where}: is nested more than {_DEEPEST} levels deep. Expected a JSON object.")
     return document
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Whether objects and lists are nested deeper than this."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for outer in layer for inner in _parts(outer)]
+    return bool(layer)
+
+
+def _parts(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file at this path; not if no file could have it."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at this path; not if no folder could have it."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> object | None:
@@ -98,10 +175,10 @@ def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, 
         return None
     try:
         document = hjson.loads(text, object_pairs_hook=pairs_hook)
+        # Hjson reads unquoted text to the end of the line, including whatever follows a forgotten comma
+        return document if all(f'"{value}"' in text for value in _strings(document)) else None
     except (hjson.HjsonDecodeError, ValueError, RecursionError):
         return None
-    # Hjson reads unquoted text to the end of the line, including whatever follows a forgotten comma
-    return document if all(f'"{value}"' in text for value in _strings(document)) else None
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from dsopt.errors import DsoptError
+from dsopt.study.own_programs import own_environment, own_program
 
 _TIMEOUT_SECONDS: Final = 300.0
 _PROBE: Final = "dsopt.probe.schema"
@@ -161,14 +162,14 @@ def _asked() -> str:
     """What the probe prints."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", _PROBE],
+            own_program(_PROBE),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,
             check=False,
             start_new_session=True,
-            env={**os.environ, "DS_ACCELERATOR": "cpu"},  # no device is touched
+            env={**own_environment(), "DS_ACCELERATOR": "cpu"},  # no device is touched
         )
     except subprocess.TimeoutExpired:
         raise SchemaError(f"importing it took more than {_TIMEOUT_SECONDS:g} seconds") from None

@@ -13,7 +13,7 @@ from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
-from dsopt.study.documents import read_text
+from dsopt.study.documents import is_file, read_text
 from dsopt.study.ds_schema import Schema
 from dsopt.study.repair import parse_config, put_in_place
 
@@ -95,20 +95,13 @@ def _read(
             "'--deepspeed FILE', and the study has no 'ds_config'. Give one of them."
         )
     path = cwd / given
-    decoded = None if _is_file(path) else _decoded(given)
+    decoded = None if is_file(path) else _decoded(given)
     if decoded is not None:
         place = f"{where}: the configuration in base64"
         config, warnings = parse_config(decoded, place)
         return config, place, warnings
     config, warnings = read_config(path)
     return config, str(path), warnings
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # base64 of a whole configuration is too long for a file name
-        return False
 
 
 def _decoded(text: str) -> str | None:

@@ -15,8 +15,8 @@ from dsopt.study.check_resources import check_resources
 from dsopt.study.check_simulation import check_simulation
 from dsopt.study.check_sizes import check_sizes, check_window
 from dsopt.study.command import LaunchCommand
-from dsopt.study.command_secrets import secret_warnings
-from dsopt.study.documents import read_yaml
+from dsopt.study.command_secrets import config_warnings, secret_warnings
+from dsopt.study.documents import is_folder, read_yaml
 from dsopt.study.ds_config import check_values
 from dsopt.study.ds_schema import Schema, schema_if_readable
 from dsopt.study.folders import check_path
@@ -87,7 +87,7 @@ def build_spec(content: Mapping[str, Any], where: str, inline_where: str | None 
         spec = validated(_document(content, ds_config, autotuning), where, mistakes)
         spec, mapped = _with_mappings(spec, where, schema, mistakes)
         warnings += mapped + _check_together(spec, where, config_where, schema, mistakes)
-        warnings += secret_warnings(command, where)
+        warnings += secret_warnings(command, where) + config_warnings(ds_config, config_where)
         return spec, warnings + [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
 
 
@@ -114,7 +114,7 @@ def _read_cwd(content: Mapping[str, Any], where: str, mistakes: Mistakes) -> Pat
     """The folder that a study's command starts in; dsopt looks for all other files there."""
     mistakes.end_if_doubtful("cwd")
     cwd = Path(str(content.get("cwd", Path.cwd())))
-    if "\0" in str(cwd) or not cwd.is_dir():
+    if not is_folder(cwd):
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder that the command starts in.")
     return cwd
 

@@ -5,8 +5,7 @@ from typing import Final
 
 from dsopt.study.secrets import STORAGE_VARIABLE
 
-LONGEST_FLAG: Final = 200  # its name is part of paths and of Optuna's names of parameters
-_FLAG: Final = re.compile(r"-{0,2}\w[\w.:-]*")
+LONGEST: Final = 200  # of a flag or key: part of paths, and of names in the database
 _VARIABLE: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
 
@@ -14,15 +13,7 @@ def flag_names(value: object) -> object:
     """Names of the script's flags, with or without their dashes."""
     if not isinstance(value, list) or not all(isinstance(flag, str) and flag.strip() for flag in value):
         raise ValueError("expected a list of the script's flags, such as [--save-dir]")
-    flags = [flag if flag.startswith("-") else f"--{flag}" for flag in map(str.strip, value)]
-    for flag in flags:
-        if not _FLAG.fullmatch(flag) or len(flag.encode()) > LONGEST_FLAG:
-            shown = flag if len(flag) <= LONGEST_FLAG else f"{flag[:40]}…"
-            raise ValueError(
-                f"{shown!r} is not the name of a flag; expected letters, digits, '_', '-' and '.', at most "
-                f"{LONGEST_FLAG} of them, such as --save-dir"
-            )
-    return flags
+    return [flag if flag.startswith("-") else f"--{flag}" for flag in map(str.strip, value)]
 
 
 def variable_names(value: object) -> object:

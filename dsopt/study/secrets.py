@@ -25,6 +25,13 @@ _HARMLESS: Final = re.compile(
     r"|(?:pad|bos|eos|unk|sep|cls|mask|special|image|stop|begin|start|end)[_-]?tokens?$",
     re.IGNORECASE,
 )
+# names that say it; of others, such as `--text_key`, only a value that looks random is a secret
+_STRONG: Final = re.compile(
+    r"(?<![a-z])tokens?$|(?:api|access|secret|private|encryption|signing|license|account|master|ssh)[_-]?key|secret"
+    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)",
+    re.IGNORECASE,
+)
+_RANDOM: Final = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+/=.:-]{16,}")
 _COUNTS: Final = re.compile(r"tokens|keys", re.IGNORECASE)  # how many, if the value is a number
 _SWITCHES: Final = frozenset(["", "true", "false", "yes", "no", "on", "off", "none", "null", "auto", "disabled"])
 
@@ -63,6 +70,8 @@ def looks_secret(name: str, value: str) -> bool:
         return True
     if not is_secret_name(name) or value.lower() in _SWITCHES:
         return False
+    if _STRONG.search(name) is None:
+        return _RANDOM.fullmatch(value) is not None and not _is_path(value)
     is_count = value.isdecimal() and (len(value) < SHORTEST or _COUNTS.search(name) is not None)
     return not is_count and not _is_path(value)
 

@@ -1,5 +1,6 @@
 """The tuning space: what dsopt may try at each ZeRO stage, and the candidates that follow from it."""
 
+import hashlib
 import itertools
 import re
 import zlib
@@ -23,6 +24,8 @@ ZERO: Final = "zero_optimization."
 OFFLOADS: Final = ("offload_optimizer", "offload_param")
 # wide enough for every micro-batch size and accumulation, so that all trials of a study share one distribution
 LARGEST: Final = 2**20
+
+_LONGEST_NAME: Final = 150  # a file system takes 255 bytes, and `.json` or a number may follow
 
 _BUCKETS: Final[tuple[Knob, ...]] = (50_000_000, 500_000_000, 1_000_000_000)
 _SWITCH: Final[tuple[Knob, ...]] = (True, False)
@@ -63,10 +66,16 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The canonical name of DeepSpeed's tutorial, such as `z1_rbs5e+07_gas1_tmbspg11`."""
+        """The canonical name of DeepSpeed's tutorial, such as `z1_rbs5e+07_gas1_tmbspg11`.
+
+        It is the name of a folder and of a row, so one that is too long for them ends with a digest.
+        """
         initials = _abbreviations([key for key, _ in self.knobs])
         parts = [initials[key] + _shown(key, value) for key, value in self.knobs]
-        return "_".join([f"z{self.stage}", *parts, f"gas{self.gas}", f"tmbspg{self.micro_batch}"])
+        name = "_".join([f"z{self.stage}", *parts, f"gas{self.gas}", f"tmbspg{self.micro_batch}"])
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{name[: _LONGEST_NAME - 17]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     @property
     def params(self) -> dict[str, Knob]:

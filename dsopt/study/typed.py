@@ -15,6 +15,7 @@ from dsopt.study.secrets import is_secret_name, looks_secret
 
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_SEVERAL = re.compile(r"[^ \t\r\n][ \t\r\n]+[^ \t\r\n]")  # words, as a shell separates them: no other space ends one
 # a backslash at the end of a line joins it with the next; pasted commands may have lost the line end behind it
 _LINE_END = re.compile(r"\\\r?\n|(?<!\S)\\(?=\s|$)")
 
@@ -45,7 +46,7 @@ def split_words(command: str, where: str) -> list[str]:
 
 def _is_quoted_whole(words: Sequence[str]) -> bool:
     """Whether a command's only word is itself a command, in quotes that its place does not need."""
-    return len(words) == 1 and len(words[0].split()) > 1
+    return len(words) == 1 and _SEVERAL.search(words[0]) is not None
 
 
 def _expanded(word: str, where: str) -> str:

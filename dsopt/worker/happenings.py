@@ -56,6 +56,13 @@ class WarmStartsEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HelperReplaced:
+    """A helper process of this worker had died; another one has taken its place. `what` is a sentence."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SecretsWithheld:
     """These variables of the worker look like secrets, so the runs of a study do not get them."""
 
@@ -119,6 +126,7 @@ Happening: TypeAlias = (
     | TaskEnded
     | TaskSkipped
     | WarmStartsEnded
+    | HelperReplaced
     | SecretsWithheld
     | WroteOutside
     | StageClosed

@@ -12,7 +12,7 @@ from dsopt.experiment.run import Progress
 from dsopt.store.trials import engine_attributes
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.happenings import Happening, TaskProgressed, WarmStartsEnded
+from dsopt.worker.happenings import Happening, HelperReplaced, TaskProgressed, WarmStartsEnded
 from dsopt.worker.running import Ended, run
 
 _REPORT_SECONDS: Final = 5.0
@@ -94,7 +94,11 @@ class LaneThread:
         self._thread.join()
 
     def _work(self) -> None:
-        lane = Lane(self._should_end, lambda why: self._tell(WarmStartsEnded(why=why)))
+        lane = Lane(
+            self._should_end,
+            lambda why: self._tell(WarmStartsEnded(why=why)),
+            lambda what: self._tell(HelperReplaced(what=what)),
+        )
         try:
             while (in_hand := self._todo.get()) is not None:
                 in_hand.ended = self._run(in_hand, lane)

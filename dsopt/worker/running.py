@@ -12,6 +12,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
 from dsopt.launch.nvme import measure_nvme
+from dsopt.protocol.events import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.folders import results_folder
@@ -73,7 +74,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     return Ended(
         outcome=outcome,
         aio=aio if measured else None,
-        wrote_outside=tuple(str(path.relative_to(spec.cwd)) for path in found),
+        wrote_outside=tuple(plain_text(str(path.relative_to(spec.cwd))) for path in found),
     )
 
 

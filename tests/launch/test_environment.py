@@ -1,0 +1,57 @@
+"""What a run gets of the worker's environment, on this node and on others."""
+
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.launch import Launch
+from dsopt.protocol.run_dir import RunDir
+from tests.runs import launch
+
+BASE = {
+    "PATH": "/bin", "HOME": "/home/ann", "DSOPT_STORAGE": "sqlite:///x.db", "HF_TOKEN": "hub-4711",
+    "AWS_SECRET_ACCESS_KEY": "aws-4711", "AWS_REGION": "eu", "MAX_TOKENS": "2048",
+    "NETRC_URL": "https://ann:p4ss@host",
+}  # fmt: skip
+SECRET = {"DSOPT_STORAGE", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NETRC_URL"}
+
+
+@pytest.mark.parametrize(
+    ("words", "pass_env", "given"),
+    [
+        ("deepspeed train.py", (), set()),
+        ("deepspeed train.py --token $HF_TOKEN", (), {"HF_TOKEN"}),
+        ("MINE=$HF_TOKEN deepspeed train.py", (), {"HF_TOKEN"}),
+        ("deepspeed train.py", ("AWS_*", "NETRC_URL"), {"AWS_SECRET_ACCESS_KEY", "NETRC_URL"}),
+        ("deepspeed train.py", ("*",), SECRET - {"DSOPT_STORAGE"}),
+        ("deepspeed train.py --token $DSOPT_STORAGE", ("DSOPT_*",), set()),
+    ],
+)
+def test_a_run_gets_only_the_secrets_that_it_asks_for(words: str, pass_env: tuple[str, ...], given: set[str]) -> None:
+    environment = launch(words, pass_env=pass_env).environment(BASE)
+    assert SECRET & environment.keys() == given
+    assert all(environment[name] == BASE[name] for name in BASE.keys() - SECRET)
+
+
+def test_assignments_get_their_values() -> None:
+    assert launch("MINE=$HF_TOKEN deepspeed train.py").environment(BASE)["MINE"] == "hub-4711"
+
+
+def test_other_nodes_get_no_more_from_a_file_that_only_its_owner_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".deepspeed_env").write_text("NCCL_DEBUG=INFO\nWANDB_API_KEY=abc123def\nAWS_PROFILE_SECRET=aws-4712\n")
+    started: Launch = launch(
+        "deepspeed --hostfile hosts --num_nodes 2 train.py", cwd=tmp_path / "none", run_dir=RunDir(tmp_path),
+        devices=DevicePool(kind="cpu", indices=(0,)), pass_env=("AWS_*",),
+    )  # fmt: skip
+    path = Path(started.environment(BASE)["DS_ENV_FILE"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text().splitlines()[:4] == [
+        "NCCL_DEBUG=INFO",
+        "AWS_PROFILE_SECRET=aws-4712",
+        "AWS_SECRET_ACCESS_KEY=aws-4711",
+        "AWS_REGION=eu",
+    ]

@@ -1,0 +1,136 @@
+"""Files that a study or a configuration cannot be: each is refused at once, with its name, and nothing is created."""
+
+import base64
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsopt.errors import DsoptError
+from dsopt.study.load import load_spec
+from dsopt.study.space import Candidate
+
+STUDY = {
+    "name": "s", "command": "deepspeed --num_gpus 1 train.py --deepspeed_config ds.json",
+    "autotuning": {"fast": True},
+}  # fmt: skip
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    """A test that hangs fails."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+def study(**changes: object) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
+        return folder / "study.yaml"
+
+    return write
+
+
+def study_text(text: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / "study.yaml").write_text(text)
+        return folder / "study.yaml"
+
+    return write
+
+
+def config_text(text: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / "ds.json").write_text(text)
+        return study()(folder)
+
+    return write
+
+
+def study_fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "study.yaml")
+    return folder / "study.yaml"
+
+
+def config_fifo(folder: Path) -> Path:
+    (folder / "ds.json").unlink()
+    os.mkfifo(folder / "ds.json")
+    return study()(folder)
+
+
+def config_folder(folder: Path) -> Path:
+    (folder / "ds.json").unlink()
+    (folder / "ds.json").mkdir()
+    return study()(folder)
+
+
+def in_base64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param(study_fifo, "study.yaml: is a pipe or a device", id="study is a pipe"),
+        pytest.param(lambda _: Path("/dev/zero"), "/dev/zero: is a pipe or a device", id="study is a device"),
+        pytest.param(lambda folder: folder, "is a folder", id="study is a folder"),
+        pytest.param(config_fifo, "ds.json: is a pipe or a device", id="config is a pipe"),
+        pytest.param(config_folder, "ds.json: is a folder", id="config is a folder"),
+        pytest.param(study_text(BOMB), "more than 50000 values once its aliases", id="aliases"),
+        pytest.param(study_text(BOMB + "z: {<<: [{k: *i}, {l: *i}]}\n"), "more than 50000 values", id="merged aliases"),
+        pytest.param(study_text("a: &a [*a]\n"), "or holds itself", id="alias of itself"),
+        pytest.param(study_text("a: " + "[" * 60 + "]" * 60), "nested more than 50 levels", id="deep study"),
+        pytest.param(study_text("a: " + "[" * 100_000), "invalid YAML", id="very deep study"),
+        pytest.param(study_text("a: b\n" * 100_000), "more than 256 KiB", id="large study"),
+        pytest.param(config_text('{"a":' * 60 + "1" + "}" * 60), "nested more than 50 levels", id="deep config"),
+        pytest.param(config_text("[" * 100_000), "ds.json: .*invalid JSON", id="very deep config"),
+        pytest.param(config_text("{a: " * 5_000), "ds.json: .*invalid JSON", id="very deep Hjson"),
+        pytest.param(config_text(json.dumps({"a": "x" * 2_000_000})), "more than 1024 KiB", id="large config"),
+        pytest.param(config_text('{"train_batch_size": ' + "9" * 5000 + "}"), "ds.json", id="long number"),
+        pytest.param(
+            study(command=f"deepspeed t.py --deepspeed_config {in_base64('{' * 3000)}"), "base64", id="deep base64"
+        ),
+        pytest.param(study(command=f"deepspeed {'x' * 300}.py"), "no training script", id="long script"),
+        pytest.param(study(command=f"deepspeed -H {'x' * 300} --num_nodes 2 train.py"), "no host file", id="long host"),
+        pytest.param(study(command="deepspeed --num_gpus " + "9" * 5000 + " train.py"), "num_gpus", id="many GPUs"),
+        pytest.param(study(search={"args": {"--" + "x" * 600: ["1", "2"]}}), "too long for a flag", id="long flag"),
+        pytest.param(study(isolate=["--" + "x" * 600]), "too long for a flag", id="long isolated flag"),
+        pytest.param(study(isolate=["--a/../../x"]), "is not a flag", id="isolated flag with a path"),
+        pytest.param(study(search={"ds_config": {"x" * 600: [1, 2]}}), "is not a path", id="long key"),
+        pytest.param(study(search={"ds_config": {"../x/y": [1, 2]}}), "is not a path", id="key with slashes"),
+        pytest.param(study(cwd="x" * 300), "is not a folder", id="long folder"),
+        pytest.param(study(name="n" * 101), "name", id="long name"),
+    ],
+)
+def test_it_is_refused(tmp_path: Path, given: Callable[[Path], Path], message: str) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
+    path = given(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DsoptError, match=message) as refused:
+        load_spec(path)
+    assert len(str(refused.value)) < 6000
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_long_name_of_a_candidate_is_short_enough_for_files_and_stays_its_own() -> None:
+    values = [f"{'v' * 39}{number}" for number in range(2)]
+    names = {
+        Candidate(stage=1, micro_batch=1, gas=1, knobs=tuple((f"--{'f' * 190}{n}", value) for n in range(9))).name
+        for value in values
+    }
+    assert len(names) == 2
+    assert all(len(name) <= 150 and name.startswith("z1_fff") for name in names)
