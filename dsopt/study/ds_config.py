@@ -143,7 +143,7 @@ def _first_values(config: Mapping[str, Any]) -> dict[str, Any]:
     if zero == "all":
         del baseline["zero_optimization"]
     elif zero is not None:
-        for path, values in listed_values(zero):
+        for path, values in list(listed_values(zero)):  # a first value of null removes its key
             set_path(zero, path, values[0])
         stage = zero.get("stage", "all")
         zero.pop("stage", None)

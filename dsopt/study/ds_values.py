@@ -12,7 +12,7 @@ _LAX: Final[Mapping[str, TypeAdapter[Any]]] = {
 }  # fmt: skip
 _WORDS: Final = {
     "bool": "true, false", "int": "a whole number", "float": "a number", "str": "text", "list": "a list",
-    "object": "an object",
+    "object": "an object", "any": "a value",
 }  # fmt: skip
 _BOUNDS: Final = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
@@ -43,7 +43,7 @@ def _converted(value: object, key: Key) -> float | None:
         return None
     try:
         return float(_LAX[key.kind].validate_python(value))
-    except ValidationError:
+    except (ValidationError, OverflowError):
         return None
 
 

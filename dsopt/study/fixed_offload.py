@@ -37,7 +37,7 @@ def check_stages(spec: StudySpec, where: str) -> None:
         DsoptError: what is missing, and what to do.
     """
     missing = [missing_offload(spec, stage) for stage in spec.stages]
-    if None not in missing:
+    if missing and None not in missing:  # a comparison has no stages
         listed = ", ".join(str(stage) for stage in spec.stages)
         raise DsoptError(
             f"{where}: zero_optimization.{missing[-1]}, but the study tries only ZeRO {listed}. "

@@ -100,6 +100,12 @@ def in_base64(text: str) -> str:
         pytest.param(config_text("{a: " * 5_000), "ds.json: .*invalid JSON", id="very deep Hjson"),
         pytest.param(config_text(json.dumps({"a": "x" * 2_000_000})), "more than 1024 KiB", id="large config"),
         pytest.param(config_text('{"train_batch_size": ' + "9" * 5000 + "}"), "ds.json", id="long number"),
+        pytest.param(config_text('{"train_batch_size": ' + "9" * 400 + "}"), "ds.json", id="number beyond floats"),
+        pytest.param(
+            config_text('{"zero_optimization": {"stage": null}}'),
+            "zero_optimization.stage: None. Expected a value",
+            id="null",
+        ),
         pytest.param(
             study(command=f"deepspeed t.py --deepspeed_config {in_base64('{' * 3000)}"), "base64", id="deep base64"
         ),
@@ -134,3 +140,23 @@ def test_a_long_name_of_a_candidate_is_short_enough_for_files_and_stays_its_own(
     }
     assert len(names) == 2
     assert all(len(name) <= 150 and name.startswith("z1_fff") for name in names)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(study(compare=[{"name": "plain", "command": "deepspeed train.py"}]), id="comparison in a file"),
+        pytest.param(
+            config_text(
+                '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"max_live_parameters": [null, 1]}}'
+            ),
+            id="list with null first",
+        ),
+    ],
+)
+def test_it_is_a_study(tmp_path: Path, given: Callable[[Path], Path]) -> None:
+    """Files that once ended in a traceback."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
+    spec, _ = load_spec(given(tmp_path))
+    assert [spec.space(stage).stage for stage in spec.stages] == list(spec.stages)
