@@ -15,6 +15,7 @@ from dsopt.api.events import (
     Task,
     TaskEnded,
     TaskSkipped,
+    TrialLeftOut,
     WarmStartsEnded,
     WorkerPaused,
     WorkerWentOn,
@@ -32,6 +33,8 @@ def event_line(event: Event) -> str | None:
             return f"{label_of(task):<34} {_result(study, outcome, value)}"
         case TaskSkipped(task=task, why=why):
             return f"{label_of(task):<34} not run: {why}"
+        case TrialLeftOut(study=study, part=part, trial=trial, why=why):
+            return f"WARNING: trial {trial} of {study.name}/{part} {why}; it is left out."
         case WarmStartsEnded(why=why):
             return f"From now on dsopt starts ranks directly instead of forking them, which takes longer: {why}."
         case WorkerPaused(why=why):

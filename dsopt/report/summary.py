@@ -40,7 +40,7 @@ class Summary:
         alternatives: whether any configuration but the user's own was measured.
         crashed: failed runs of the search, as name and message.
         left_out: finalists that failed in the confirmation, as name, round and message.
-
+        foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         precision: the requested relative half-width.
@@ -68,6 +68,7 @@ class Summary:
     alternatives: bool
     crashed: Sequence[tuple[str, str]]
     left_out: Sequence[tuple[str, int, str]]
+    foreign: Sequence[str]
     doubts: Sequence[RunQuality]
     fixed_sizes: str
     precision: float
@@ -139,6 +140,7 @@ class Summary:
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
         lines += doubts_text(self.doubts, self.precision)
+        lines += [f"WARNING: {text}" for text in self.foreign]
         if self.fixed_sizes:
             lines.append(f"Not all sizes could be tried: {self.fixed_sizes}")
         if self.outside:
@@ -220,6 +222,7 @@ def summarize(
         unconfirmed=unconfirmed(history) if state == "finished" else None,
         crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
+        foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=any(
             o.state in ("measured", "slow") and not is_baseline(spec, history, o.candidate)
             for o in history.observations

@@ -78,6 +78,15 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A trial that does not count, because the study cannot have made it; `why` says what it has, in words."""
+
+    part: Part
+    trial: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Everything that counts of one study.
 
@@ -88,6 +97,7 @@ class History:
         maximize: whether a larger metric is better.
         aio: the `aio` section measured for the disk that is offloaded to, if one was.
         earlier: studies of the same script whose results the search starts from (`warm_start`).
+        left_out: trials that are claimed, but cannot be the study's own.
     """
 
     reference: Sequence[Observation]
@@ -96,6 +106,7 @@ class History:
     maximize: bool = True
     aio: Mapping[str, Any] | None = None
     earlier: "Sequence[Earlier]" = ()
+    left_out: Sequence[LeftOut] = ()
 
     def find(self, name: str, round_: int = 0) -> Observation | None:
         """A reference run by name and round."""

@@ -60,12 +60,6 @@ def attempts_for(store: Store, study: StoredStudy, task: Task) -> Sequence[queri
         return queries.attempts_for(connection, study.id, task.part, task.trial)
 
 
-def claimed_trials(store: Store, study: StoredStudy) -> set[tuple[Part, int]]:
-    """The trials that count: those whose candidate is claimed. Once its claim is given back, a trial does not count."""
-    with store.engine.connect() as connection:
-        return {(Part(row["stage"]), row["trial"]) for row in queries.claims_of(connection, study.id)}
-
-
 def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:
     """What the database stores of a measurement; the metric is the study's."""
     figures = figures_of(outcome)

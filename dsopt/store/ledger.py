@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from optuna.trial import TrialState
 
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
 from dsopt.launch.devices import DevicePool
@@ -93,7 +94,7 @@ class Ledger:
         names = {f"{study.name}/{part}": part for part in study.parts}
         with self._engine.connect() as connection:
             free = queries.free_claims(connection, study.id)
-            running = optuna_rows.running_trials(connection, list(names)) if free else set()
+            running = optuna_rows.open_trials(connection, list(names), [TrialState.RUNNING]) if free else set()
         left = {(names[name], number) for name, number in running}
         for row in free:
             trial = (Part(row["stage"]), row["trial"])
@@ -140,6 +141,46 @@ class Ledger:
                 running = optuna_rows.trial_id_of(connection, f"{study.name}/{task.part}", task.trial)
                 if running is None and queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
                     queries.release_claim(connection, **_trial(study, task))
+
+    def disown(self, study: StoredStudy, part: Part, number: int, why: str) -> None:
+        """Gives the claim of a trial back that the study cannot have made, and ends the trial if it runs.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            queries.release_claim(connection, study_id=study.id, stage=part, trial=number)
+            trials.end_foreign(connection, study, part, number, f"it has {why}")
+
+    def end_added(self, study: StoredStudy, why: str) -> list[tuple[Part, int]]:
+        """Ends trials that wait, or that run without a claim: the study has not made them. Returns them.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        parts = {f"{study.name}/{part}": part for part in study.parts}
+        with self._engine.connect() as connection:
+            open_ones = optuna_rows.open_trials(connection, list(parts))
+        if not open_ones:
+            return []
+        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+            claimed = {(row["stage"], row["trial"]) for row in queries.claims_of(connection, study.id)}
+            found = [(parts[name], number) for name, number in optuna_rows.open_trials(connection, list(parts))]
+            added = [(part, number) for part, number in found if (part, number) not in claimed]
+            for part, number in added:
+                trials.end_foreign(connection, study, part, number, why)
+            if not added:
+                connection.rollback()
+        return added
+
+    def stop(self, study: StoredStudy, note: str) -> None:
+        """Stops a study.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, state="stopped", note=note):
+            pass
 
     def report(
         self,

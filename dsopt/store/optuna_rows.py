@@ -6,7 +6,7 @@ are those of Optuna's own models; a test compares what stands in them with what 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ _SYSTEM_ATTRIBUTES: Final = models.TrialSystemAttributeModel.__table__
 _PARAMS: Final = models.TrialParamModel.__table__
 _VALUES: Final = models.TrialValueModel.__table__
 _INTERMEDIATE: Final = models.TrialIntermediateValueModel.__table__
+OPEN: Final = (TrialState.WAITING, TrialState.RUNNING)
 FITS: Final = f"{_CONSTRAINTS_KEY}:fits"  # the constraint that a candidate violates which does not fit
 
 
@@ -67,23 +68,27 @@ def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
     return number
 
 
-def trial_id_of(connection: sa.Connection, study: str, number: int) -> int | None:
+def trial_id_of(
+    connection: sa.Connection, study: str, number: int, states: Sequence[TrialState] = (TrialState.RUNNING,)
+) -> int | None:
     """The id of a running trial, which only this transaction can change; None: it is over, or gone."""
     query = (
         sa.select(_TRIALS.c.trial_id)
         .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
-        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number, _TRIALS.c.state == TrialState.RUNNING)
+        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number, _TRIALS.c.state.in_(states))
         .with_for_update(of=_TRIALS)
     )
     return connection.execute(query).scalar_one_or_none()
 
 
-def running_trials(connection: sa.Connection, studies: list[str]) -> set[tuple[str, int]]:
-    """The running trials of Optuna's studies of these names, each by study and number."""
+def open_trials(
+    connection: sa.Connection, studies: list[str], states: Sequence[TrialState] = OPEN
+) -> set[tuple[str, int]]:
+    """The trials of Optuna's studies of these names that are not over, each by study and number."""
     query = (
         sa.select(_STUDIES.c.study_name, _TRIALS.c.number)
         .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
-        .where(_STUDIES.c.study_name.in_(studies), _TRIALS.c.state == TrialState.RUNNING)
+        .where(_STUDIES.c.study_name.in_(studies), _TRIALS.c.state.in_(states))
     )
     return {(name, number) for name, number in connection.execute(query)}
 

@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -252,12 +252,13 @@ class Store:
         with self.engine.connect() as connection:
             return queries.attempts_of(connection, study.id)
 
-    def measured_attrs(self, study: StoredStudy) -> list[TrialAttributes]:
-        """The user attributes of every trial of a study that this study measured in its own run."""
+    def measured_attrs(self, study: StoredStudy, own: Collection[tuple[Part, int]]) -> list[TrialAttributes]:
+        """The user attributes of those of a study's `own` trials (part and number) that it measured itself."""
         found: list[TrialAttributes] = []
         for part in study.parts:
             complete = self.optuna_study(study, part).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            found += [attributes_of(t) for t in complete if not {"measured_as", "imported"} & t.user_attrs.keys()]
+            kept = [attributes_of(trial) for trial in complete if (part, trial.number) in own]
+            found += [attrs for attrs in kept if not {"measured_as", "imported"} & attrs.keys()]
         return found
 
     def _find(self, name: str) -> StoredStudy | None:

@@ -12,6 +12,7 @@ from dsopt.experiment.outcome import Infeasible, Measured, Slow
 from dsopt.store import queries
 from dsopt.store.attempts import measurement_row
 from dsopt.store.keeping import keep_unclaimed
+from dsopt.store.reading import trials_of
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.trials import finished_trial, recorded_outcome
 from dsopt.study.part import REFERENCE, Part
@@ -63,11 +64,13 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
         claims = [claim for claim in queries.claims_of(connection, study.id) if claim["round"] == 0]
         attempts = [queries.attempts_for(connection, study.id, claim["stage"], claim["trial"]) for claim in claims]
     newest = sorted((of_trial[-1] for of_trial in attempts if of_trial), key=lambda row: row["started_at"])
-    trials = {part: store.optuna_study(study, part).get_trials(deepcopy=False) for part in study.parts}
+    trials = {
+        (part, trial.number): trial for part in study.parts for trial in trials_of(store.optuna_study(study, part))
+    }
     found = []
     for row in newest:
-        outcome, trial = recorded_outcome(row), trials[row["stage"]][row["trial"]]
-        if isinstance(outcome, Infeasible) and outcome.reason != "oom":
+        outcome, trial = recorded_outcome(row), trials.get((row["stage"], row["trial"]))
+        if trial is None or (isinstance(outcome, Infeasible) and outcome.reason != "oom"):
             continue
         if trial.state.is_finished() and isinstance(outcome, Measured | Slow | Infeasible):
             found.append(

@@ -50,6 +50,14 @@ def end(
     )
 
 
+def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> None:
+    """Ends a trial that is not the study's own, if it is not over."""
+    trial_id = optuna_rows.trial_id_of(connection, f"{study.name}/{part}", number, optuna_rows.OPEN)
+    if trial_id is not None:
+        attributes = TrialAttributes(reason="foreign", message=message[:_MESSAGE_LENGTH])
+        optuna_rows.end_trial(connection, trial_id, TrialState.FAIL, attributes)
+
+
 def _state(outcome: Outcome) -> TrialState:
     if isinstance(outcome, Measured):
         return TrialState.COMPLETE

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
@@ -16,10 +17,13 @@ from dsopt.store.queries import Row
 from dsopt.store.studies import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
 from dsopt.store.workers import bury_the_dead
+from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.ground import Hand, StudyGround, reference_candidate
+from dsopt.worker.foreign import Foreign, is_own, reference_candidate
+from dsopt.worker.ground import Hand, StudyGround
 from dsopt.worker.happenings import StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 
@@ -48,6 +52,7 @@ class Asker:
         self._study = study
         self._may_bury = may_bury
         self._is_avoided = is_avoided
+        self._foreign = Foreign(hand.ledger, study, hand.tell)
         self._reader: HistoryReader | None = None
         self._looked_at = -_LOOK_SECONDS
         self._told = -1  # how many trials were over when watchers were last told
@@ -82,6 +87,8 @@ class Asker:
         if self._reader is None:
             self._reader = HistoryReader(self._hand.store, self._study)
         known = self._reader.snapshot()
+        while self._foreign.leave_out(known.history):
+            known = self._reader.snapshot()
         over = sum(o.state != "running" for o in known.history.everything)
         if self._told != over:
             self._told = over
@@ -93,6 +100,7 @@ class Asker:
             return
         self._looked_at = time.monotonic()
         engine, me = self._hand.store.engine, self._hand.ledger.me
+        self._foreign.end_added()
         buried = bury_the_dead(engine, me) if self._may_bury() else 0
         if sweep(engine, me) or buried:
             self._idle_at = None
@@ -118,15 +126,17 @@ class Asker:
         task = hand.ledger.adopt(study, is_avoided=self._is_avoided)
         if task is None:
             return None
+        ground = StudyGround(hand, study, self.snapshot)
+        if not is_own(task.part, task.trial, ground.history):
+            return self._adopted()  # the snapshot has left it out
         attempts = attempts_for(hand.store, study, task)
-        known = _known_outcome(attempts)
+        known = _known_outcome(study.spec, attempts)
         if known is not None:
             run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
             hand.ledger.end_without_a_run(study, task, known, run_dir)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
             hand.tell(TaskEnded(study=study, task=task, outcome=known, value=value))
             return self._adopted()
-        ground = StudyGround(hand, study, self.snapshot)
         try:
             return ground.begin(task, self._candidate(task, ground))
         except DevicesTaken:
@@ -141,7 +151,7 @@ class Asker:
         return task.part.candidate(trial.params)
 
 
-def _known_outcome(attempts: Sequence[Row]) -> Outcome | None:
+def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
     """The outcome of a trial whose worker is gone, if it needs no other run.
 
     A worker writes what it measured into the run directory before it records it. If it then loses the database, or
@@ -151,7 +161,8 @@ def _known_outcome(attempts: Sequence[Row]) -> Outcome | None:
         return None
     lost = sum(row["reason"] == "lost" for row in attempts)
     if attempts[-1]["reason"] == "lost":
-        measured = _spooled(RunDir(attempts[-1]["run_dir"]))
+        run_dir = Path(attempts[-1]["run_dir"])
+        measured = _spooled(RunDir(run_dir)) if is_run_directory(spec, run_dir) else None
         if measured is not None:
             return measured
     if lost >= _MAX_LOST:

@@ -10,7 +10,6 @@ from dsopt.launch.devices import DevicePool
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.history import BASELINE, History, profile_attributes
-from dsopt.search.least_memory import profile_candidate
 from dsopt.search.memory import MemoryModel
 from dsopt.search.pruners import early_stopping, memory_pruner
 from dsopt.search.sampler import CandidateSampler, distributions
@@ -27,6 +26,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import pool_of, ranks_of
+from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
 
@@ -158,15 +158,6 @@ class StudyGround:
         assert baseline is not None, "a candidate can be the baseline only after that was measured"
         reference = self._hand.store.optuna_study(self._study, REFERENCE)
         return reference.get_trials(deepcopy=False)[baseline.trial]
-
-
-def reference_candidate(study: StoredStudy, name: str, history: History) -> Candidate | None:
-    """The point of the space that a reference run is of; None for the user's own configuration."""
-    if name == BASELINE or study.spec.compare:
-        return None
-    if name == "profile":
-        return profile_candidate(study.spec)
-    return next(o.candidate for o in history.measured if o.name == name)
 
 
 def _refusal(

@@ -10,6 +10,7 @@ from dsopt.experiment.run import Progress
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.store.studies import StoredStudy
+from dsopt.study.part import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,16 @@ class TaskSkipped:
 
     study: StoredStudy
     task: Task
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLeftOut:
+    """A trial in an Optuna study does not count, because the study has not made it; `why` goes on after "it"."""
+
+    study: StoredStudy
+    part: Part
+    trial: int
     why: str
 
 
@@ -125,6 +136,7 @@ Happening: TypeAlias = (
     | TaskProgressed
     | TaskEnded
     | TaskSkipped
+    | TrialLeftOut
     | WarmStartsEnded
     | HelperReplaced
     | SecretsWithheld

@@ -1,12 +1,15 @@
 """Reads what counts of a study from the database, for decisions and reports."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.search.history import Earlier, History, Observation, observe
-from dsopt.store.attempts import claimed_trials
+from dsopt.search.history import Earlier, History, LeftOut, Observation, observe
+from dsopt.search.sifting import Claimed, Sieve
+from dsopt.store.reading import claims_by_part, trials_of
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.study.inside import aio_inside
 from dsopt.study.part import AIO, REFERENCE, VERDICT, Part
 
 
@@ -33,6 +36,7 @@ class HistoryReader:
         self._study = study
         self._offloads = "nvme" in study.spec.to_json()
         self._closed: dict[int, tuple[list[Observation], str]] = {}
+        self._sieve = Sieve(study.spec)
         self._earlier = [_earlier(store, study, name) for name in study.spec.warm_start]
         self._numbers: dict[Part, int] = {}
 
@@ -43,31 +47,42 @@ class HistoryReader:
 
     def read(self) -> History:
         """What is known now."""
-        counted = claimed_trials(self._store, self._study)
+        claims = claims_by_part(self._store, self._study)
+        left: list[LeftOut] = []
         stages: dict[int, list[Observation]] = {stage: [] for stage in self._study.spec.stages}
         verdicts: dict[int, str] = {}
         for stage in stages:
             if stage not in self._closed:
                 part = Part.of(stage)
-                stages[stage] = self._observe(part, counted)
+                stages[stage] = self._observe(part, claims[part], left)
                 verdict = self._store.optuna_study(self._study, part).user_attrs.get(VERDICT)
-                if verdict is None:
+                if not isinstance(verdict, str):
                     continue  # stages after the open one may hold imported trials
                 self._closed[stage] = (stages[stage], verdict)
             stages[stage], verdicts[stage] = self._closed[stage]
+        candidates = {o.name for tried in stages.values() for o in tried if o.state == "measured"}
         return History(
-            reference=self._observe(REFERENCE, counted),
+            reference=self._observe(REFERENCE, claims[REFERENCE], left, candidates),
             stages=stages,
             verdicts=verdicts,
             maximize=self._study.spec.autotuning.maximize,
-            aio=self._store.optuna_study(self._study, REFERENCE).user_attrs.get(AIO) if self._offloads else None,
+            aio=self._aio() if self._offloads else None,
             earlier=self._earlier,
+            left_out=left,
         )
 
-    def _observe(self, part: Part, counted: set[tuple[Part, int]]) -> list[Observation]:
-        trials = self._store.optuna_study(self._study, part).get_trials(deepcopy=False)
+    def _observe(
+        self, part: Part, claims: Mapping[int, Claimed], left: list[LeftOut], candidates: Collection[str] = ()
+    ) -> list[Observation]:
+        """What counts of a part; adds to `left` what is claimed and does not."""
+        trials = trials_of(self._store.optuna_study(self._study, part))
         self._numbers[part] = len(trials)
-        return observe(trials, {number for name, number in counted if name == part}, part)
+        own, others = self._sieve.own(part, trials, claims, candidates)
+        left += others
+        return observe(own, {trial.number for trial in own}, part)
+
+    def _aio(self) -> Mapping[str, Any] | None:
+        return aio_inside(self._store.optuna_study(self._study, REFERENCE).user_attrs.get(AIO))
 
 
 def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:

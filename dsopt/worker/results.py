@@ -51,6 +51,9 @@ def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
 
 def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
     """How good the numbers of every measured run are."""
+    history = load_history(store, study)
+    own = {(Part.of(stage), o.trial) for stage, tried in history.stages.items() for o in tried}
+    own |= {(REFERENCE, o.trial) for o in history.reference}
     return [
         RunQuality(
             name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
@@ -60,7 +63,8 @@ def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
             nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
             dtype=attrs.get("dtype", "fp32"),
         )
-        for attrs in store.measured_attrs(study)
+        for attrs in store.measured_attrs(study, own)
+        if "interval_percent" in attrs
     ]
 
 

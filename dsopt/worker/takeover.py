@@ -19,6 +19,7 @@ from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs, keep_taken_over
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import offload_devices
+from dsopt.study.inside import aio_inside, candidate_inside
 from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
 from dsopt.study.space import Candidate
@@ -133,8 +134,10 @@ class _Places:
         return RunToKeep(run=run, part=REFERENCE, candidate=run.name, params={}, distributions={})
 
     def _candidate(self, run: EarlierRun) -> RunToKeep | str:
-        earlier = run.part.candidate(run.trial.params)
-        assert earlier is not None, "a reference run is not part of the search"
+        assert run.part.stage is not None, "a reference run is not part of the search"
+        earlier = candidate_inside(self._source, run.part.stage, run.trial.params)
+        if earlier is None or earlier.name != run.name:
+            return "its trial has parameters that its study cannot have made"
         if earlier.stage not in self._spec.stages:
             return f"the study does not try ZeRO {earlier.stage}"
         if earlier.stage in self._history.verdicts:
@@ -190,7 +193,7 @@ def _without_open_races(
 def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Sequence[RunToKeep]) -> None:
     """Copies the `aio` section with which the source's runs offloaded to a disk, so that the study's own use it too."""
     ours, theirs = (store.optuna_study(one, REFERENCE) for one in (study, source))
-    aio = theirs.user_attrs.get(AIO)
+    aio = aio_inside(theirs.user_attrs.get(AIO))
     if aio is not None and AIO not in ours.user_attrs and any(_offloads(study.spec, known) for known in kept):
         ours.set_user_attr(AIO, aio)
 

@@ -15,8 +15,9 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome, Slo
 from dsopt.launch.processes import start_ticks
 from dsopt.search.history import observe
 from dsopt.store import optuna_rows, queries, trials
-from dsopt.store.attempts import attempts_for, claimed_trials
+from dsopt.store.attempts import attempts_for
 from dsopt.store.leases import sweep
+from dsopt.store.reading import claims_by_part
 from dsopt.store.studies import Store
 from dsopt.store.transactions import AttemptOver, DevicesTaken, Fenced, StudyChanged, StudyGone, WorkerGone
 from dsopt.store.workers import beat, bury_the_dead, leave
@@ -43,7 +44,7 @@ def test_a_candidate_is_given_to_one_worker(store: Store) -> None:
     with pytest.raises(StudyChanged):
         begin(two, study, new_task(), store)
     one.end(study, claimed, attempt, Cancelled(), {}, is_told=True)
-    assert claimed_trials(store, study) == set()
+    assert claims_by_part(store, study)["z0"] == {}
     begin(two, study, new_task(), store)
 
 
@@ -54,7 +55,7 @@ def test_a_claim_that_fails_leaves_no_trial(store: Store) -> None:
     with pytest.raises(DevicesTaken):
         begin(ledger, study, new_task("other"), store)
     assert len(store.optuna_study(study, Part("z0")).trials) == 1
-    assert len(claimed_trials(store, study)) == 1
+    assert len(claims_by_part(store, study)["z0"]) == 1
 
 
 def test_a_device_is_leased_to_one_attempt(store: Store) -> None:

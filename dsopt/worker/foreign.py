@@ -1,0 +1,80 @@
+"""Trials that are not the study's own, although they are in its Optuna studies: they are ended, told, never run."""
+
+from collections.abc import Callable
+from typing import Final
+
+from dsopt.errors import DsoptError
+from dsopt.search.history import BASELINE, History
+from dsopt.search.least_memory import profile_candidate
+from dsopt.search.sifting import PROFILE
+from dsopt.store.ledger import Ledger
+from dsopt.store.studies import StoredStudy
+from dsopt.study.comparison import compared_run
+from dsopt.study.part import REFERENCE, Part
+from dsopt.study.space import Candidate
+from dsopt.worker.happenings import Happening, TrialLeftOut
+
+_MOST: Final = 10
+_ADDED: Final = "been added by somebody else; dsopt runs only what its own search chooses"
+
+
+class Foreign:
+    """Leaves out the trials of a study that it cannot have made."""
+
+    def __init__(self, ledger: Ledger, study: StoredStudy, tell: Callable[[Happening], None]) -> None:
+        self._ledger = ledger
+        self._study = study
+        self._tell = tell
+        self._count = 0
+
+    def leave_out(self, history: History) -> bool:
+        """Gives back the claims of trials that were altered, so that their candidates can run. False: there are none.
+
+        Raises:
+            DsoptError: this happens again and again, so the study is stopped.
+            Fenced: the study or this worker is gone.
+        """
+        for left in history.left_out:
+            self._ledger.disown(self._study, left.part, left.trial, left.why)
+            self._tell(TrialLeftOut(study=self._study, part=left.part, trial=left.trial, why=f"has {left.why}"))
+        self._count += len(history.left_out)
+        if self._count > _MOST:
+            note = "somebody else changes its trials in the database again and again; see docs/security.md"
+            self._ledger.stop(self._study, note)
+            raise DsoptError(f"study '{self._study.name}': {note}.")
+        return bool(history.left_out)
+
+    def end_added(self) -> None:
+        """Ends the trials that others have enqueued or begun: a trial of dsopt's own is there with its claim.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        for part, number in self._ledger.end_added(self._study, f"it has {_ADDED}"):
+            self._tell(TrialLeftOut(study=self._study, part=part, trial=number, why=f"has {_ADDED}"))
+
+
+def is_own(part: Part, trial: int, history: History) -> bool:
+    """Whether a trial counts in a study, so that it can be its own."""
+    stage = part.stage
+    counted = history.reference if stage is None else history.stages.get(stage, ())
+    return any(observation.trial == trial for observation in counted)
+
+
+def reference_candidate(study: StoredStudy, name: str, history: History) -> Candidate | None:
+    """The point of the space that a reference run is of; None for the user's own configuration.
+
+    Raises:
+        DsoptError: the study has no such run.
+    """
+    if name == BASELINE or compared_run(study.spec, name) is not None:
+        return None
+    if name == PROFILE:
+        return profile_candidate(study.spec)
+    finalist = next((o for o in history.measured if o.name == name), None)
+    if finalist is None:
+        raise DsoptError(
+            f"study '{study.name}': a trial of {study.name}/{REFERENCE} was changed by somebody else while it was "
+            "about to run. Start the worker again: it leaves that trial out."
+        )
+    return finalist.candidate
