@@ -14,6 +14,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.files import set_aside_earlier
 from dsopt.store.studies import Store
+from dsopt.store.told import unsigned_note
 from dsopt.study.comparison import comparison_spec
 from dsopt.worker.capacity import most_ranks_of
 from dsopt.worker.history import load_history
@@ -109,4 +110,6 @@ def _make(
     most_ranks_of(made, pool)  # before anything is created
     stored, is_new = store.create(made)
     aside = set_aside_earlier(made) if is_new else None
-    return Study(store, stored, warnings=[*warnings, *more], is_new=is_new, earlier_results=aside)
+    note = unsigned_note(store.engine)
+    told = [*warnings, *more, *([note] if note else [])]
+    return Study(store, stored, warnings=told, is_new=is_new, earlier_results=aside)

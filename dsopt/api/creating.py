@@ -11,6 +11,7 @@ from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.report.files import set_aside_earlier
 from dsopt.store.studies import Store
+from dsopt.store.told import unsigned_note
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
 from dsopt.study.spec import StudySpec
@@ -106,7 +107,9 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     stored, is_new = store.create(spec)
     aside = set_aside_earlier(spec) if is_new else None
     taken = take_over(store, stored, source) if source is not None and stored.state != "finished" else None
-    return Study(store, stored, warnings=warnings, is_new=is_new, taken_over=taken, earlier_results=aside)
+    note = unsigned_note(store.engine)
+    told = [*warnings, note] if note else warnings
+    return Study(store, stored, warnings=told, is_new=is_new, taken_over=taken, earlier_results=aside)
 
 
 def _spec_of_mapping(source: Mapping[str, Any], name: str | None) -> tuple[StudySpec, list[str]]:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "compare": ("dsopt.cli.compare", "compare", "Compare configurations: vanilla, yours, hand-tuned, dsopt's."),
     "estimate": ("dsopt.cli.estimate", "estimate", "Estimate the memory of a model's states, and what fits."),
     "import": ("dsopt.cli.import_", "import_", "Import the results of DeepSpeed's own autotuner into a study."),
+    "key": ("dsopt.cli.key", "key", "Create and list keys, with which studies are signed."),
     "db": ("dsopt.cli.db", "db", "Create, upgrade, check, back up and restore the database."),
     "report-issue": ("dsopt.cli.report_issue", "report_issue", "Collect what an issue needs, without secrets."),
     "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @json_at_the_end_option
 def worker(studies: tuple[str, ...], devices: str | None, storage: str | None, as_json: bool) -> None:
     """Work on studies (default: all that are not finished) until they are finished."""
+    from dsopt.api.keys import notes_on
     from dsopt.api.studies import load_studies, load_unfinished
     from dsopt.api.workers import pool_of
 
@@ -41,6 +42,7 @@ def worker(studies: tuple[str, ...], devices: str | None, storage: str | None, a
             print_warnings(problems)
             if not chosen:
                 click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+        print_warnings(notes_on(chosen))
         problem = work_on(chosen, pool)
     if as_json:
         print_results(chosen)

@@ -39,6 +39,12 @@ def insert_study(connection: sa.Connection, *, name: str, spec: str, digest: str
     return _insert_if_absent(connection, studies, values)
 
 
+def sign_study(connection: sa.Connection, *, name: str, spec: str, signature: str, signed_by: str) -> bool:
+    """Writes the signature of a study. False: there is none of that name with that spec."""
+    update = sa.update(studies).where(studies.c.name == name, studies.c.spec == spec)
+    return connection.execute(update.values(signature=signature, signed_by=signed_by)).rowcount == 1
+
+
 def find_study(connection: sa.Connection, name: str) -> Row | None:
     return connection.execute(sa.select(studies).where(studies.c.name == name)).mappings().one_or_none()
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import optuna
 import sqlalchemy as sa
 from optuna.trial import TrialState
-from pydantic import ValidationError
 
 from dsopt.errors import DsoptError
 from dsopt.store import queries
@@ -16,6 +15,7 @@ from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.optuna_rows import delete_studies
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
+from dsopt.store.signatures import sign_if_same, sign_stored, spec_of
 from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.study.command_secrets import shown as shown_command
 from dsopt.study.documents import nearest
@@ -143,6 +143,7 @@ class Store:
                     "Name studies of this database, or leave it out."
                 )
         with exclusive(self.engine, f"create-{spec.name}"):
+            sign_if_same(self.engine, spec)
             existing = self._find(spec.name)
             if existing is not None and spec.autotuning.overwrite and existing.state == "finished":
                 self.delete(existing)
@@ -156,6 +157,7 @@ class Store:
             assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
             with writing(self.engine) as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
+                sign_stored(connection, spec.name, kept)
             study = self.get(spec.name)
             self._make_parts(study)
             return study, True
@@ -291,11 +293,5 @@ def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) ->
 
 
 def _stored(row: queries.Row) -> StoredStudy:
-    try:
-        spec = StudySpec.model_validate_json(row["spec"])
-    except ValidationError as error:
-        raise DsoptError(
-            f"study '{row['name']}' was made by another version of dsopt and cannot be read: {error.errors()[0]['msg']}"
-        ) from None
     kept = ("id", "state", "note", "created_at", "finished_at")
-    return StoredStudy(spec=spec, **{key: row[key] for key in kept})
+    return StoredStudy(spec=spec_of(row), **{key: row[key] for key in kept})

@@ -60,6 +60,8 @@ studies = Table(
     Column("note", Text),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
+    Column("signature", Text),
+    Column("signed_by", String(64)),
     _one_of("state", STUDY_STATES),
 )
 

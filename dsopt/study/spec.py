@@ -242,8 +242,13 @@ class StudySpec(Strict):
     @property
     def digest(self) -> str:
         """SHA-256 of everything that can change a result: all but `overwrite`."""
-        content = json.loads(self.to_json())
-        content.get("autotuning", {}).pop("overwrite", None)
-        if self.is_simulated:
-            content["launcher"] = "simulated"  # as studies of earlier versions say
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return digest_of(json.loads(self.to_json()))
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """The digest of a spec in the form in which it is stored."""
+    tuning = {key: value for key, value in content.get("autotuning", {}).items() if key != "overwrite"}
+    known = content | ({"autotuning": tuning} if "autotuning" in content else {})
+    if content.get("simulation") is not None:
+        known["launcher"] = "simulated"  # as studies of earlier versions say
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
