@@ -9,6 +9,7 @@ from typing import Any
 from dsopt.launch.machine import gpus, versions
 from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.report.secrets import secrets_of, shown_command, shown_settings, without_secrets
+from dsopt.study.folders import is_run_directory
 from dsopt.study.spec import StudySpec
 
 _MOST_RUNS = 100
@@ -40,7 +41,7 @@ def issue_report(storage: str, study: StudyReport | None) -> str:
     """
     sections = [_versions(storage)]
     if study is not None:
-        sections += [_settings(study), _runs(study), *_last_failure(study.runs)]
+        sections += [_settings(study), _runs(study), *_last_failure(study.spec, study.runs)]
     return without_secrets("\n\n".join(sections) + "\n", secrets_of(study.spec.launch) if study else ())
 
 
@@ -65,9 +66,13 @@ def _runs(study: StudyReport) -> str:
     return f"## Runs\nThe study is {study.state}{note}.\n{_fenced(shown or ['none'])}"
 
 
-def _last_failure(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The last run that failed, with the last lines it wrote; empty if there is none."""
-    failed = [run for run in runs if run["state"] == "failed" or run["reason"] == "invalid_config"]
+    failed = [
+        run
+        for run in runs
+        if (run["state"] == "failed" or run["reason"] == "invalid_config") and is_run_directory(spec, run["run_dir"])
+    ]
     if not failed:
         return []
     run, folder = failed[-1], RunDir(failed[-1]["run_dir"])

@@ -30,6 +30,14 @@ def find_results_folder(spec: StudySpec) -> Path | None:
     return None
 
 
+def is_run_directory(spec: StudySpec, path: str) -> bool:
+    """Whether a path lies in the study's results folder, wherever else a database says that a run's files are."""
+    try:
+        return Path(path).resolve().is_relative_to((Path(spec.cwd) / spec.results_dir).resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def exps_folder(spec: StudySpec) -> Path:
     """Creates the folder of experiment descriptions, and marks it as this study's."""
     return own_folder(Path(spec.cwd) / spec.exps_dir, spec.name)

@@ -2,6 +2,9 @@
 
 import shutil
 
+import sqlalchemy as sa
+
+from dsopt.store import engine
 from tests.conftest import Dsopt
 from tests.studies import write_study
 
@@ -72,3 +75,24 @@ def test_logs_that_are_gone_are_said_to_be(dsopt: Dsopt) -> None:
     dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
     shutil.rmtree(dsopt.cwd / "autotuning_results")
     assert "cannot be read: No such file or directory" in dsopt("report-issue")
+
+
+def test_a_report_reads_no_file_outside_of_the_results_folder(dsopt: Dsopt) -> None:
+    """Where a run's files are is said by the database, to which others may be able to write."""
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    elsewhere = dsopt.cwd / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "stderr.log").write_text("private-51f2")
+    (dsopt.cwd / "autotuning_results").mkdir()
+    (dsopt.cwd / "autotuning_results" / "link").symlink_to(elsewhere)
+    results = dsopt.cwd / "autotuning_results"
+    for run_dir in (elsewhere, results / ".." / "elsewhere", results / "link"):
+        connected = engine.connect(engine.storage_url(dsopt.environment["DSOPT_STORAGE"]))
+        with connected.begin() as connection:
+            columns = "study_id, stage, trial, candidate, round, state, reason, message, run_dir, started_at"
+            values = f"1, 'z0', 0, 'c', 0, 'failed', 'crash', 'no', '{run_dir}', 1"
+            connection.execute(sa.text(f"INSERT INTO dsopt_attempts ({columns}) VALUES ({values})"))
+        connected.dispose()
+        report = dsopt("report-issue", "simulated")
+        assert "c  failed  crash" in report and "51f2" not in report
