@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
@@ -161,7 +160,7 @@ def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
         return None
     lost = sum(row["reason"] == "lost" for row in attempts)
     if attempts[-1]["reason"] == "lost":
-        run_dir = Path(attempts[-1]["run_dir"])
+        run_dir = attempts[-1]["run_dir"]
         measured = _spooled(RunDir(run_dir)) if is_run_directory(spec, run_dir) else None
         if measured is not None:
             return measured
