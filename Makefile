@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTHONS := 3.10 3.11 3.12 3.13
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-fast lint format bench bench-search wheels-gpu clean
+.PHONY: help install demo test test-slow test-chaos test-fast lint format bench bench-search bench-scale wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -24,7 +24,7 @@ demo: install ## tune studies/tiny-gpt on this machine
 test: install ## what can run on this machine in a quarter of an hour
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos and not slow"
 
-test-slow: install ## longer studies with real runs
+test-slow: install ## longer studies, and outages
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 test-chaos: install ## workers killed again and again, with real runs too
@@ -54,6 +54,9 @@ bench: install ## measure what docs/benchmarks.md says
 bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.warm_start
+
+bench-scale: install ## measure what many workers and many trials cost (five minutes)
+	$(BIN)/python -m benchmarks.scale
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl

@@ -1,5 +1,6 @@
 """Devices and ports given to attempts: taken in one transaction, free again when the processes are known to be gone."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,19 +35,18 @@ def take(
     raise DevicesTaken
 
 
-def sweep(engine: sa.Engine, me: Registration) -> int:
-    """Frees this machine's devices that runs without a worker held, after ending their processes.
+def find_orphans(connection: sa.Connection, me: Registration) -> dict[str, Path]:
+    """The attempts that hold devices of this node although they are over, each with its run directory."""
+    rows = queries.leases_on(connection, me.node)
+    return {row["attempt_id"]: Path(row["run_dir"]) for row in rows if row["state"] != "running"}
 
-    Whoever recorded that such a run is lost may be anywhere; only here can its processes be ended.
 
-    Returns:
-        How many runs were ended.
+def sweep(engine: sa.Engine, orphans: Mapping[str, Path]) -> None:
+    """Frees devices that runs without a worker held, after ending their processes.
+
+    Whoever recorded that such a run is lost may be anywhere; only on its node can its processes be ended.
     """
-    with engine.connect() as connection:
-        rows = queries.leases_on(connection, me.node)
-    orphans = {row["attempt_id"]: row["run_dir"] for row in rows if row["state"] != "running"}
     for attempt_id, run_dir in orphans.items():
-        if kill_all(Path(run_dir)):
+        if kill_all(run_dir):
             with writing(engine) as connection:
                 queries.end_leases(connection, attempt_id)
-    return len(orphans)

@@ -152,26 +152,25 @@ class Ledger:
             queries.release_claim(connection, study_id=study.id, stage=part, trial=number)
             trials.end_foreign(connection, study, part, number, f"it has {why}")
 
-    def end_added(self, study: StoredStudy, why: str) -> list[tuple[Part, int]]:
-        """Ends trials that wait, or that run without a claim: the study has not made them. Returns them.
+    def find_added(self, connection: sa.Connection, study: StoredStudy) -> list[tuple[Part, int]]:
+        """Trials that wait, or that run without a claim: the study has not made them, as it writes both at once."""
+        parts = {f"{study.name}/{part}": part for part in study.parts}
+        found = [(parts[name], number) for name, number in optuna_rows.open_trials(connection, list(parts))]
+        return [
+            (part, number)
+            for part, number in found
+            if not queries.has_claim(connection, study_id=study.id, stage=part, trial=number)
+        ]
+
+    def end_added(self, study: StoredStudy, added: Sequence[tuple[Part, int]], why: str) -> None:
+        """Ends such trials.
 
         Raises:
             Fenced: the study or this worker is gone.
         """
-        parts = {f"{study.name}/{part}": part for part in study.parts}
-        with self._engine.connect() as connection:
-            open_ones = optuna_rows.open_trials(connection, list(parts))
-        if not open_ones:
-            return []
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-            claimed = {(row["stage"], row["trial"]) for row in queries.claims_of(connection, study.id)}
-            found = [(parts[name], number) for name, number in optuna_rows.open_trials(connection, list(parts))]
-            added = [(part, number) for part, number in found if (part, number) not in claimed]
             for part, number in added:
                 trials.end_foreign(connection, study, part, number, why)
-            if not added:
-                connection.rollback()
-        return added
 
     def stop(self, study: StoredStudy, note: str) -> None:
         """Stops a study.

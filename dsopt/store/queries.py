@@ -153,9 +153,13 @@ def take_claim(connection: sa.Connection, claim_id: int, worker_id: str) -> bool
     return connection.execute(update).rowcount == 1
 
 
-def has_claim(connection: sa.Connection, *, study_id: str, stage: str, trial: int, worker_id: str) -> bool:
-    """Whether a trial is this worker's."""
-    query = sa.select(claims.c.id).where(_of_trial(claims, study_id, stage, trial), claims.c.worker_id == worker_id)
+def has_claim(
+    connection: sa.Connection, *, study_id: str, stage: str, trial: int, worker_id: str | None = None
+) -> bool:
+    """Whether a trial is claimed, by this worker if one is given."""
+    query = sa.select(claims.c.id).where(_of_trial(claims, study_id, stage, trial))
+    if worker_id is not None:
+        query = query.where(claims.c.worker_id == worker_id)
     return connection.execute(query).first() is not None
 
 
@@ -233,17 +237,6 @@ def attempts_for(connection: sa.Connection, study_id: str, stage: str, trial: in
         .outerjoin(measurements, measurements.c.attempt_id == attempts.c.id)
         .where(_of_trial(attempts, study_id, stage, trial))
         .order_by(attempts.c.started_at, attempts.c.id)
-    )
-    return connection.execute(query).mappings().all()
-
-
-def last_on_node(connection: sa.Connection, node: str, since: float, count: int) -> Sequence[Row]:
-    """The newest attempts that ended on a node since a time, newest first, without those that were cancelled."""
-    query = (
-        sa.select(attempts)
-        .where(attempts.c.node == node, attempts.c.finished_at > since, attempts.c.state != "cancelled")
-        .order_by(attempts.c.finished_at.desc())
-        .limit(count)
     )
     return connection.execute(query).mappings().all()
 

@@ -29,6 +29,14 @@ class Registration:
     host: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """A worker that is taken for dead; `is_gone`: its process is known to be."""
+
+    id: str
+    is_gone: bool
+
+
 def register(engine: sa.Engine) -> Registration:
     """Registers this process as a worker."""
     me = Registration(id=new_id(), node=socket.gethostname(), host=host_identity())
@@ -56,24 +64,23 @@ def leave(engine: sa.Engine, me: Registration) -> None:
     _remove(engine, me.id, "its worker ended")
 
 
-def bury_the_dead(engine: sa.Engine, me: Registration) -> int:
-    """Ends what dead workers had, in the database alone: their attempts are lost, their claims free.
-
-    A worker of this machine is dead when its process is gone; one of another when its lease is over. Its devices stay
-    leased until its processes are known to be gone (`leases.sweep`).
-
-    Returns:
-        How many workers were buried.
-    """
-    with engine.connect() as connection:
-        others = queries.other_workers(connection, me.id)
-    buried = 0
-    for worker in others:
+def find_dead(connection: sa.Connection, me: Registration) -> list[Dead]:
+    """The dead workers: of this machine, those whose process is gone; of others, those whose lease is over."""
+    found = []
+    for worker in queries.other_workers(connection, me.id):
         gone = worker["host"] == me.host and start_ticks(worker["pid"]) != worker["process_started"]
         if gone or worker["silent_seconds"] > LEASE_SECONDS:
-            # a worker that is only silent may beat at this very moment
-            buried += _remove(engine, worker["id"], _LOST, silent_seconds=None if gone else LEASE_SECONDS)
-    return buried
+            found.append(Dead(id=worker["id"], is_gone=gone))
+    return found
+
+
+def bury(engine: sa.Engine, dead: Dead) -> bool:
+    """Ends what a dead worker had, in the database alone: its attempts are lost, its claims free.
+
+    Its devices stay leased until its processes are known to be gone (`leases.sweep`). False: it was not dead.
+    """
+    # a worker that is only silent may beat at this very moment
+    return _remove(engine, dead.id, _LOST, silent_seconds=None if dead.is_gone else LEASE_SECONDS)
 
 
 def living(engine: sa.Engine) -> Sequence[queries.Row]:

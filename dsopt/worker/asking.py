@@ -11,11 +11,11 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
 from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.store.attempts import Task, attempts_for
-from dsopt.store.leases import sweep
+from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.queries import Row
 from dsopt.store.studies import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
-from dsopt.store.workers import bury_the_dead
+from dsopt.store.workers import bury, find_dead
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
@@ -57,15 +57,18 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
 
-    def next(self) -> Assignment | None:
+    def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
+
+        Args:
+            version: the study's version now.
 
         Raises:
             Fenced: the study or this worker is gone.
             DsoptError: the study cannot continue before the user has fixed something; it is stopped with that note.
         """
         self._look_after_the_dead()
-        if self._idle_at is not None and self._hand.store.now(self._study)[1] == self._idle_at:
+        if self._idle_at == version:
             return None
         self._idle_at = None
         while True:
@@ -98,11 +101,17 @@ class Asker:
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        engine, me = self._hand.store.engine, self._hand.ledger.me
-        self._foreign.end_added()
-        buried = bury_the_dead(engine, me) if self._may_bury() else 0
-        if sweep(engine, me) or buried:
-            self._idle_at = None
+        engine, ledger = self._hand.store.engine, self._hand.ledger
+        with engine.connect() as connection:
+            added = ledger.find_added(connection, self._study)
+            dead = find_dead(connection, ledger.me) if self._may_bury() else []
+            orphans = find_orphans(connection, ledger.me)
+        self._foreign.end_added(added)
+        for worker in dead:
+            bury(engine, worker)
+        sweep(engine, orphans)
+        if dead or orphans:
+            self._idle_at, self._looked_at = None, -_LOOK_SECONDS  # the dead may have left devices
 
     def _planned(self) -> Assignment | None:
         ground = StudyGround(self._hand, self._study, self.snapshot)

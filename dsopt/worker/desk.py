@@ -26,7 +26,7 @@ from dsopt.worker.patience import Patience
 
 LEFT: Final = ("finished", "stopped", None)
 _BUSY_SECONDS: Final = 1.0  # how long it waits at most for something to happen while runs are in hand, and without any
-_IDLE_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 10.0
 _ANOTHER: Final = "other workers took this one for dead while it ran; it is tried again"
 
 
@@ -94,7 +94,7 @@ class Desk:
 
     def _round(self) -> bool:
         """Records what has ended, reports what runs, begins what can begin. False: nothing is left to do."""
-        state = self._ask(lambda: self._hand.store.state(self._study))
+        state, version = self._ask(lambda: self._hand.store.now(self._study))
         if state in LEFT or self._errors:
             self._leaving.set()
         for lane in self._lanes:
@@ -108,7 +108,7 @@ class Desk:
         if self._is_over():
             return any(lane.in_hand is not None for lane in self._lanes)
         if self._has_room() and not self._heart.is_over:
-            self._begin_runs()
+            self._begin_runs(version)
         return True
 
     def _is_over(self) -> bool:
@@ -122,11 +122,11 @@ class Desk:
         self._wake.wait(_BUSY_SECONDS if is_busy or self._stop.is_set() else _IDLE_SECONDS)
         self._wake.clear()
 
-    def _begin_runs(self) -> None:
+    def _begin_runs(self, version: int) -> None:
         for lane in self._lanes:
             if lane.in_hand is None:
                 try:
-                    assignment = self._ask(self._asker.next)
+                    assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:
                     self._settle(fenced)
                     return

@@ -1,6 +1,6 @@
 """Trials that are not the study's own, although they are in its Optuna studies: they are ended, told, never run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dsopt.errors import DsoptError
@@ -44,13 +44,15 @@ class Foreign:
             raise DsoptError(f"study '{self._study.name}': {note}.")
         return bool(history.left_out)
 
-    def end_added(self) -> None:
-        """Ends the trials that others have enqueued or begun: a trial of dsopt's own is there with its claim.
+    def end_added(self, added: Sequence[tuple[Part, int]]) -> None:
+        """Ends the trials that others have enqueued or begun.
 
         Raises:
             Fenced: the study or this worker is gone.
         """
-        for part, number in self._ledger.end_added(self._study, f"it has {_ADDED}"):
+        if added:
+            self._ledger.end_added(self._study, added, f"it has {_ADDED}")
+        for part, number in added:
             self._tell(TrialLeftOut(study=self._study, part=part, trial=number, why=f"has {_ADDED}"))
 
 

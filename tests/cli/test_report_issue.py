@@ -5,6 +5,7 @@ import shutil
 import sqlalchemy as sa
 
 from dsopt.store import engine
+from dsopt.store.tables import new_id
 from tests.conftest import Dsopt
 from tests.studies import write_study
 
@@ -74,7 +75,7 @@ def test_logs_that_are_gone_are_said_to_be(dsopt: Dsopt) -> None:
     assert "The study is created." in dsopt("report-issue")
     dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
     shutil.rmtree(dsopt.cwd / "autotuning_results")
-    assert "cannot be read: No such file or directory" in dsopt("report-issue")
+    assert "cannot be read: there is no such file" in dsopt("report-issue")
 
 
 def test_a_report_reads_no_file_outside_of_the_results_folder(dsopt: Dsopt) -> None:
@@ -90,8 +91,9 @@ def test_a_report_reads_no_file_outside_of_the_results_folder(dsopt: Dsopt) -> N
     for run_dir in (elsewhere, results / ".." / "elsewhere", results / "link"):
         connected = engine.connect(engine.storage_url(dsopt.environment["DSOPT_STORAGE"]))
         with connected.begin() as connection:
-            columns = "study_id, stage, trial, candidate, round, state, reason, message, run_dir, started_at"
-            values = f"1, 'z0', 0, 'c', 0, 'failed', 'crash', 'no', '{run_dir}', 1"
+            [study] = connection.execute(sa.text("SELECT id FROM dsopt_studies")).scalars()
+            columns = "id, study_id, stage, trial, candidate, round, state, reason, message, run_dir, started_at"
+            values = f"'{new_id()}', '{study}', 'z0', 0, 'c', 0, 'failed', 'crash', 'no', '{run_dir}', 1"
             connection.execute(sa.text(f"INSERT INTO dsopt_attempts ({columns}) VALUES ({values})"))
         connected.dispose()
         report = dsopt("report-issue", "simulated")

@@ -9,9 +9,10 @@ from dsopt.experiment.outcome import Measured
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.events import Engine
 from dsopt.store.attempts import Attempt, NewTask, Task
+from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store, StoredStudy
-from dsopt.store.workers import register
+from dsopt.store.workers import bury, find_dead, register
 from dsopt.study.part import Part
 from dsopt.study.spec import StudySpec
 
@@ -58,3 +59,18 @@ def measured() -> Measured:
         measurement=measurement, step_seconds=times, engine=engine, peak_memory_bytes=50, activation_bytes=5,
         flops_per_step=None, pass_seconds={"forward": (0.1,) * 6}, rows=1, peak_allocated_bytes=40,
     )  # fmt: skip
+
+
+def bury_now(store: Store, ledger: Ledger) -> int:
+    """Buries whoever is dead, and returns how many."""
+    with store.engine.connect() as connection:
+        dead = find_dead(connection, ledger.me)
+    return sum(bury(store.engine, worker) for worker in dead)
+
+
+def sweep_now(store: Store, ledger: Ledger) -> int:
+    """Frees what the dead held here, and returns of how many attempts."""
+    with store.engine.connect() as connection:
+        orphans = find_orphans(connection, ledger.me)
+    sweep(store.engine, orphans)
+    return len(orphans)

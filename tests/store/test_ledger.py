@@ -16,13 +16,12 @@ from dsopt.launch.processes import start_ticks
 from dsopt.search.history import observe
 from dsopt.store import optuna_rows, queries, trials
 from dsopt.store.attempts import attempts_for
-from dsopt.store.leases import sweep
 from dsopt.store.reading import claims_by_part
 from dsopt.store.studies import Store
 from dsopt.store.transactions import AttemptOver, DevicesTaken, Fenced, StudyChanged, StudyGone, WorkerGone
-from dsopt.store.workers import beat, bury_the_dead, leave
+from dsopt.store.workers import beat, leave
 from dsopt.study.part import Part
-from tests.store.ledger import POOL, begin, ended_task, ledger_of, measured, new_task, spec
+from tests.store.ledger import POOL, begin, bury_now, ended_task, ledger_of, measured, new_task, spec, sweep_now
 
 CRASH = Failed(reason="crash", message="x")
 
@@ -183,16 +182,16 @@ def test_a_worker_whose_process_is_gone_is_buried_and_its_trial_adopted(store: S
     study, _ = store.create(spec())
     dead, me = ledger_of(store), ledger_of(store)
     claimed, _ = begin(dead, study, new_task(), store, count=2)
-    assert bury_the_dead(store.engine, me.me) == 0  # its process, this one, lives
+    assert bury_now(store, me) == 0  # its process, this one, lives
     with store.engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE dsopt_workers SET process_started = 1 WHERE id = '{dead.me.id}'"))
-    assert bury_the_dead(store.engine, me.me) == 1
+    assert bury_now(store, me) == 1
     assert not beat(store.engine, dead.me, None)
     [row] = store.runs(study)
     assert (row["state"], row["reason"]) == ("failed", "lost")
     with pytest.raises(DevicesTaken):  # whoever buries it may be far away; here, its processes have to end first
         begin(me, study, new_task("other"), store, count=2)
-    assert sweep(store.engine, me.me) == 1
+    assert sweep_now(store, me) == 1
     assert me.adopt(study, is_avoided=lambda trial: trial == ("z0", 0)) is None
     assert me.adopt(study) == claimed
     assert me.adopt(study) is None
@@ -208,7 +207,7 @@ def test_a_step_of_the_machines_clock_buries_nobody(store: Store) -> None:
         [row] = queries.other_workers(connection, one.me.id)
     assert row["process_started"] == start_ticks(row["pid"])
     assert row["process_started"] < 1e9  # ticks since the boot, no time of day
-    assert bury_the_dead(store.engine, two.me) == 0
+    assert bury_now(store, two) == 0
 
 
 def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(store: Store) -> None:
@@ -216,15 +215,15 @@ def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(s
     far, me = ledger_of(store), ledger_of(store)
     with store.engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE dsopt_workers SET host = 'elsewhere' WHERE id = '{far.me.id}'"))
-    assert bury_the_dead(store.engine, me.me) == 0
+    assert bury_now(store, me) == 0
     with store.engine.begin() as connection:
         silent = "UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 61 WHERE id = :id"
         connection.execute(sa.text(silent), {"id": far.me.id})
     assert beat(store.engine, far.me, None)  # it lives after all
-    assert bury_the_dead(store.engine, me.me) == 0
+    assert bury_now(store, me) == 0
     with store.engine.begin() as connection:
         connection.execute(sa.text(silent), {"id": far.me.id})
-    assert bury_the_dead(store.engine, me.me) == 1
+    assert bury_now(store, me) == 1
     assert not beat(store.engine, far.me, None)
 
 
@@ -239,7 +238,7 @@ def test_devices_of_a_node_stay_leased_until_that_node_has_ended_their_processes
     with pytest.raises(DevicesTaken):
         begin(two, other, new_task(), store)
     assert one.me.node == socket.gethostname()
-    sweep(store.engine, two.me)
+    sweep_now(store, two)
     begin(two, other, new_task(), store)
 
 
@@ -274,7 +273,7 @@ def buried(store: Store, study, worker, task) -> None:
 def buried_and_adopted(store: Store, study, worker, task) -> None:
     leave(store.engine, worker.me)
     other = ledger_of(store)
-    sweep(store.engine, other.me)
+    sweep_now(store, other)
     adopted = other.adopt(study)
     assert adopted == task
     begin(other, study, adopted, store)
@@ -283,7 +282,7 @@ def buried_and_adopted(store: Store, study, worker, task) -> None:
 def buried_adopted_and_ended(store: Store, study, worker, task) -> None:
     leave(store.engine, worker.me)
     other = ledger_of(store)
-    sweep(store.engine, other.me)
+    sweep_now(store, other)
     assert other.adopt(study) == task
     _, attempt = begin(other, study, task, store)
     other.end(study, task, attempt, CRASH, {}, is_told=True)
@@ -298,7 +297,7 @@ def deleted_and_created_again(store: Store, study, worker, task) -> None:
     deleted(store, study, worker, task)
     again, _ = store.create(spec(timeout_seconds=5))
     other = ledger_of(store)
-    sweep(store.engine, other.me)
+    sweep_now(store, other)
     begin(other, again, new_task(), store)
 
 
@@ -345,7 +344,7 @@ def test_every_pair_of_writes_at_the_same_time_leaves_a_study_whole(store: Store
         check_whole(store, study, f"{one} / {other}")
         for worker in workers:
             leave(store.engine, worker.me)
-        sweep(store.engine, workers[0].me)
+        sweep_now(store, workers[0])
 
 
 def check_whole(store: Store, study, about: str) -> None:

@@ -73,8 +73,8 @@ def test_what_people_add_to_the_studies_in_optuna_is_not_run(dsopt_on: Dsopt, st
             )
             optuna_study.add_trial(added)
     output = dsopt_on("worker", "dry", "--devices", "cpu:1")
-    assert "WARNING: trial 0 of dry/z1 has been enqueued by somebody else" in output
-    assert "WARNING: trial 0 of dry/reference has been enqueued by somebody else" in output
+    assert "WARNING: trial 0 of dry/z1 has been added by somebody else" in output
+    assert "WARNING: trial 0 of dry/reference has been added by somebody else" in output
     assert "planted" not in in_reach(dsopt_on)
     assert "planted" not in dsopt_on("study", "show", "dry") + dsopt_on("study", "best", "dry")
     assert [t.state for t in trials(store, "z1")[:3]] == [TrialState.FAIL, TrialState.COMPLETE, TrialState.FAIL]

