@@ -31,6 +31,7 @@ def train(folder: Path, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsopt) -> None:
     shutil.copy(SCRIPTS / "run_example.py", dsopt.cwd)
     ds_config = {
@@ -74,6 +75,7 @@ def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsop
     assert (dsopt.cwd / "out" / "checkpoint-24" / "global_step24").is_dir()
 
 
+@pytest.mark.slow
 def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) -> None:
     shutil.copy(SCRIPTS / "saves.py", dsopt.cwd / "train.py")
     ds_config = {

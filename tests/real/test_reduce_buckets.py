@@ -10,7 +10,7 @@ import pytest
 from dsopt.estimates.zero_memory import reduce_buffer_elements
 from tests.conftest import SCRIPTS
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]
 
 
 def test_buckets_are_as_large_as_the_memory_model_says(tmp_path: Path) -> None:

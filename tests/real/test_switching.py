@@ -10,7 +10,7 @@ import yaml
 
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
 OPTIMIZER = {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": True}}
 SHORT = {

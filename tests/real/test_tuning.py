@@ -57,6 +57,7 @@ def test_a_training_script_is_tuned_from_create_to_best(dsopt_on: Dsopt) -> None
     assert left_in_shared_memory(dsopt_on.cwd) == []
 
 
+@pytest.mark.slow
 def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
     shutil.copy(SCRIPTS / "finetune.py", dsopt.cwd)
     ds_config = {

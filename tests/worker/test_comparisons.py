@@ -17,6 +17,9 @@ COMMAND = [str(SCRIPTS / "deepspeed"), "--num_gpus", "2", "train.py", "--deepspe
 SHORT = {"start_profile_step": 3, "end_profile_step": 20, "arg_mappings": {"train_micro_batch_size_per_gpu": "--bs"}}
 
 
+pytestmark = pytest.mark.slow
+
+
 def config(micro_batch: int, stage: int) -> dict:
     return {"train_micro_batch_size_per_gpu": micro_batch, "zero_optimization": {"stage": stage}}
 

