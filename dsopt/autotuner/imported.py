@@ -36,7 +36,7 @@ class ImportedTrial:
 
 
 def keep_imported(store: Store, study: StoredStudy, trials: Sequence[ImportedTrial]) -> list[ImportedTrial]:
-    """Keeps trials whose candidates nobody has claimed yet, and returns them; the caller must have the study's lock."""
+    """Keeps trials whose candidates nobody has claimed yet, and returns them."""
     return keep_unclaimed(store, study, trials, _frozen)
 
 

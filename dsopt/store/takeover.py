@@ -91,7 +91,7 @@ def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
 def keep_taken_over(
     store: Store, study: StoredStudy, source: StoredStudy, runs: Sequence[RunToKeep]
 ) -> list[RunToKeep]:
-    """Stores runs whose candidates nobody has claimed yet, each with a copy of its attempt; needs the study's lock.
+    """Stores runs whose candidates nobody has claimed yet, each with a copy of its attempt.
 
     Returns:
         Those that it stored.

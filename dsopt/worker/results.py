@@ -121,7 +121,7 @@ def table_of(store: Store, study: StoredStudy) -> ComparisonTable:
 def ensure_results(store: Store, study: StoredStudy, *, scale_lr: bool | None = None) -> list[Path]:
     """Writes the files of a finished study, unless they are there.
 
-    It does not hold the study's lock, but one of its own, so that one process writes at a time. Each file appears as a
+    It holds a lock of its own, so that one process writes at a time. Each file appears as a
     whole. The note about what was written comes last, so that the next caller makes up for an interruption.
 
     Args:
