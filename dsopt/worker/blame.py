@@ -39,20 +39,16 @@ class NodeHealth:
         return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
 
 
-def verdict(outcome: Outcome, attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
-    """What follows from an outcome.
+def verdict(attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
+    """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
-    A run that died without an exception of the script's may be the node's fault. It is tried again, on another node if
-    one works on the study, until it has died `most` times.
+    It is tried again, on another node if one works on the study, until it has died `most` times.
 
     Args:
-        outcome: of the attempt that has just ended.
-        attempts: of the trial, before that one.
+        attempts: of the trial, before the one that has just died.
         most: how many attempts may die.
         others_live: whether a worker of another node works on the study.
     """
-    if not isinstance(outcome, Failed) or not outcome.retryable:
-        return "tell"
     died = 1 + sum(row["state"] == "failed" and row["reason"] != "lost" for row in attempts)
     if died >= most:
         return "tell"

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
-from dsopt.experiment.outcome import Cancelled, Failed, Measured
-from dsopt.store.attempts import attempts_for
+from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
+from dsopt.store.attempts import Task, attempts_for
 from dsopt.store.studies import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerGone
 from dsopt.store.workers import LEASE_SECONDS, living
@@ -16,7 +16,7 @@ from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
-from dsopt.worker.blame import NodeHealth, verdict
+from dsopt.worker.blame import NodeHealth, Verdict, verdict
 from dsopt.worker.disk import full_disk, has_room
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
@@ -153,10 +153,8 @@ class Desk:
         assignment, ended = run.assignment, run.ended
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
-        attempts = self._ask(lambda: attempts_for(self._hand.store, study, task))
-        self._others_live = self._ask(self._do_others_live)
         self._health.note(task, outcome)
-        what = verdict(outcome, attempts[:-1], study.spec.max_attempts, others_live=self._others_live)
+        what = self._verdict(study, task, outcome)
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
@@ -186,10 +184,18 @@ class Desk:
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
         if ended.error is not None:
             self._errors.append(ended.error)
-        if self._health.is_suspect and self._others_live:
+        if isinstance(outcome, Failed) and self._health.is_suspect and self._others_live:
             self._set_aside(outcome)
 
-    def _set_aside(self, last: Any) -> None:  # noqa: ANN401
+    def _verdict(self, study: StoredStudy, task: Task, outcome: Outcome) -> Verdict:
+        """What follows from an outcome."""
+        if not isinstance(outcome, Failed) or not outcome.retryable:
+            return "tell"
+        self._others_live = self._ask(self._do_others_live)
+        attempts = self._ask(lambda: attempts_for(self._hand.store, study, task))
+        return verdict(attempts[:-1], study.spec.max_attempts, others_live=self._others_live)
+
+    def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
         died = self._health.died
         self._ask(lambda: self._hand.ledger.give_back(self._study, died))

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+import dsopt
+from dsopt.launch.processes import processes_of
 from dsopt.store.studies import Store
+from dsopt.worker import heart
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import Server, on_node
 from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
@@ -67,6 +70,31 @@ def test_a_restart_of_the_database_ends_no_worker_and_no_run(server: Server, tmp
     check_nothing_lost_nothing_doubled(dsopt)
     runs = runs_of(dsopt)
     assert [run["state"] for run in runs if run["candidate"] == "baseline" and run["round"] == 0] == ["measured"]
+
+
+def test_a_worker_that_cannot_beat_ends_its_run_before_its_lease_is_over_and_goes_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease is seconds here, so that others may start the candidate soon: until then, its processes are gone."""
+    for name, value in (("LEASE_SECONDS", 8.0), ("MARGIN_SECONDS", 4.0), ("HEARTBEAT_SECONDS", 0.5)):
+        monkeypatch.setattr(heart, name, value)
+    dsopt_command = Dsopt(tmp_path, server.url)
+    create(dsopt_command, seconds=60)
+    monkeypatch.setenv("SIMULATED_SECONDS", "60")
+    study = dsopt.load_study("simulated", storage=server.url)
+    with study.start_worker("cpu:2") as worker:
+        wait_for_a_run(tmp_path)
+        [run_dir] = (tmp_path / "autotuning_results").glob("*/")
+        until(lambda: processes_of(run_dir))
+        server.stop()
+        stopped = time.monotonic()
+        until(lambda: not processes_of(run_dir), 30)
+        assert 2 < time.monotonic() - stopped < 8
+        monkeypatch.setenv("SIMULATED_SECONDS", "0.1")
+        server.start()
+        worker.join()
+    study.close()
+    check_nothing_lost_nothing_doubled(dsopt_command)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,45 @@
+"""Whose fault a run is that died without a word."""
+
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible
+from dsopt.store.attempts import Task
+from dsopt.study.part import Part
+from dsopt.worker.blame import NodeHealth, verdict
+
+DIED = Failed(reason="crash", message="signal 9", retryable=True)
+RAISED = Failed(reason="crash", message="KeyError")
+
+
+def task(name: str) -> Task:
+    return Task(part=Part("z1"), trial=0, name=name, round=0)
+
+
+def test_a_run_that_died_is_tried_elsewhere_if_there_is_an_elsewhere() -> None:
+    died = [{"state": "failed", "reason": "crash"}]
+    lost = [{"state": "failed", "reason": "lost"}] * 5
+    assert verdict([], 2, others_live=True) == "elsewhere"
+    assert verdict([], 2, others_live=False) == "again"
+    assert verdict(died, 2, others_live=True) == "tell"
+    assert verdict([*lost, {"state": "cancelled", "reason": "cancelled"}], 2, others_live=False) == "again"
+    assert verdict([], 1, others_live=True) == "tell"
+
+
+def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> None:
+    health = NodeHealth()
+    for name in ("a", "a", "b"):
+        health.note(task(name), DIED)
+    assert not health.is_suspect
+    health.note(task("c"), Cancelled())  # says nothing
+    assert not health.is_suspect
+    health.note(task("c"), DIED)
+    assert health.is_suspect
+    assert [task.name for task in health.died] == ["a", "a", "b", "c"]
+
+
+def test_a_run_that_says_something_clears_a_node() -> None:
+    for said in (RAISED, Infeasible(reason="oom", message="no memory left")):
+        health = NodeHealth()
+        for name in ("a", "b"):
+            health.note(task(name), DIED)
+        health.note(task("c"), said)
+        health.note(task("d"), DIED)
+        assert not health.is_suspect
