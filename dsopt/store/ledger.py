@@ -63,8 +63,8 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values) as connection:
             self._claim(connection, study, task)
 
-    def change(self, study: StoredStudy, *, version: int, **values: Any) -> None:  # noqa: ANN401
-        """Changes columns of an unfinished study itself.
+    def change(self, study: StoredStudy, *, version: int | None = None, **values: Any) -> None:  # noqa: ANN401
+        """Changes columns of a study itself; with a version, of an unfinished one that still has it.
 
         Raises:
             Fenced: the study has changed since that version, or this worker is gone.
@@ -101,24 +101,26 @@ class Ledger:
             if trial in left and not is_avoided(trial):
                 with changing(self._engine, study.id, worker_id=self.me.id) as connection:
                     if queries.take_claim(connection, row["id"], self.me.id):
-                        part = Part(row["stage"])
-                        return Task(part=part, trial=row["trial"], name=row["candidate"], round=row["round"])
+                        return _task(row)
         return None
 
-    def running(self, study: StoredStudy) -> list[tuple[StoredStudy, Task, Attempt]]:
+    def running(self, study: StoredStudy) -> list[tuple[Task, Attempt]]:
         """This worker's running attempts of a study, each without its devices."""
         with self._engine.connect() as connection:
             rows = queries.running_attempts(connection, self.me.id)
         nothing = DevicePool(kind="cpu", indices=())
         return [
-            (
-                study,
-                Task(part=Part(row["stage"]), trial=row["trial"], name=row["candidate"], round=row["round"]),
-                Attempt(id=row["id"], devices=nothing, port=0),
-            )
-            for row in rows
-            if row["study_id"] == study.id
+            (_task(row), Attempt(id=row["id"], devices=nothing, port=0)) for row in rows if row["study_id"] == study.id
         ]
+
+    def claimed(self, study: StoredStudy) -> list[Task]:
+        """The trials of a study that this worker has and that are not over."""
+        names = {f"{study.name}/{part}": part for part in study.parts}
+        with self._engine.connect() as connection:
+            running = optuna_rows.open_trials(connection, list(names), [TrialState.RUNNING])
+            rows = queries.claims_of(connection, study.id)
+        left = {(names[name], number) for name, number in running}
+        return [_task(row) for row in rows if row["worker_id"] == self.me.id and (row["stage"], row["trial"]) in left]
 
     def leave(self, study: StoredStudy, task: Task) -> None:
         """Leaves a trial to whatever worker adopts it next.
@@ -171,15 +173,6 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             for part, number in added:
                 trials.end_foreign(connection, study, part, number, why)
-
-    def stop(self, study: StoredStudy, note: str) -> None:
-        """Stops a study.
-
-        Raises:
-            Fenced: the study or this worker is gone.
-        """
-        with changing(self._engine, study.id, worker_id=self.me.id, state="stopped", note=note):
-            pass
 
     def report(
         self,
@@ -286,6 +279,10 @@ class Ledger:
             "node": self.me.node,
             "run_dir": str(run_dir),
         }
+
+
+def _task(row: queries.Row) -> Task:
+    return Task(part=Part(row["stage"]), trial=row["trial"], name=row["candidate"], round=row["round"])
 
 
 def _trial(study: StoredStudy, task: Task) -> dict[str, Any]:

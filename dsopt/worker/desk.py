@@ -223,16 +223,16 @@ class Desk:
             self._asker.look_again()
 
     def _settle_unknown(self) -> None:
-        """Gives back attempts that began although the answer was lost with the connection."""
-        ledger, held = (
-            self._hand.ledger,
-            {r.in_hand.assignment.attempt.id for r in self._lanes if r.in_hand is not None},
-        )
-        for study, task, attempt in self._ask(lambda: ledger.running(self._study)):
-            if attempt.id not in held:
-                end = partial(ledger.end, study, task, attempt, Cancelled(), TrialAttributes(), is_told=True)
-                with contextlib.suppress(Fenced):
-                    self._ask(end)
+        """Gives back what this worker took although the answer was lost with the connection."""
+        ledger, study = self._hand.ledger, self._study
+        held = [lane.in_hand.assignment for lane in self._lanes if lane.in_hand is not None]
+        with contextlib.suppress(Fenced):
+            for task, attempt in self._ask(lambda: ledger.running(study)):
+                if attempt.id not in {assignment.attempt.id for assignment in held}:
+                    self._ask(partial(ledger.end, study, task, attempt, Cancelled(), TrialAttributes(), is_told=True))
+            for task in self._ask(lambda: ledger.claimed(study)):
+                if (task.part, task.trial) not in {(one.task.part, one.task.trial) for one in held}:
+                    self._ask(partial(ledger.leave, study, task))
 
     def _leave_runs(self) -> None:
         """Waits until the runs of a worker that others took for dead have ended: the heart has told the lanes to."""

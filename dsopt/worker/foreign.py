@@ -40,7 +40,7 @@ class Foreign:
         self._count += len(history.left_out)
         if self._count > _MOST:
             note = "somebody else changes its trials in the database again and again; see docs/security.md"
-            self._ledger.stop(self._study, note)
+            self._ledger.change(self._study, state="stopped", note=note)
             raise DsoptError(f"study '{self._study.name}': {note}.")
         return bool(history.left_out)
 

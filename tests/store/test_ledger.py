@@ -200,6 +200,21 @@ def test_a_worker_whose_process_is_gone_is_buried_and_its_trial_adopted(store: S
     begin(me, study, claimed, store, count=2)
 
 
+def test_what_a_worker_has_is_known_after_its_answers_were_lost(store: Store) -> None:
+    """It begins and adopts, the connection drops before it hears of it: the database knows."""
+    study, _ = store.create(spec())
+    ledger, other = ledger_of(store), ledger_of(store)
+    task, attempt = begin(ledger, study, new_task(), store)
+    [(known, running)] = ledger.running(study)
+    assert (known, running.id, ledger.claimed(study)) == (task, attempt.id, [task])
+    assert (other.running(study), other.claimed(study)) == ([], [])
+    ledger.end(study, known, running, CRASH, {}, is_told=False)
+    assert (ledger.running(study), ledger.claimed(study)) == ([], [task])
+    ledger.leave(study, task)
+    assert ledger.claimed(study) == []
+    assert other.adopt(study) == task
+
+
 def test_a_step_of_the_machines_clock_buries_nobody(store: Store) -> None:
     """A process is known by its start in ticks since the boot, which the clock has no part in."""
     one, two = ledger_of(store), ledger_of(store)
