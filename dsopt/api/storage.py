@@ -61,7 +61,8 @@ def shown_storage(storage: str | None) -> str:
 def open_store(storage: str | None, *, make: bool = False) -> "Store":
     """Opens a storage; with `make`, creates the schema in an empty database.
 
-    Turns off Optuna's messages about each trial, unless the program has set Optuna's verbosity.
+    Turns off Optuna's messages about each trial, and about dropped connections, unless the program has set Optuna's
+    verbosity.
 
     Raises:
         NoStudiesError: nothing was ever created there.
@@ -72,7 +73,7 @@ def open_store(storage: str | None, *, make: bool = False) -> "Store":
     from dsopt.store.studies import Store
 
     if optuna.logging.get_verbosity() == optuna.logging.INFO:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
     return Store.open(chosen_storage(storage), make=make)
 
 
