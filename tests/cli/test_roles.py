@@ -16,6 +16,8 @@ from tests.conftest import Dsopt
 from tests.docker.files import OPERATIONS
 from tests.studies import write_study
 
+pytestmark = pytest.mark.slow
+
 GRANTS = re.search(r"```sql\n(.*?)```", OPERATIONS, re.DOTALL)
 READING = (
     *(("study", "list"), ("study", "show", "simulated"), ("study", "best", "simulated"), ("diff", "simulated")),

@@ -18,6 +18,8 @@ from tests.conftest import Dsopt
 from tests.docker.files import COMPOSE, DOCKER, ROOT, command_of
 from tests.postgres import program
 
+pytestmark = pytest.mark.slow
+
 STUDY = "llama-3-8b"
 
 

@@ -13,6 +13,8 @@ from dsopt.store.studies import Store
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 
+pytestmark = pytest.mark.slow
+
 EVIL = "--planted"
 SIZES = {
     "train_micro_batch_size_per_gpu": IntDistribution(1, 2**20, log=True),

@@ -20,6 +20,8 @@ from tests.conftest import Dsopt
 from tests.store.ledger import begin, ledger_of, measured, spec
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "ds_config": {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": 1}},
     "confirmation": {"finalists": 1, "rounds": 1},
