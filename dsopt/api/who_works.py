@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.api.storage import open_store
-from dsopt.store import who_works
+from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError
 from dsopt.store.workers import HEARTBEAT_SECONDS
 
@@ -71,7 +71,7 @@ def list_workers(*, storage: str | None = None) -> list[WorkerInfo]:
         return []
     try:
         with store.engine.connect() as connection:
-            rows = who_works.all_workers(connection)
+            rows = queries.other_workers(connection, None)
             running = who_works.running_attempts(connection)
     finally:
         store.close()

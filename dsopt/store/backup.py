@@ -15,10 +15,9 @@ from sqlalchemy.engine import URL
 from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.store.engine import shown
-from dsopt.store.queries import Row
+from dsopt.store.queries import Row, other_workers
 from dsopt.store.schema import refuse_newer, state
 from dsopt.store.tables import studies
-from dsopt.store.who_works import all_workers
 from dsopt.store.workers import LEASE_SECONDS
 
 _WAIT_SECONDS = 60.0
@@ -98,7 +97,7 @@ def living_workers(connection: sa.Connection) -> list[Row]:
     here = host_identity()
     return [
         row
-        for row in all_workers(connection)
+        for row in other_workers(connection, None)
         if (
             start_ticks(row["pid"]) == row["process_started"]
             if row["host"] == here

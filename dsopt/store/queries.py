@@ -103,11 +103,11 @@ def beat(connection: sa.Connection, worker_id: str, study_id: str | None) -> boo
 
 
 def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[Row]:
-    """The other workers, each with the age of its last heartbeat in seconds."""
+    """The other workers by node (None: all), each with the age of its last heartbeat in seconds."""
     query = sa.select(workers, (now(connection) - workers.c.heartbeat_at).label("silent_seconds"))
     if worker_id is not None:
         query = query.where(workers.c.id != worker_id)
-    return connection.execute(query).mappings().all()
+    return connection.execute(query.order_by(workers.c.node, workers.c.pid)).mappings().all()
 
 
 def is_registered(connection: sa.Connection, worker_id: str) -> bool:

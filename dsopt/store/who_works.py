@@ -5,13 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from dsopt.store.queries import Row, now
-from dsopt.store.tables import attempts, studies, workers
-
-
-def all_workers(connection: sa.Connection) -> Sequence[Row]:
-    """Every worker that has not left, by node, each with the age of its last heartbeat in seconds."""
-    age = (now(connection) - workers.c.heartbeat_at).label("silent_seconds")
-    return connection.execute(sa.select(workers, age).order_by(workers.c.node, workers.c.pid)).mappings().all()
+from dsopt.store.tables import attempts, studies
 
 
 def running_attempts(connection: sa.Connection) -> Sequence[Row]:

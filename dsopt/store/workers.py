@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,10 +82,11 @@ def bury(engine: sa.Engine, dead: Dead) -> bool:
     return _remove(engine, dead.id, _LOST, silent_seconds=None if dead.is_gone else LEASE_SECONDS)
 
 
-def living(engine: sa.Engine) -> Sequence[queries.Row]:
-    """All workers, with `silent_seconds`, the age of their last heartbeat."""
+def nodes_at_work(engine: sa.Engine, study_id: str) -> set[str]:
+    """The nodes whose workers live and work on a study."""
     with engine.connect() as connection:
-        return queries.other_workers(connection, None)
+        rows = queries.other_workers(connection, None)
+    return {row["node"] for row in rows if row["study_id"] == study_id and row["silent_seconds"] < LEASE_SECONDS}
 
 
 def _remove(engine: sa.Engine, worker_id: str, message: str, silent_seconds: float | None = None) -> bool:

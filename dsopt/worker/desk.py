@@ -11,7 +11,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Task, attempts_for
 from dsopt.store.studies import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerGone
-from dsopt.store.workers import LEASE_SECONDS, living
+from dsopt.store.workers import nodes_at_work
 from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
@@ -267,11 +267,7 @@ class Desk:
         return False
 
     def _do_others_live(self) -> bool:
-        me = self._hand.ledger.me
-        return any(
-            row["node"] != me.node and row["study_id"] == self._study.id and row["silent_seconds"] < LEASE_SECONDS
-            for row in living(self._hand.store.engine)
-        )
+        return bool(nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node})
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
         return self._others_live and trial in self._health.avoided
