@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.secrets import STORAGE_FILE_VARIABLE as STORAGE_FILE_VARIABLE
 from dsopt.study.secrets import STORAGE_VARIABLE as STORAGE_VARIABLE
+from dsopt.study.secrets import TOKEN_FILE_VARIABLE as TOKEN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from dsopt.store.studies import Store
 
 DEFAULT_STORAGE: Final = "sqlite:///.dsopt/dsopt.db"
-STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # a secret that a container gets as a file
 
 
 def chosen_storage(storage: str | None) -> str:
@@ -35,8 +36,10 @@ def secret_in(path: Path, name: str) -> str:
     """What a file holds, without the end of its line. `name` says where a person named the file.
 
     Raises:
-        DsoptError: it cannot be read, or is empty.
+        DsoptError: it cannot be read, or is empty, or is not a file.
     """
+    if path.is_fifo() or path.is_char_device():
+        raise DsoptError(f"{name}: is a pipe or a device. Expected a file.")
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

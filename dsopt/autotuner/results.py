@@ -7,6 +7,7 @@ and the final files.
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def read_results(folder: Path) -> tuple[list[Experiment], list[PassedOver]]:
         "Expected the results_dir of DeepSpeed's autotuner, with a folder that contains exp.json for each experiment"
     )
     try:
-        folders = sorted(path for path in folder.resolve().iterdir() if path.is_dir())
+        folders = sorted(path for path in Path(os.path.realpath(folder)).iterdir() if path.is_dir())
         found = any(RunDir(path).description.exists() for path in folders)
     except FileNotFoundError:
         raise DsoptError(f"{folder}: no such folder. {expected}; check the path.") from None
@@ -177,7 +178,7 @@ def _figure(value: object) -> float | None:
 def _read_stderr(path: Path) -> tuple[str | None, str]:
     """The first line that says that memory ran out, if any, and the last line that is not empty."""
     last = ""
-    if path.exists():
+    if path.is_file():
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 text = line.strip()[:_LINE_LENGTH]

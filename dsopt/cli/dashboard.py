@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from dsopt.api.storage import secret_in, shown_storage
+from dsopt.api.storage import TOKEN_FILE_VARIABLE, secret_in, shown_storage
 from dsopt.cli.options import storage_option
 
 
@@ -18,7 +18,7 @@ from dsopt.cli.options import storage_option
     help="What a reader has to show once (default: none on a local host, else a new one; also DSOPT_DASHBOARD_TOKEN).",
 )
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), envvar="DSOPT_DASHBOARD_TOKEN_FILE", help="A file with the token."
+    "--token-file", type=click.Path(path_type=Path), envvar=TOKEN_FILE_VARIABLE, help="A file with the token."
 )
 @storage_option
 def dashboard(port: int, host: str, token: str | None, token_file: Path | None, storage: str | None) -> None:

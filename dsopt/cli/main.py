@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
 import click
 
@@ -67,6 +68,7 @@ def dsopt() -> None:
 def main() -> None:
     """Runs the command line and exits."""
     try:
+        _check_text(sys.argv[1:])
         code = dsopt(standalone_mode=False, prog_name="dsopt")
         sys.exit(code if isinstance(code, int) else 0)  # `dsopt run` has the exit code of the training
     except click.exceptions.Abort:
@@ -101,3 +103,12 @@ def main() -> None:
             err=True,
         )
         sys.exit(3)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Refuses words that are no text: no database, and no file of dsopt, can hold them."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{word!r} is not UTF-8 text.") from None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import literal_secrets, variables_of
-from dsopt.study.secrets import STORAGE_VARIABLE, looks_secret, secret_values
+from dsopt.study.secrets import OWN_ACCESS, looks_secret, secret_values
 from dsopt.study.spec import StudySpec
 
 
@@ -16,25 +16,25 @@ def withheld(base: Mapping[str, str], command: LaunchCommand, pass_env: Sequence
     return sorted(
         name
         for name, value in base.items()
-        if name != STORAGE_VARIABLE and looks_secret(name, value) and not _is_asked(name, asked)
+        if name not in OWN_ACCESS and looks_secret(name, value) and not _is_asked(name, asked)
     )
 
 
 def passed_on(base: Mapping[str, str], command: LaunchCommand, pass_env: Sequence[str]) -> dict[str, str]:
     """The environment without what is withheld, and without dsopt's own access to its database."""
-    left_out = {STORAGE_VARIABLE, *withheld(base, command, pass_env)}
+    left_out = {*OWN_ACCESS, *withheld(base, command, pass_env)}
     return {name: value for name, value in base.items() if name not in left_out}
 
 
 def asked_for(base: Mapping[str, str], pass_env: Sequence[str]) -> dict[str, str]:
     """The variables that `pass_env` names, as far as there are any."""
-    return {name: value for name, value in base.items() if name != STORAGE_VARIABLE and _is_asked(name, pass_env)}
+    return {name: value for name, value in base.items() if name not in OWN_ACCESS and _is_asked(name, pass_env)}
 
 
 def only_passed(lines: Sequence[str], command: LaunchCommand, pass_env: Sequence[str]) -> list[str]:
     """The lines `NAME=VALUE` of an environment file, without those of variables that are withheld."""
     found = dict(line.partition("=")[::2] for line in lines if "=" in line)
-    left_out = {STORAGE_VARIABLE, *withheld(found, command, pass_env)}
+    left_out = {*OWN_ACCESS, *withheld(found, command, pass_env)}
     return [line for line in lines if line.partition("=")[0] not in left_out]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from dsopt.launch.program import find_launcher
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
-from dsopt.study.secrets import STORAGE_VARIABLE
+from dsopt.study.secrets import OWN_ACCESS
 
 
 def train(command: LaunchCommand, cwd: Path) -> int:
@@ -21,8 +21,8 @@ def train(command: LaunchCommand, cwd: Path) -> int:
     """
     program = find_launcher(command.program[0], cwd)
     command = with_values(command, os.environ)
-    environment = {**os.environ, **dict(command.environment)}
-    environment.pop(STORAGE_VARIABLE, None)
+    own = {name: value for name, value in os.environ.items() if name not in OWN_ACCESS}
+    environment = {**own, **dict(command.environment)}
     environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     process = subprocess.Popen([str(program), *command.argv()[1:]], cwd=cwd, env=environment)
     while True:

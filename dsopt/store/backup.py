@@ -70,7 +70,7 @@ def names_in_backup(file: Path) -> list[str]:
         DsoptError: it is no sound backup, or of a newer dsopt.
     """
     if not file.is_file():
-        raise DsoptError(f"{file}: no such file.")
+        raise DsoptError(f"{file}: {'is not a file' if file.exists() else 'no such file'}.")
     try:
         _check(file, "the file")
         engine = sa.create_engine(f"sqlite:///{_uri(file, 'ro')}&uri=true")
@@ -172,4 +172,4 @@ def _opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _uri(file: Path, mode: str) -> str:
-    return f"file:{quote(str(file.absolute()))}?mode={mode}"
+    return f"file:{quote(bytes(file.absolute()))}?mode={mode}"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.secrets import KEYS_VARIABLE
 
-FOLDER_VARIABLE: Final = "DSOPT_KEYS"
 SIGNING_VARIABLE: Final = "DSOPT_SIGNING_KEY"
 _SUFFIX: Final = ".key"
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -44,7 +44,7 @@ class Key:
 
 def keys_folder() -> Path:
     """The folder of this node's keys: DSOPT_KEYS, else `dsopt/keys` in the user's configuration folder."""
-    chosen = os.environ.get(FOLDER_VARIABLE)
+    chosen = os.environ.get(KEYS_VARIABLE)
     if chosen:
         return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dsopt" / "keys"
@@ -81,9 +81,9 @@ def trusted_keys() -> list[Key]:
     """
     folder = keys_folder()
     if not folder.is_dir():
-        if os.environ.get(FOLDER_VARIABLE):
+        if os.environ.get(KEYS_VARIABLE):
             raise DsoptError(
-                f"{FOLDER_VARIABLE}: {folder} is not a folder. Correct it, or create it with: dsopt key create"
+                f"{KEYS_VARIABLE}: {folder} is not a folder. Correct it, or create it with: dsopt key create"
             )
         return []
     paths = sorted(folder.glob(f"*{_SUFFIX}"))
@@ -109,6 +109,8 @@ def signing_key(keys: list[Key]) -> Key | None:
 
 def _read(path: Path) -> Key:
     _check_private(path, folder=False)
+    if not path.is_file():
+        raise DsoptError(f"key {path}: is not a file. Remove it, or copy the key again.")
     try:
         content = json.loads(path.read_text("utf-8"))
         secret, created_at = bytes.fromhex(content["secret"]), float(content["created_at"])

@@ -57,6 +57,7 @@ def read_yaml(path: Path, what: str = "study file (YAML)") -> dict[str, Any]:
         raise DsoptError(f"{path}: invalid YAML: {' '.join(str(error).split())}. Correct the file.") from None
     if not isinstance(document, dict):
         raise DsoptError(f"{path}: contains {_kind(document)}. Expected a mapping with keys such as 'name', 'command'.")
+    check_text(document, str(path))
     return document
 
 
@@ -136,7 +137,28 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
         raise DsoptError(f"{where}: contains {_kind(document)}. Expected a JSON object.")
     if is_deeper(document, _DEEPEST):
         raise DsoptError(f"{where}: is nested more than {_DEEPEST} levels deep. Expected a JSON object.")
+    check_text(document, where)
     return document
+
+
+def check_text(value: object, where: str) -> None:
+    """Refuses text that no command, file or database can hold, wherever it is in a value.
+
+    Raises:
+        DsoptError: a text has a NUL byte, or half of a character, such as from bytes that are not UTF-8.
+    """
+    for text in _strings(value):
+        if "\0" in text or not _is_utf8(text):
+            raise DsoptError(f"{where}: {text!r} has a NUL byte or is not UTF-8 text. Correct it.")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether this text can be written as UTF-8; not if it has half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_deeper(value: object, levels: int) -> bool:
@@ -182,15 +204,15 @@ def _relaxed(text: str, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, 
 
 
 def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield str(key)
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
+    """The texts in a document, however deep it is, also in one that contains itself."""
+    left, seen = [value], set()
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict | list) and id(one) not in seen:
+            seen.add(id(one))
+            left += [*map(str, one), *one.values()] if isinstance(one, dict) else one
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:

@@ -1,5 +1,6 @@
 """The folders that a study's files go to. dsopt never touches what another study, or another program, wrote there."""
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -33,8 +34,8 @@ def find_results_folder(spec: StudySpec) -> Path | None:
 def is_run_directory(spec: StudySpec, path: str) -> bool:
     """Whether a path lies in the study's results folder, wherever else a database says that a run's files are."""
     try:
-        return Path(path).resolve().is_relative_to((Path(spec.cwd) / spec.results_dir).resolve())
-    except (OSError, ValueError, RuntimeError):
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(Path(spec.cwd) / spec.results_dir))
+    except (OSError, ValueError):
         return False
 
 

@@ -16,7 +16,7 @@ from dsopt.study.check_simulation import check_simulation
 from dsopt.study.check_sizes import check_sizes, check_window
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import config_warnings, secret_warnings
-from dsopt.study.documents import is_folder, read_yaml
+from dsopt.study.documents import check_text, is_folder, read_yaml
 from dsopt.study.ds_config import check_values
 from dsopt.study.ds_schema import Schema, schema_if_readable
 from dsopt.study.folders import check_path
@@ -48,7 +48,7 @@ def load_spec(path: Path, name: str | None = None) -> tuple[StudySpec, list[str]
     content = read_yaml(path)
     folder = path.resolve().parent
     if isinstance(content.get("cwd", ""), str):
-        content["cwd"] = str((folder / content.get("cwd", "")).resolve())
+        content["cwd"] = os.path.realpath(folder / content.get("cwd", ""))
     content["name"] = content.get("name", path.stem) if name is None else name
     return build_spec(content, str(path))
 
@@ -68,6 +68,7 @@ def build_spec(content: Mapping[str, Any], where: str, inline_where: str | None 
         DsoptError: everything to correct, each with file, key, value, and what was expected.
     """
     with Mistakes() as mistakes:
+        check_text(content, where)
         content = known_part(content, where, mistakes)
         command, warnings = _read_command(content, where, mistakes)
         cwd = _read_cwd(content, where, mistakes)
@@ -114,6 +115,7 @@ def _read_cwd(content: Mapping[str, Any], where: str, mistakes: Mistakes) -> Pat
     """The folder that a study's command starts in; dsopt looks for all other files there."""
     mistakes.end_if_doubtful("cwd")
     cwd = Path(str(content.get("cwd", Path.cwd())))
+    check_text(str(cwd), f"{where}: cwd")
     if not is_folder(cwd):
         raise DsoptError(f"{where}: cwd: {str(cwd)!r} is not a folder. Expected the folder that the command starts in.")
     return cwd

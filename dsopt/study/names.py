@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from dsopt.study.secrets import STORAGE_VARIABLE
+from dsopt.study.secrets import OWN_ACCESS
 
 LONGEST: Final = 200  # of a flag or key: part of paths, and of names in the database
 _VARIABLE: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
@@ -20,6 +20,6 @@ def variable_names(value: object) -> object:
     """Names of environment variables, or patterns of names with `*`."""
     if not isinstance(value, list) or not all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in value):
         raise ValueError("expected a list of variables, such as [HF_TOKEN, AWS_*]")
-    if STORAGE_VARIABLE in value:
-        raise ValueError(f"{STORAGE_VARIABLE} is for dsopt alone; the script never gets it. Leave it out")
+    if own := sorted(OWN_ACCESS & set(value)):
+        raise ValueError(f"{own[0]} is for dsopt alone; the script never gets it. Leave it out")
     return value

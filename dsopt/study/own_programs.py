@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Final
 
-from dsopt.study.secrets import STORAGE_VARIABLE, looks_secret
+from dsopt.study.secrets import OWN_ACCESS, looks_secret
 
 # `python -m` looks for modules in the working folder first, so a `json.py` there would be imported instead of Python's.
 # Python 3.10 has no option that prevents only this.
@@ -23,6 +23,6 @@ def own_program(module: str, *args: str, python: str | None = None) -> tuple[str
 
 def own_environment() -> dict[str, str]:
     """This process's environment without what looks like a secret."""
-    kept = {name: value for name, value in os.environ.items() if not looks_secret(name, value)}
-    kept.pop(STORAGE_VARIABLE, None)
-    return kept
+    return {
+        name: value for name, value in os.environ.items() if name not in OWN_ACCESS and not looks_secret(name, value)
+    }

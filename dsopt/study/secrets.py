@@ -11,6 +11,10 @@ from typing import Final
 
 HIDDEN: Final = "***"
 STORAGE_VARIABLE: Final = "DSOPT_STORAGE"  # may hold the database's password
+STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # names a file that holds it, as containers get it
+KEYS_VARIABLE: Final = "DSOPT_KEYS"
+TOKEN_FILE_VARIABLE: Final = "DSOPT_DASHBOARD_TOKEN_FILE"  # noqa: S105 - a name
+OWN_ACCESS: Final = frozenset({STORAGE_VARIABLE, STORAGE_FILE_VARIABLE, KEYS_VARIABLE, TOKEN_FILE_VARIABLE})
 SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 
 # in any case; neither a tokenizer nor an author, and no KeyError

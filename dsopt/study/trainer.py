@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.documents import is_file
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.script_flags import is_on
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
@@ -73,9 +74,10 @@ def filled_in(config: Mapping[str, Any], command: LaunchCommand, mappings: Mappi
 
 
 def _reads_trainer_arguments(command: LaunchCommand, cwd: Path) -> bool:
-    if command.is_module:
+    path = cwd / command.script
+    if command.is_module or not is_file(path):
         return False
     try:
-        return _PARSER in (cwd / command.script).read_text(encoding="utf-8", errors="replace")
+        return _PARSER in path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False

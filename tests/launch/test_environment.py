@@ -10,11 +10,13 @@ from dsopt.protocol.run_dir import RunDir
 from tests.runs import launch
 
 BASE = {
-    "PATH": "/bin", "HOME": "/home/ann", "DSOPT_STORAGE": "sqlite:///x.db", "HF_TOKEN": "hub-4711",
+    "PATH": "/bin", "HOME": "/home/ann", "DSOPT_STORAGE": "sqlite:///x.db", "DSOPT_STORAGE_FILE": "/run/secrets/url",
+    "DSOPT_KEYS": "/etc/dsopt/keys", "DSOPT_DASHBOARD_TOKEN_FILE": "/run/secrets/token", "HF_TOKEN": "hub-4711",
     "AWS_SECRET_ACCESS_KEY": "aws-4711", "AWS_REGION": "eu", "MAX_TOKENS": "2048",
     "NETRC_URL": "https://ann:p4ss@host",
 }  # fmt: skip
-SECRET = {"DSOPT_STORAGE", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NETRC_URL"}
+OWN = {"DSOPT_STORAGE", "DSOPT_STORAGE_FILE", "DSOPT_KEYS", "DSOPT_DASHBOARD_TOKEN_FILE"}
+SECRET = OWN | {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NETRC_URL"}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ SECRET = {"DSOPT_STORAGE", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NETRC_URL"}
         ("deepspeed train.py --token $HF_TOKEN", (), {"HF_TOKEN"}),
         ("MINE=$HF_TOKEN deepspeed train.py", (), {"HF_TOKEN"}),
         ("deepspeed train.py", ("AWS_*", "NETRC_URL"), {"AWS_SECRET_ACCESS_KEY", "NETRC_URL"}),
-        ("deepspeed train.py", ("*",), SECRET - {"DSOPT_STORAGE"}),
+        ("deepspeed train.py", ("*",), SECRET - OWN),
         ("deepspeed train.py --token $DSOPT_STORAGE", ("DSOPT_*",), set()),
     ],
 )

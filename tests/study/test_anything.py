@@ -28,7 +28,7 @@ from tests.runs import launch, rules
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 many = settings(few, max_examples=150)
 
-TEXT = st.text(max_size=12)
+TEXT = st.text(st.characters(exclude_categories=()), max_size=12)  # halves of characters and NUL, too
 VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -78,9 +78,8 @@ def load(study: str, config: str) -> None:
 def test_any_study(keys: dict[str, Any]) -> None:
     known = {"command": "deepspeed --num_gpus 1 train.py --deepspeed_config ds.json", "name": "s"}
     try:
-        text = yaml.safe_dump({**known, **keys}, allow_unicode=True)
-        text.encode()
-    except (UnicodeEncodeError, yaml.YAMLError):
+        text = yaml.safe_dump({**known, **keys})
+    except yaml.YAMLError:
         return
     load(text, '{"train_micro_batch_size_per_gpu": 1}')
 

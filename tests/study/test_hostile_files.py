@@ -18,6 +18,7 @@ STUDY = {
     "name": "s", "command": "deepspeed --num_gpus 1 train.py --deepspeed_config ds.json",
     "autotuning": {"fast": True},
 }  # fmt: skip
+HEAD = f"name: s\ncommand: {STUDY['command']}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -28,7 +29,7 @@ def _no_hang() -> Iterator[None]:
     """A test that hangs fails."""
 
     def end(*_: object) -> None:
-        raise TimeoutError
+        raise AssertionError("it hangs")  # no TimeoutError: code that expects an OSError would swallow it
 
     signal.signal(signal.SIGALRM, end)
     signal.alarm(60)
@@ -77,6 +78,19 @@ def config_folder(folder: Path) -> Path:
     return study()(folder)
 
 
+def in_an_odd_folder(folder: Path) -> Path:
+    odd = folder / os.fsdecode(b"\xff")
+    odd.mkdir()
+    for name in ("train.py", "ds.json"):
+        (odd / name).write_text((folder / name).read_text())
+    return study()(odd)
+
+
+def folder_loop(folder: Path) -> Path:
+    (folder / "loop").symlink_to("loop")
+    return study(cwd="loop")(folder)
+
+
 def in_base64(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
@@ -109,6 +123,11 @@ def in_base64(text: str) -> str:
         pytest.param(
             study(command=f"deepspeed t.py --deepspeed_config {in_base64('{' * 3000)}"), "base64", id="deep base64"
         ),
+        pytest.param(
+            study(command="deepspeed fifo --deepspeed_config ds.json"),
+            "no training script 'fifo'",
+            id="script is a pipe",
+        ),
         pytest.param(study(command=f"deepspeed {'x' * 300}.py"), "no training script", id="long script"),
         pytest.param(study(command=f"deepspeed -H {'x' * 300} --num_nodes 2 train.py"), "no host file", id="long host"),
         pytest.param(study(command="deepspeed --num_gpus " + "9" * 5000 + " train.py"), "num_gpus", id="many GPUs"),
@@ -117,12 +136,32 @@ def in_base64(text: str) -> str:
         pytest.param(study(isolate=["--a/../../x"]), "is not a flag", id="isolated flag with a path"),
         pytest.param(study(search={"ds_config": {"x" * 600: [1, 2]}}), "is not a path", id="long key"),
         pytest.param(study(search={"ds_config": {"../x/y": [1, 2]}}), "is not a path", id="key with slashes"),
+        pytest.param(
+            study(search={"ds_config": {f"key{n}": [1, 2] for n in range(21)}}),
+            "Expected at most 20",
+            id="21 dimensions",
+        ),
         pytest.param(study(cwd="x" * 300), "is not a folder", id="long folder"),
+        pytest.param(folder_loop, "cwd: .* is not a folder", id="folder is a loop of links"),
+        pytest.param(in_an_odd_folder, "is not UTF-8 text", id="folder of odd bytes"),
         pytest.param(study(name="n" * 101), "name", id="long name"),
+        *(
+            pytest.param(study_text(f"{HEAD}{line}"), "has a NUL byte or is not UTF-8 text", id=f"{kind} in {key}")
+            for kind, text in (("NUL", "\\0"), ("half a character", "\\uDC80"))
+            for key, line in (
+                ("a flag's values", f'search: {{args: {{--x: ["1", "{text}"]}}}}'),
+                ("a key", f'autotuning: {{"{text}": 1}}'),
+                ("a folder", f'cwd: "{text}"'),
+                ("the results folder", f'autotuning: {{results_dir: "{text}"}}'),
+            )
+        ),
+        pytest.param(config_text('{"tag": "\\u0000"}'), "has a NUL byte or is not UTF-8 text", id="NUL in config"),
+        pytest.param(config_text('{"tag": "\\udc80"}'), "has a NUL byte or is not UTF-8 text", id="half in config"),
     ],
 )
 def test_it_is_refused(tmp_path: Path, given: Callable[[Path], Path], message: str) -> None:
     (tmp_path / "train.py").touch()
+    os.mkfifo(tmp_path / "fifo")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
     path = given(tmp_path)
     before = sorted(tmp_path.rglob("*"))

@@ -187,8 +187,9 @@ def test_mistakes_in_the_deepspeed_configuration(folder: Path, ds_config: dict, 
 def test_what_json_cannot_hold_is_refused_in_an_inline_configuration(folder: Path) -> None:
     circle: dict = {}
     circle["again"] = circle
-    for value in (b"bytes", circle, float("nan"), "\ud800"):
-        with pytest.raises(DsoptError, match="cannot be written as JSON"):
+    no_json = "cannot be written as JSON"
+    for value, why in ((b"bytes", no_json), (circle, no_json), (float("nan"), no_json), ("\ud800", "not UTF-8 text")):
+        with pytest.raises(DsoptError, match=why):
             build_spec({**BASE, "cwd": str(folder), "ds_config": {"my_section": value}}, "study.yaml")
 
 
