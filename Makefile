@@ -27,7 +27,7 @@ test: install ## what can run on this machine in a quarter of an hour
 test-slow: install ## longer studies, and outages
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
-test-chaos: install ## workers killed again and again, with real runs too
+test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
 
 test-fast: install ## the tests that take seconds

@@ -10,8 +10,12 @@ def is_ours(name, type_, _parents):
     return type_ != "table" or (name or "").startswith("dsopt_")
 
 
+connection = context.config.attributes["connection"]
+if connection.dialect.name == "sqlite":
+    # otherwise each change of a table stands at once, and a migration that was interrupted could never be repeated
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 context.configure(
-    connection=context.config.attributes["connection"],
+    connection=connection,
     target_metadata=metadata,
     version_table=VERSION_TABLE,
     include_name=is_ours,

@@ -12,7 +12,6 @@ import itertools
 import json
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.process import Process
 from dsopt.store.studies import Store
 from dsopt.study.load import load_spec
+from dsopt.worker.ending import Ending
 from dsopt.worker.loop import Worker
 
 LAUNCHER = Path(__file__).parent.parent / "tests" / "scripts" / "deepspeed"
@@ -59,7 +59,7 @@ def main() -> None:
         store = Store.open(f"sqlite:///{path}/dsopt.db", make=True)
         made, _ = store.create(load_spec(path / "study.yaml")[0])
         pool = DevicePool(kind="cpu", indices=(0, 1))
-        Worker(store, pool, threading.Event(), print_nothing).work([made])
+        Worker(store, pool, Ending(), print_nothing).work(lambda: [made])
         store.close()
     gaps = [
         1000 * (later - earlier)

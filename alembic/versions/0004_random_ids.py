@@ -13,7 +13,6 @@ branch_labels = None
 depends_on = None
 
 _OLD = ("studies", "claims", "attempts", "measurements")
-_SILENT_SECONDS = 60
 # those of revision 0002 again: a trigger goes with its table
 _SQLITE = (
     """
@@ -46,9 +45,6 @@ _POSTGRES = (
 
 def upgrade():
     bind = op.get_bind()
-    if bind.dialect.name == "sqlite":
-        op.execute("UPDATE dsopt_studies SET state = state WHERE 1 = 0")  # begins a transaction, for all or nothing
-    _refuse_living_workers(bind)
     kept = {table: _rows(bind, table) for table in _OLD}
     for table in ("measurements", "leases", "attempts", "claims", "workers", "studies"):
         op.drop_table(f"dsopt_{table}")
@@ -56,17 +52,6 @@ def upgrade():
     for statement in _SQLITE if bind.dialect.name == "sqlite" else _POSTGRES:
         op.execute(statement)
     _fill(bind, kept)
-
-
-def _refuse_living_workers(bind):
-    now = "(julianday('now') - 2440587.5) * 86400.0" if bind.dialect.name == "sqlite" else "extract(epoch FROM now())"
-    rows = bind.execute(sa.text(f"SELECT node, pid FROM dsopt_workers WHERE {now} - heartbeat_at < {_SILENT_SECONDS}"))  # noqa: S608
-    living = [f"{row.node} (process {row.pid})" for row in rows]
-    if living:
-        raise DsoptError(
-            f"workers of an older dsopt still work on this database: {', '.join(living)}. Stop them, then try again "
-            f"(one that was killed counts for {_SILENT_SECONDS} seconds)."
-        )
 
 
 def _rows(bind, table):

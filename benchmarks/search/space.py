@@ -61,7 +61,7 @@ class Space:
     def own(self) -> Candidate:
         """The user's own configuration as a candidate, as far as it is one: with the first value of every knob."""
         stage = int(self.base.get("zero_optimization", {}).get("stage", 0))
-        knobs = next(next(space for space in self.stages if space.stage == stage).settings())
+        knobs = next(space for space in self.stages if space.stage == stage).settings()[0]
         return Candidate(stage=stage, micro_batch=self.base[MICRO_BATCH], gas=self.own_gas, knobs=knobs)
 
     @property

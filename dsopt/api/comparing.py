@@ -16,7 +16,7 @@ from dsopt.report.files import set_aside_earlier
 from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
 from dsopt.study.comparison import comparison_spec
-from dsopt.worker.capacity import most_ranks_of
+from dsopt.worker.capacity import check_capacity
 from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary
 
@@ -107,7 +107,7 @@ def _make(
         raise DsoptError(f"study '{spec.name}' is a dry run: it has no runs of a script to compare.")
     runs, more = compared_runs(spec, given, history)
     made = comparison_spec(spec, name or f"{spec.name}-compare", runs, rounds)
-    most_ranks_of(made, pool)  # before anything is created
+    check_capacity(made, pool)  # before anything is created
     stored, is_new = store.create(made)
     aside = set_aside_earlier(made) if is_new else None
     note = unsigned_note(store.engine)

@@ -16,7 +16,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
-from dsopt.worker.capacity import most_ranks_of
+from dsopt.worker.check_node import check_node
 from dsopt.worker.takeover import check_source, take_over
 
 COMMAND_LINE: Final = "command line"  # what messages name as the place of a command that is in no file
@@ -88,10 +88,10 @@ def keep(
         warnings: those from reading it.
         earlier: a study whose runs it takes over.
         storage: the URL, or None for the default.
-        pool: devices that must be enough for it before anything is created.
+        pool: devices here; before anything is created, the study has to be one that can run on them.
     """
     if pool is not None:
-        most_ranks_of(spec, pool)
+        check_node(spec, pool)
     store = open_store(storage, make=True)
     try:
         return _keep(store, spec, warnings, earlier)
@@ -115,7 +115,7 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
 def _spec_of_mapping(source: Mapping[str, Any], name: str | None) -> tuple[StudySpec, list[str]]:
     content = dict(source)
     if isinstance(content.get("cwd", ""), str):
-        content["cwd"] = str(Path(content.get("cwd", "")).resolve())
+        content["cwd"] = os.path.realpath(content.get("cwd", ""))
     if name is not None:
         content["name"] = name
     command = content.get("command")

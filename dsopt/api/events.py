@@ -6,7 +6,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.run import Progress
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.worker.happenings import (
     Happening,
     HelperReplaced,

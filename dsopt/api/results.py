@@ -9,7 +9,8 @@ from dsopt.errors import DsoptError
 from dsopt.report.files import CONFIG, optimum, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
 from dsopt.study.folders import results_folder
@@ -131,6 +132,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
     Raises:
         DsoptError: the study has no result, or `output` is the user's own configuration or cannot be written.
     """
+    study.check_trust()
     summary = confirmed_summary(store, study)
     assert summary.comparison is not None
     best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)

@@ -19,7 +19,8 @@ from dsopt.report.diff import Diff, best_diff
 from dsopt.report.summary import Summary
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import Observation
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.spec import StudySpec
 from dsopt.worker import results
 from dsopt.worker.history import load_history
@@ -36,6 +37,7 @@ class Study:
     connections; otherwise Python closes them when nothing refers to the study any more.
 
     Attributes:
+        distrust: why this node runs nothing of it (`docs/security.md`); None: it does.
         warnings: those from creating it.
         is_new: whether it was created just now; False if it existed with the same spec.
         taken_over: what it took over from an earlier study, if you asked for that.
@@ -54,6 +56,7 @@ class Study:
     ) -> None:
         self._store = store
         self._stored = stored
+        self.distrust = stored.distrust
         self.warnings = tuple(warnings)
         self.is_new = is_new
         self.taken_over = taken_over
@@ -272,7 +275,7 @@ class Study:
         Raises:
             DsoptError: it is running and not stopped.
         """
-        self._store.delete(self._store.get(self.name))
+        self._store.delete(self._store.header(self.name))
 
     def import_results(self, folder: str | Path) -> Imported:
         """Imports what DeepSpeed's own autotuner has measured, so that nothing is measured again.
@@ -294,5 +297,4 @@ class Study:
         Raises:
             DsoptError: there is no best configuration, or the launcher is missing.
         """
-        command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
-        return train(command, Path(self.spec.cwd))
+        return train(training_of(self._store, self._stored, scale_lr=apply_lr_scaling), Path(self.spec.cwd))

@@ -51,7 +51,7 @@ def begin_tuning(
     earlier: str | None,
     storage: str | None,
 ) -> Study:
-    """Creates the study of a command, or finds and resumes it; refuses it before that if there are too few devices."""
+    """Creates the study of a command, or finds and resumes it; refuses it before that if it cannot run here."""
     study = keep(*spec_of_command(command, settings), earlier, storage, pool)
     if not study.is_new:
         study.resume()

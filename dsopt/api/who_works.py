@@ -1,12 +1,14 @@
 """The workers of a storage, wherever they run, and what each does."""
 
+import fnmatch
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.api.storage import open_store
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError
-from dsopt.store.workers import HEARTBEAT_SECONDS
+from dsopt.store.workers import HEARTBEAT_SECONDS, ask_to_drain
 
 _MISSED_BEATS = 3
 
@@ -35,15 +37,19 @@ class WorkerInfo:
     """A worker that has not left.
 
     Attributes:
+        id: no other worker ever has it.
         node: the name of its machine or container.
         pid: its process there.
         silent_seconds: age of its last heartbeat, by the database's clock.
+        is_draining: whether it was asked to finish its runs and to leave.
         runs: what it runs now; empty if it waits.
     """
 
+    id: str
     node: str
     pid: int
     silent_seconds: float
+    is_draining: bool
     runs: tuple[RunInHand, ...]
 
     @property
@@ -78,12 +84,43 @@ def list_workers(*, storage: str | None = None) -> list[WorkerInfo]:
     kept = RunInHand.__dataclass_fields__
     return [
         WorkerInfo(
+            id=row["id"],
             node=row["node"],
             pid=row["pid"],
             silent_seconds=max(0.0, row["silent_seconds"]),
+            is_draining=row["draining"],
             runs=tuple(
                 RunInHand(**{key: run[key] for key in kept}) for run in running if run["worker_id"] == row["id"]
             ),
         )
         for row in rows
     ]
+
+
+def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None) -> list[WorkerInfo]:
+    """Asks workers to begin no more runs, and to leave when their current ones have ended. Does not wait.
+
+    A worker learns of it with its next heartbeat, within seconds.
+
+    Args:
+        nodes: names of nodes, or patterns such as `gpu*`.
+        storage: URL of the database; by default as for `load_study`.
+
+    Returns:
+        The workers that were asked, by node; silent ones are left out.
+
+    Raises:
+        DsoptError: the database cannot be used.
+    """
+    asked = [
+        worker
+        for worker in list_workers(storage=storage)
+        if not worker.is_silent and any(fnmatch.fnmatchcase(worker.node, node) for node in nodes)
+    ]
+    if asked:
+        store = open_store(storage)
+        try:
+            ask_to_drain(store.engine, [worker.id for worker in asked])
+        finally:
+            store.close()
+    return asked

@@ -2,18 +2,22 @@
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, TypeAlias
 
 from typing_extensions import Self
 
 from dsopt.api.events import Event, TaskProgressed
-from dsopt.errors import Interrupted
+from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch.devices import DevicePool, parse_devices
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
+from dsopt.worker.desk import LEFT
+from dsopt.worker.ending import Ending
 from dsopt.worker.loop import Worker
 
+FindStudies: TypeAlias = Callable[[], Sequence[StoredStudy]]
 Devices: TypeAlias = str | DevicePool | None  # as a person writes them, as parsed, or None for all there are
 DELETED: Final = "deleted"  # the state of a study that is not in the database any more
 _MOST_UNREAD: Final = 10_000
@@ -22,17 +26,19 @@ _MOST_UNREAD: Final = 10_000
 class WorkerThread:
     """A worker that works on studies in a thread, one study after the other.
 
+    Somebody may also ask it in the database to drain (`drain_workers`).
+
     As a context manager, it stops at the end of the block. Otherwise Python waits for it at exit, as for any thread. It
     installs no signal handlers.
     """
 
-    def __init__(self, store: Store, studies: Sequence[StoredStudy], pool: DevicePool) -> None:
+    def __init__(self, store: Store, find: FindStudies, pool: DevicePool, *, until_idle: bool) -> None:
         self._pool = pool
         self._unread: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._stop = threading.Event()
+        self._ending = Ending(until_idle=until_idle)
         self._was_stopped = False
         self._problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, args=(store, studies), name="dsopt-worker")
+        self._thread = threading.Thread(target=self._work, args=(store, find), name="dsopt-worker")
         self._thread.start()
 
     @property
@@ -61,7 +67,11 @@ class WorkerThread:
 
     def stop(self) -> None:
         """Asks the worker to stop: it ends its current runs and gives them back within seconds. Does not wait."""
-        self._stop.set()
+        self._ending.stop.set()
+
+    def drain(self) -> None:
+        """Asks the worker to begin no more runs, and to end when its current runs have ended. Does not wait."""
+        self._ending.drain.set()
 
     def join(self) -> None:
         """Waits until the worker ends. Ctrl-C meanwhile asks it to stop, and is raised once it has.
@@ -90,9 +100,9 @@ class WorkerThread:
         self.stop()
         self._thread.join()
 
-    def _work(self, store: Store, studies: Sequence[StoredStudy]) -> None:
+    def _work(self, store: Store, find: FindStudies) -> None:
         try:
-            Worker(store, self._pool, self._stop, self._keep).work(studies)
+            Worker(store, self._pool, self._ending, self._keep).work(find)
         except Interrupted:
             self._was_stopped = True
         except BaseException as error:  # raised again in the thread that joins
@@ -114,12 +124,35 @@ def pool_of(devices: Devices) -> DevicePool:
     return devices if isinstance(devices, DevicePool) else parse_devices(devices)
 
 
-def work_on(store: Store, studies: Sequence[StoredStudy], devices: Devices) -> WorkerThread:
+def work_on(
+    store: Store, studies: Sequence[StoredStudy], devices: Devices, *, until_idle: bool = False
+) -> WorkerThread:
     """Starts a worker in a thread on the studies that are neither finished, stopped nor deleted.
 
     Raises:
         DsoptError: the devices do not exist.
     """
     pool = pool_of(devices)
-    open_ones = [study for study in studies if store.state(study) not in ("finished", "stopped", None)]
-    return WorkerThread(store, open_ones, pool)
+    open_ones = [study for study in studies if store.state(study) not in LEFT]
+    return WorkerThread(store, lambda: open_ones, pool, until_idle=until_idle)
+
+
+def work_on_all(store: Store, devices: Devices, *, until_idle: bool = False) -> WorkerThread:
+    """Starts a worker in a thread on all studies that are neither finished nor stopped, new ones included.
+
+    Raises:
+        DsoptError: the devices do not exist.
+    """
+    return WorkerThread(store, lambda: unfinished(store)[0], pool_of(devices), until_idle=until_idle)
+
+
+def unfinished(store: Store) -> tuple[list[StoredStudy], list[str]]:
+    """All studies that are neither finished nor stopped, oldest first, and a message for each that cannot be read."""
+    found, problems = [], []
+    for header in store.headers():
+        if header.state not in LEFT:
+            try:
+                found.append(store.get(header.name))
+            except DsoptError as error:
+                problems.append(str(error))
+    return found, problems

@@ -8,7 +8,8 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.store.keeping import keep_unclaimed
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.part import Part
 from dsopt.study.trial_attributes import TrialAttributes
 

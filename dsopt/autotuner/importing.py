@@ -13,7 +13,8 @@ from dsopt.search.history import History
 from dsopt.search.limits import accumulations
 from dsopt.search.sampler import distributions
 from dsopt.store.engine import exclusive
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.own_sizes import own_size
 from dsopt.study.part import Part
 from dsopt.study.space import ACCUMULATION, LARGEST, StageSpace
@@ -60,6 +61,7 @@ def import_results(store: Store, study: StoredStudy, folder: Path) -> Imported:
     Raises:
         DsoptError: the folder contains no experiment, or the study is finished.
     """
+    study.check_trust()
     experiments, passed_over = read_results(folder)
     with exclusive(store.engine, f"study-{study.id}"):
         state = store.state(study)

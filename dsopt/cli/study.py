@@ -110,6 +110,8 @@ def list_(storage: str | None, as_json: bool) -> None:
 def show(name: str, storage: str | None, as_json: bool) -> None:
     """Show a study: its result so far, and every run."""
     found = dsopt.load_study(name, storage=storage)
+    if found.distrust:
+        print_warnings([found.distrust])
     if as_json:
         print_json(found.to_json())
     else:
@@ -175,7 +177,7 @@ def resume(name: str, storage: str | None, as_json: bool) -> None:
 @json_option
 def delete(name: str, yes: bool, storage: str | None, as_json: bool) -> None:
     """Delete a study from the database. Its run directories and result files stay."""
-    from dsopt.api.studies import find_study
+    from dsopt.api.headers import find_study
 
     find_study(name, storage=storage)
     if not yes:

@@ -1,6 +1,8 @@
 """`dsopt worker`: works on studies with the devices of this machine."""
 
 import signal
+import socket
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,33 +23,81 @@ if TYPE_CHECKING:
     from dsopt import Study, WorkerThread
     from dsopt.api.workers import Devices
 
+_LOOK_SECONDS = 1.0
+
 
 @click.command()
 @click.argument("studies", nargs=-1, metavar="[STUDY …]")
 @devices_option
+@click.option("--until-idle", is_flag=True, help="End when there is nothing to begin, instead of waiting for others.")
+@click.option("--drain", is_flag=True, help="Instead of working: let the workers of this node end after their runs.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="With --drain: of these nodes, such as 'gpu*'.")
 @storage_option
 @json_at_the_end_option
-def worker(studies: tuple[str, ...], devices: str | None, storage: str | None, as_json: bool) -> None:
-    """Work on studies (default: all that are not finished) until they are finished."""
+def worker(
+    studies: tuple[str, ...],
+    devices: str | None,
+    until_idle: bool,
+    drain: bool,
+    nodes: tuple[str, ...],
+    storage: str | None,
+    as_json: bool,
+) -> None:
+    """Work on studies until they are finished. Default: on all that are not, one after the other, new ones included.
+
+    Ctrl-C and SIGTERM end the current runs; other workers, or a later one, repeat them. SIGUSR1 lets the current runs
+    end first. To do that from elsewhere: dsopt worker --drain
+    """
+    if drain:
+        if studies or devices or until_idle:
+            raise click.UsageError("--drain starts no worker: it takes only --node, --storage and --json.")
+        _drain(nodes, storage, as_json)
+        return
+    if nodes:
+        raise click.UsageError("--node needs --drain.")
+    _start(studies, devices, storage, until_idle=until_idle, as_json=as_json)
+
+
+def _start(
+    names: tuple[str, ...], devices: str | None, storage: str | None, *, until_idle: bool, as_json: bool
+) -> None:
+    """Works on the studies of these names, or on all."""
     from dsopt.api.keys import notes_on
-    from dsopt.api.studies import load_studies, load_unfinished
+    from dsopt.api.studies import load_studies
     from dsopt.api.workers import pool_of
 
     pool = pool_of(devices)
+    studies: Sequence[Study]
     with only_data_on_stdout(as_json):
-        if studies:
-            chosen = load_studies(studies, storage=storage)
+        if names:
+            studies = load_studies(names, storage=storage)
+            print_warnings(notes_on(studies))
+            problem = work_on(studies, pool, until_idle=until_idle)
         else:
-            chosen, problems = load_unfinished(storage=storage)
-            print_warnings(problems)
-            if not chosen:
-                click.echo("There is no study to work on. Create one with: dsopt study create FILE")
-        print_warnings(notes_on(chosen))
-        problem = work_on(chosen, pool)
+            studies, problem = _work_on_all(pool, storage, until_idle=until_idle)
     if as_json:
-        print_results(chosen)
+        print_results(studies)
     if problem is not None:
         raise problem
+
+
+def _work_on_all(
+    pool: "Devices", storage: str | None, *, until_idle: bool
+) -> "tuple[Sequence[Study], DsoptError | None]":
+    """Works on all studies, those included that are created meanwhile. Returns them and the error to end with."""
+    import dsopt
+    from dsopt.api.keys import notes_on
+    from dsopt.api.studies import load_studies, load_unfinished
+
+    studies, problems = load_unfinished(storage=storage)
+    print_warnings([*problems, *notes_on(studies)])
+    if not studies:
+        click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+        return studies, None
+    seen = _watch(dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage))
+    known = {study.name for study in studies}
+    studies += load_studies([name for name in seen if name not in known], storage=storage)
+    return studies, _print_ends(studies)
 
 
 def print_results(studies: "Sequence[Study]") -> None:
@@ -56,7 +106,7 @@ def print_results(studies: "Sequence[Study]") -> None:
     print_json({"studies": results})
 
 
-def work_on(studies: "Sequence[Study]", pool: "Devices") -> DsoptError | None:
+def work_on(studies: "Sequence[Study]", pool: "Devices", *, until_idle: bool = False) -> DsoptError | None:
     """Works on studies in this process and prints the summary of each that is finished.
 
     Returns:
@@ -66,11 +116,18 @@ def work_on(studies: "Sequence[Study]", pool: "Devices") -> DsoptError | None:
         DsoptError: studies cannot continue before the user has fixed something.
         Interrupted: a signal arrived; the current runs are given back.
     """
-    from dsopt.api.results import not_confirmed
+    import dsopt
 
     open_ones = [study for study in studies if study.state not in ("finished", "stopped")]
     if open_ones:
-        _work(open_ones, pool)
+        _watch(dsopt.start_worker(open_ones, pool, until_idle=until_idle), [study.name for study in open_ones])
+    return _print_ends(studies)
+
+
+def _print_ends(studies: "Sequence[Study]") -> DsoptError | None:
+    """Prints what has become of studies. Returns the error to end with, if there is one."""
+    from dsopt.api.results import not_confirmed
+
     unconfirmed = []
     for study in studies:
         state = study.state
@@ -80,30 +137,58 @@ def work_on(studies: "Sequence[Study]", pool: "Devices") -> DsoptError | None:
             unconfirmed += [study.name] if study.is_unconfirmed else []
         elif state == "stopped":
             click.echo(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
+        else:
+            click.echo(f"\nStudy '{study.name}' is not finished. Continue with: dsopt worker {study.name}")
     return not_confirmed(unconfirmed) if unconfirmed else None
 
 
-def _work(studies: "Sequence[Study]", pool: "Devices") -> None:
-    """Works on studies until they are finished or stopped, or a signal arrives."""
-    import dsopt
+def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
+    """Shows what a worker does until it ends, by itself or by a signal. Returns the studies on which it has worked."""
+    from dsopt.api.events import StudyProgressed
     from dsopt.cli.live import watch
 
-    with watch(str(pool)) as show, dsopt.start_worker(studies, pool) as running:
-        _stop_on_signals(running)
+    seen: dict[str, None] = {}
+    with running, watch(running.devices) as show:
+        _heed_signals(running)
         for event in running.events():
+            if isinstance(event, StudyProgressed):
+                seen[event.study.name] = None
             show(event)
     running.join()
     if running.was_stopped:
-        names = " ".join(study.name for study in studies)
-        raise Interrupted(f"Stopped. The current run was discarded; continue with: dsopt worker {names}")
+        again = " ".join(["dsopt worker", *names])
+        raise Interrupted(f"Stopped. The current run was discarded; continue with: {again}")
+    return list(seen)
 
 
-def _stop_on_signals(running: "WorkerThread") -> None:
-    """Asks a worker to stop when this process gets SIGINT or SIGTERM; a second Ctrl-C raises KeyboardInterrupt."""
+def _heed_signals(running: "WorkerThread") -> None:
+    """Stops a worker when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
 
-    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+    A second Ctrl-C raises KeyboardInterrupt.
+    """
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
         running.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask_to_stop)
+        signal.signal(number, stop)
+    signal.signal(signal.SIGUSR1, lambda *_: running.drain())
+
+
+def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
+    """Asks the workers of nodes to drain, and waits until they have left."""
+    import dsopt
+
+    asked = dsopt.drain_workers(nodes or [socket.gethostname()], storage=storage)
+    if as_json:
+        print_json([worker.to_json() for worker in asked])
+    elif not asked:
+        click.echo(f"There is no worker on {', '.join(nodes) or 'this node'}. For all, see: dsopt workers")
+    else:
+        names = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked)
+        click.echo(f"Draining {names}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
+    left = {worker.id for worker in asked}
+    while left:
+        time.sleep(_LOOK_SECONDS)
+        left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}

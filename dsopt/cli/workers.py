@@ -33,6 +33,7 @@ def workers(storage: str | None, as_json: bool) -> None:
     for worker in found:
         for number, run in enumerate(_runs(worker)):
             beat = f"{_duration(worker.silent_seconds)} ago{', silent' if worker.is_silent else ''}"
+            beat += ", draining" if worker.is_draining else ""
             rows.append((worker.node, str(worker.pid), beat, run) if number == 0 else ("", "", "", run))
             dimmed.append(worker.is_silent)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 _MIN_STEPS = 12
 # The correlation of successive steps that dsopt assumes until a run's own steps outweigh it, and how many steps that
@@ -173,4 +172,6 @@ def is_drifting(times: NDArray[np.float64], precision: float) -> bool:
 
 def t_quantile(degrees_of_freedom: float, probability: float = 0.975) -> float:
     """Quantile of Student's t."""
+    from scipy.special import stdtrit  # takes long to import, and who only reads figures needs none of it
+
     return float(stdtrit(degrees_of_freedom, probability))

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsopt.launch.leftovers import remove_shared_memory
-from dsopt.launch.processes import kill_all
+from dsopt.launch.processes import end_run, kill_all
 from dsopt.launch.swap import remove_swap
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.own_programs import own_environment, own_program
 
 _FORK_SECONDS = 2.0
@@ -86,14 +87,17 @@ def main() -> None:
     for line in sys.stdin:
         latest = line.rstrip("\n")
     if latest:
-        port, _, run_dir = latest.partition(" ")
+        port, _, path = latest.partition(" ")
+        run_dir = RunDir(path)
+        end_run(run_dir)
         # repeatedly for a while: a process that has just been forked shows its environment only after its exec
         deadline = time.monotonic() + _FORK_SECONDS
         while time.monotonic() < deadline:
-            kill_all(Path(run_dir))
+            kill_all(run_dir.path)
             time.sleep(0.05)
         remove_shared_memory(int(port))
-        remove_swap(Path(run_dir))
+        remove_swap(run_dir.path)
+        run_dir.node_environment.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

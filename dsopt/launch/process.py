@@ -14,16 +14,15 @@ from dsopt.launch.forked import ForkedRank, ForkedStarts
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.observed import ObservedStarts, RunStart
-from dsopt.launch.processes import kill_all
+from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all
 from dsopt.launch.program import find_launcher
 from dsopt.launch.swap import remove_swap
+from dsopt.protocol.presence import be_present
 from dsopt.protocol.private import append_private, write_private
 from dsopt.protocol.run_dir import MEMORY_LIMIT_VARIABLE, RUN_DIR_VARIABLE
 from dsopt.study.command_secrets import shown, with_values
 from dsopt.study.launchers.launcher import NodeStart, RankStart
 from dsopt.study.own_programs import own_environment, own_program
-
-_NODES_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ class Process:
         started them can end ranks on other nodes, so this asks it first.
         """
         if self._launch.command.uses_hostfile:
-            self._ask_to_end(_NODES_PATIENCE_SECONDS)
+            self._ask_to_end(NODES_PATIENCE_SECONDS)
         self._signal(signal.SIGKILL)
         for process in self._started:
             process.wait()
@@ -161,6 +160,7 @@ class Process:
 
 def _start(start: RankStart, launch: Launch) -> subprocess.Popen[bytes]:
     with append_private(launch.run_dir.stdout) as stdout, append_private(launch.run_dir.stderr) as stderr:
+        be_present(stdout.fileno())
         return subprocess.Popen(
             start.argv,
             cwd=launch.cwd,

@@ -1,13 +1,17 @@
 """Finds and ends every process of an attempt, by the run directory in its environment, never by name."""
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir
+
+NODES_PATIENCE_SECONDS: Final = 10.0  # for a launcher that ends its ranks on other nodes
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:
@@ -24,6 +28,28 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue  # ended meanwhile, or another user's
     return [process for process in found if _is_alive(process)]
+
+
+def end_run(run_dir: RunDir) -> bool:
+    """Ends the processes of a run whose worker does not: those on other nodes, too. Returns whether all here are gone.
+
+    Only the launcher that started ranks on other nodes can end them, so this asks it first.
+    """
+    if run_dir.node_environment.exists():
+        _ask_launcher(run_dir.path)
+    return kill_all(run_dir.path)
+
+
+def _ask_launcher(run_dir: Path) -> None:
+    processes = processes_of(run_dir)
+    pids = {process.pid for process in processes}
+    first = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if process.ppid() not in pids:
+                process.terminate()
+                first.append(process)
+    psutil.wait_procs(first, timeout=NODES_PATIENCE_SECONDS)
 
 
 def kill_all(run_dir: Path, *, patience_seconds: float = 20.0) -> bool:
@@ -48,12 +74,22 @@ def start_ticks(pid: int) -> float | None:
 
     No step of the machine's clock changes it, unlike psutil's `create_time`.
     """
+    state, *fields = _stat(pid)
+    return None if state in "ZX" else float(fields[18])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody stopped a process (SIGSTOP, Ctrl-Z)."""
+    return _stat(pid)[0] == "T"
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system says of a process, from its state on; of one that is gone, what it says of a dead one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
-    state, *fields = stat.rpartition(") ")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else float(fields[18])
+        return ["X"]
+    return stat.rpartition(") ")[2].split()  # the name before it may hold anything
 
 
 def host_identity() -> str:

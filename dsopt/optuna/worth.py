@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 from dsopt.optuna.encoding import SearchSpace
 from dsopt.optuna.evidence import Evidence
+from dsopt.optuna.normal import log_ndtr, ndtr
 from dsopt.optuna.surrogate import Surrogate
 
 Array = NDArray[np.float64]

@@ -26,6 +26,7 @@ from typing import Any
 from dsopt.probe import __main__ as probe
 from dsopt.probe.beforehand import import_all, unfit_to_fork
 from dsopt.probe.environment_block import EnvironmentBlock
+from dsopt.protocol.presence import be_present
 from dsopt.protocol.private import FILE_MODE
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -103,6 +104,7 @@ class _Server:
         """Makes this process what `rank.argv` would have started."""
         for descriptor, path in ((1, rank.stdout), (2, rank.stderr)):
             log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+            be_present(log)
             os.dup2(log, descriptor)
             os.close(log)
         os.environ.clear()

@@ -7,9 +7,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import ndtr
 
+from dsopt.optuna.normal import ndtr
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.unconfirmed import failed_finalists, unconfirmed
 from dsopt.study.launch_noise import CONFIRMED, STEPS_UNTOLD
@@ -244,6 +243,8 @@ def _noise(squares: float, freedom: int) -> NDArray[np.float64]:
 
 def _quantile(noise: NDArray[np.float64]) -> float:
     """The 97.5 % quantile of a Gaussian whose standard deviation is one of `_FACTORS`, with these probabilities."""
+    from scipy.optimize import brentq  # takes long to import
+
     return float(brentq(lambda x: float(noise @ ndtr(x / _FACTORS)) - 0.975, 0.1, 100.0))
 
 

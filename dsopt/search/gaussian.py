@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
+
+from dsopt.optuna.normal import log_ndtr
 
 Vector = NDArray[np.float64]
 

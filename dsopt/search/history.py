@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -98,6 +98,7 @@ class History:
         aio: the `aio` section measured for the disk that is offloaded to, if one was.
         earlier: studies of the same script whose results the search starts from (`warm_start`).
         left_out: trials that are claimed, but cannot be the study's own.
+        learnt: what models keep, each by its class, to learn from later histories of the same reader only what is new.
     """
 
     reference: Sequence[Observation]
@@ -107,6 +108,7 @@ class History:
     aio: Mapping[str, Any] | None = None
     earlier: "Sequence[Earlier]" = ()
     left_out: Sequence[LeftOut] = ()
+    learnt: dict[type, object] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, name: str, round_: int = 0) -> Observation | None:
         """A reference run by name and round."""
@@ -146,8 +148,10 @@ class History:
     def telling_run(self) -> Observation | None:
         """The run that shows model and devices: the baseline, else the profile, else the first that ran."""
         named = [found for name in ("baseline", "profile") if (found := self.find(name)) is not None]
-        others = sorted(self.observations, key=lambda o: o.ended_at)
-        return next((o for o in (*named, *others) if o.facts is not None), None)
+        known = next((o for o in named if o.facts is not None), None)
+        if known is not None:
+            return known
+        return min((o for o in self.observations if o.facts is not None), key=lambda o: o.ended_at, default=None)
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -193,25 +197,15 @@ class Earlier:
     history: History
 
 
-def observe(trials: Sequence[FrozenTrial], counted: Collection[int], part: Part) -> list[Observation]:
-    """The observations in the trials of one part's Optuna study.
-
-    Args:
-        trials: all trials of it.
-        counted: numbers of those that count.
-        part: the part.
-    """
-    return [_observation(trial, part) for trial in trials if trial.number in counted]
-
-
-def _observation(trial: FrozenTrial, part: Part) -> Observation:
+def observe(trial: FrozenTrial, part: Part) -> Observation:
+    """What a trial of a part shows."""
     attrs = attributes_of(trial)
     state = _state(trial)
     measured = state == "measured"
     candidate = part.candidate(trial.params)
     return Observation(
         trial=trial.number,
-        name=candidate.name if candidate is not None else attrs.get("candidate", ""),
+        name=attrs.get("candidate") or (candidate.name if candidate is not None else ""),
         round=attrs.get("round", 0),
         candidate=candidate or _profile(attrs),
         phase=attrs.get("phase", "range"),

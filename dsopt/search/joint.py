@@ -12,7 +12,7 @@ from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
-from dsopt.search.limits import accumulations, accumulations_with, is_in_budget, largest_in_budget
+from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget
 from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
@@ -69,7 +69,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     chosen = max(worths, key=lambda stage: worths[stage], default=None)
     if chosen is not None and not spent and worths[chosen] >= least and allowed[chosen].any():
         candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
-        return Explore(stage=chosen, candidates=candidates, phase="joint", forecast=forecast)
+        return Explore(stage=chosen, candidates=candidates, phase="joint", memory=forecast.memory, forecast=forecast)
     if is_running or chosen is None:
         return Wait()
     stage = min(outlooks)
@@ -108,16 +108,16 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
         own = fixed.micro_batch
         sizes = _sizes(spec, facts, forecast, space, group) if own is None else (own,)
         for size in sizes:
-            candidates += space.candidates((size,), accumulations_with(spec, facts, group, size), group)
-    candidates = [c for c in candidates if c.name not in tried and fixed.allow(c)]
-    return [c for c in candidates if is_in_budget(spec, facts, c)]
+            for gas in accumulations_with(spec, facts, group, size):
+                candidates += space.untried(tried, in_budget(spec, facts, group, (size,), gas), (gas,), group)
+    return [candidate for candidate in candidates if fixed.allow(candidate)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
     """The micro-batch sizes of a group to consider."""
     if spec.micro_batch_list is not None:
         return spec.micro_batch_list
-    first = next(space.settings(group))
+    first = space.settings(group)[0]
     floor = _floor(spec, facts, forecast, space.stage, first)
     gas = accumulations(spec, facts)[0] if keeps_accumulation(spec) else 1
     limit = largest_in_budget(spec, facts, first, gas) or max(_LARGEST_SIZE, floor, facts.micro_batch)
@@ -127,7 +127,7 @@ def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageS
     ]
     sizes = sorted({*spaced_sizes(edges[0]), *edges, *(edge - edge % 8 for edge in edges), floor, facts.micro_batch})
     sizes = [size for size in sizes if floor <= size <= edges[0]]
-    settings = sum(1 for _ in space.settings(group))
+    settings = len(space.settings(group))
     if len(sizes) * settings > _MOST and len(sizes) > _FEWEST_SIZES:
         outlook = forecast.of([Candidate(stage=space.stage, micro_batch=s, gas=facts.gas, knobs=first) for s in sizes])
         order = np.argsort(-(outlook.score + np.log(np.maximum(outlook.fits, 1e-9))), kind="stable")

@@ -1,5 +1,7 @@
 """The batch sizes that a user allows."""
 
+from collections.abc import Sequence
+
 from dsopt.search.facts import ModelFacts
 from dsopt.search.sharding import replicas
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
@@ -37,12 +39,16 @@ def largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas:
     return min(limits, default=None)
 
 
-def is_in_budget(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
-    """Whether the user allows a candidate's `train_batch_size`."""
-    batch = candidate.micro_batch * candidate.gas * replicas(spec, facts, candidate.knobs)
-    most = spec.autotuning.max_train_batch_size
-    smallest_possible = candidate.micro_batch == 1 and candidate.gas == 1
-    return (most is None or batch <= most or smallest_possible) and batch >= spec.autotuning.min_train_batch_size
+def in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, sizes: Sequence[int], gas: int) -> tuple[int, ...]:
+    """The micro-batch sizes whose `train_batch_size` the user allows with a setting and an accumulation."""
+    least, most = spec.autotuning.min_train_batch_size, spec.autotuning.max_train_batch_size
+    ranks = replicas(spec, facts, setting)
+
+    def is_allowed(size: int) -> bool:
+        batch = size * gas * ranks
+        return (most is None or batch <= most or (size, gas) == (1, 1)) and batch >= least
+
+    return tuple(filter(is_allowed, sizes))
 
 
 def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
@@ -54,4 +60,5 @@ def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
     else:
         is_size = size in sizes
     gases = accumulations_with(spec, facts, candidate.knobs, size)
-    return is_size and candidate.gas in gases and is_in_budget(spec, facts, candidate)
+    is_allowed = bool(in_budget(spec, facts, candidate.knobs, (size,), candidate.gas))
+    return is_size and candidate.gas in gases and is_allowed

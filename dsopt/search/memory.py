@@ -1,23 +1,25 @@
 """How much memory a candidate needs, and how likely it fits: ZeRO's formulas, calibrated on runs."""
 
 import math
+import operator
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
-from dsopt.estimates.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
+from dsopt.optuna.normal import ndtr
 from dsopt.search.activations import activation_knobs, activation_lines
 from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
-from dsopt.search.history import History
-from dsopt.search.memory_runs import Point, points
+from dsopt.search.history import History, Observation
+from dsopt.search.memory_runs import Point, point_of, telling
 from dsopt.search.sharding import sharding_of
+from dsopt.search.zero_buffers import live_parameters, reduce_buffers
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.quantity import gib
-from dsopt.study.space import ZERO, Candidate, Setting
+from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 # A full host kills processes, and whatever else runs there needs its share.
@@ -85,9 +87,9 @@ class MemoryModel:
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
         self._activations = activation_lines(facts, history)
         self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
-        self._belief = self._prior(history)
-        for point in points(history):
-            self._belief = self._taught(point)
+        self._belief = self._first = self._after = self._prior(history)
+        self._learnt_of: Sequence[Observation] = ()
+        self._learn(history)
 
     def estimate(self, candidate: Candidate) -> float:
         """Expected peak of one rank, in bytes, as torch counts it."""
@@ -196,6 +198,30 @@ class MemoryModel:
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
 
+    def _learn(self, history: History) -> None:
+        """Learns from each run; if the study's last model saw all before as this one does, only from the others."""
+        measured, without_peak = telling(history)
+        before, new = history.learnt.get(MemoryModel), measured
+        if isinstance(before, MemoryModel) and before._sees_like(self) and before._has_learnt_of(measured):
+            self._belief, self._rows = before._after, before._rows
+            new = measured[len(before._learnt_of) :]
+        for run in new:
+            self._belief = self._taught(point_of(run))
+        self._learnt_of, self._after = measured, self._belief
+        history.learnt[MemoryModel] = self
+        for run in without_peak:
+            self._belief = self._taught(point_of(run))
+
+    def _sees_like(self, other: "MemoryModel") -> bool:
+        mine, theirs = ((one.facts, one._activations, one._kinds) for one in (self, other))
+        same = [np.array_equal(self._first.mean, other._first.mean)]
+        same.append(np.array_equal(self._first.covariance, other._first.covariance))
+        return self.spec is other.spec and mine == theirs and all(same)
+
+    def _has_learnt_of(self, runs: Sequence[Observation]) -> bool:
+        """Whether the first of these runs are those that this model has learnt of."""
+        return len(runs) >= len(self._learnt_of) and all(map(operator.is_, self._learnt_of, runs))
+
     def _taught(self, point: Point) -> Belief:
         row = self._design(Grid.of([point.candidate]))[0]
         device = float(self.facts.device_memory_bytes)
@@ -242,8 +268,8 @@ class MemoryModel:
             kind = activation_knobs(setting)
             sizes = {
                 "states": states,
-                "reduce_buffers": self._reduce_buffers(stage, setting),
-                "live_parameters": self._live_parameters(stage, setting),
+                "reduce_buffers": reduce_buffers(self.spec, self.facts, self._zero, stage, setting),
+                "live_parameters": live_parameters(self.facts, self._zero, stage, setting),
                 "overhead": 1.0,
             }
             stages = [float(stage == other) for other in _STAGES]
@@ -255,32 +281,3 @@ class MemoryModel:
     def _activations_of(self, setting: Setting) -> tuple[float, float]:
         """Activations of a kind of setting, constant and per sample; the user's own if the kind is not known."""
         return self._activations.get(activation_knobs(setting)) or self._activations[()]
-
-    def _reduce_buffers(self, stage: int, setting: Setting) -> float:
-        """Buckets of gradients in transit, in bytes.
-
-        ZeRO 1 and 2 allocate them in a backward pass and free them after it. On the CPU, a process does not show them
-        unless it runs into a limit.
-        """
-        bucket, trainable = self._zero(stage, setting, f"{ZERO}reduce_bucket_size"), self.facts.trainable_params
-        is_seen = stage == 3 or self.facts.outside_bytes > 0 or self.spec.memory_per_device is not None
-        elements = reduce_buffer_elements(
-            stage,
-            bucket_size=_number(bucket) if is_seen else min(_number(bucket), trainable),
-            trainable=trainable,
-            is_contiguous=self._zero(stage, setting, f"{ZERO}contiguous_gradients") is not False,
-            overlaps=self._zero(stage, setting, f"{ZERO}overlap_comm") is True,
-        )
-        return elements * ELEMENT_BYTES[self.facts.dtype]
-
-    def _live_parameters(self, stage: int, setting: Setting) -> float:
-        """Gathered parameters at ZeRO 3: those in use (`stage3_max_live_parameters`) and those fetched ahead."""
-        if stage < 3:
-            return 0.0
-        live = _number(self._zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
-        ahead = _number(self._zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
-        return min(live + ahead, self.facts.num_params) * ELEMENT_BYTES[self.facts.dtype]
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

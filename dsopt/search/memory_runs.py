@@ -15,18 +15,20 @@ class Point:
     peak_bytes: int | None
 
 
-def points(history: History) -> list[Point]:
-    """Every run that shows memory, in the order in which to learn from them: peaks first, then bounds."""
-    measured, bounds = [], []
-    for o in history.everything:
-        if o.facts is not None:
-            # on a device cached blocks are given back before memory runs out; elsewhere the limit is on the reserved
-            counted = o.facts.outside_bytes and o.facts.peak_allocated_bytes
-            peak = counted or o.facts.peak_memory_bytes
-            measured.append(Point(candidate=_ran(o, o.facts), peak_bytes=peak))
-        elif o.reason == "oom" and o.candidate is not None:
-            bounds.append(Point(candidate=o.candidate, peak_bytes=None))
-    return measured + bounds
+def telling(history: History) -> tuple[list[Observation], list[Observation]]:
+    """The runs that show memory, in the order in which to learn from them: with a peak, then those that ran out."""
+    measured = [o for o in history.everything if o.facts is not None]
+    return measured, [o for o in history.everything if o.reason == "oom" and o.facts is None and o.candidate]
+
+
+def point_of(run: Observation) -> Point:
+    """What such a run shows."""
+    if run.facts is None:
+        assert run.candidate is not None
+        return Point(candidate=run.candidate, peak_bytes=None)
+    # on a device cached blocks are given back before memory runs out; elsewhere the limit is on the reserved
+    counted = run.facts.outside_bytes and run.facts.peak_allocated_bytes
+    return Point(candidate=_ran(run, run.facts), peak_bytes=counted or run.facts.peak_memory_bytes)
 
 
 def _ran(observation: Observation, facts: ModelFacts) -> Candidate:

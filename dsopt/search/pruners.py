@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dsopt.optuna import MemoryPruner, PatiencePruner
+from dsopt.optuna import MemoryPruner
 from dsopt.optuna.patience_pruner import since_best
 from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
@@ -26,12 +26,6 @@ class StageMemory:
 def memory_pruner(model: MemoryModel, stage: int) -> MemoryPruner:
     """Prunes what almost certainly does not fit."""
     return MemoryPruner(model=StageMemory(model=model, stage=stage))
-
-
-def early_stopping(history: History, stage: int, patience: int) -> PatiencePruner:
-    """Prunes once the last `patience` runs of the stage have brought nothing better (`tuner_early_stopping`)."""
-    spent = {o.trial for o in history.stages[stage] if _counts(o)}
-    return PatiencePruner(patience, counts=lambda trial: trial.number in spent)
 
 
 def runs_since_best(history: History, observations: Sequence[Observation]) -> int:

@@ -1,6 +1,7 @@
 """The sampler of studies: an `XGBoostSampler` with its own candidates and order."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -53,30 +54,33 @@ class CandidateSampler(XGBoostSampler):
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> Iterator[dict[str, Any]]:
         """The parameters of each candidate, in the tuner's order."""
-        return (dict(candidate.params) for candidate in self._ordered(trial.number))
-
-    def nothing_to_claim(self) -> Exception:
-        """What is raised when the tuner leaves nothing of the candidates that may be tried now."""
-        return DsoptError(f"tuner_type: the tuner chose none of {len(self._candidates)} candidates. Correct the tuner.")
-
-    def _ordered(self, trial_number: int) -> Sequence[Candidate]:
         choice = Choice(
             candidates=self._candidates,
             observations=self._observations,
             maximize=self._maximize,
-            trial=trial_number,
+            trial=trial.number,
             forecast=self._forecast,
         )
         try:
-            return self._tuner(choice)
+            for candidate in self._tuner(choice):
+                yield dict(candidate.params)
         except Exception as error:
             if isinstance(error, DsoptError) or getattr(self._tuner, "__module__", "").startswith("dsopt."):
                 raise
             raise DsoptError(f"tuner_type: the tuner raised {type(error).__name__}: {error}. Correct it.") from error
 
+    def nothing_to_claim(self) -> Exception:
+        """What is raised when the tuner leaves nothing of the candidates that may be tried now."""
+        return DsoptError(f"tuner_type: the tuner chose none of {len(self._candidates)} candidates. Correct the tuner.")
+
 
 def distributions(space: StageSpace) -> dict[str, BaseDistribution]:
     """The parameters of a stage's trials as Optuna's distributions, the same for every trial of it."""
+    return dict(_distributions(space))
+
+
+@lru_cache(maxsize=64)
+def _distributions(space: StageSpace) -> Mapping[str, BaseDistribution]:
     sizes: Mapping[str, BaseDistribution] = {
         MICRO_BATCH: IntDistribution(1, LARGEST, log=True),
         ACCUMULATION: IntDistribution(1, LARGEST, log=True),

@@ -7,7 +7,7 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
-from dsopt.search.limits import accumulations, is_in_budget, largest_in_budget
+from dsopt.search.limits import accumulations, in_budget, largest_in_budget
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
@@ -44,22 +44,22 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     fixed = fixed_sizes(spec, history, facts)
     gases = accumulations(spec, facts) if fixed.gas is None else (fixed.gas,)
     for group in space.groups():
-        first = next(space.settings(group))
+        first = space.settings(group)[0]
         sizes = spec.micro_batch_list if fixed.micro_batch is None else (fixed.micro_batch,)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:
                 # the next size depends on this one's result, so sizes run one at a time
                 candidate = Candidate(stage=stage, micro_batch=size, gas=gases[0], knobs=first)
-                return Wait() if running else Explore(stage=stage, candidates=[candidate], phase="range")
+                return Wait() if running else Explore(stage=stage, candidates=[candidate], phase="range", memory=memory)
             if running:
                 return Wait()
             measured = _by_size([o for o in observations if o.phase == "range"], first, gases[0])
             sizes = tuple(sizes_to_explore(measured, spec.autotuning.num_tuning_micro_batch_sizes, history.is_better))
-        candidates = space.candidates(sizes, gases, group)
-        left += [c for c in candidates if c.name not in tried and is_in_budget(spec, facts, c)]
+        for gas in gases:
+            left += space.untried(tried, in_budget(spec, facts, first, sizes, gas), (gas,), group)
     if left:
-        return Explore(stage=stage, candidates=left, phase="explore", forecast=forecast)
+        return Explore(stage=stage, candidates=left, phase="explore", memory=memory, forecast=forecast)
     if running:
         return Wait()
     if history.best(stage) is None:

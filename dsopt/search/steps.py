@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsopt.search.forecast import Forecast
+from dsopt.search.memory import MemoryModel
 from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import Phase
 
@@ -24,12 +25,13 @@ class Explore:
     """Try one of these candidates.
 
     In the "range" phase there is just one, and patience does not count yet; in the "joint" phase patience counts over
-    all stages. `forecast` guides the choice among them, if the models are asked.
+    all stages. `memory` says whether one fits; `forecast` guides the choice among them, if the models are asked.
     """
 
     stage: int
     candidates: Sequence[Candidate]
     phase: Phase
+    memory: MemoryModel
     forecast: Forecast | None = None
 
 

@@ -52,5 +52,5 @@ def _came_of(observations: Sequence[Observation]) -> str:
 def reasons_against(spec: StudySpec, space: StageSpace, memory: MemoryModel) -> list[str | None]:
     """For each group of a stage's settings, why its smallest candidate will not run; None if it may."""
     size = (spec.micro_batch_list or (spec.autotuning.min_train_micro_batch_size_per_gpu,))[0]
-    firsts = (next(space.settings(group)) for group in space.groups())
+    firsts = (space.settings(group)[0] for group in space.groups())
     return [memory.why_not(Candidate(stage=space.stage, micro_batch=size, gas=1, knobs=first)) for first in firsts]

@@ -1,9 +1,8 @@
 """The effective settings of `zero_optimization` of a candidate: its own, else the user's, else DeepSpeed's."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from dsopt.study.ds_config import baseline_config, get_path
+from dsopt.study.ds_config import get_path
 from dsopt.study.ds_defaults import zero_defaults
 from dsopt.study.space import ZERO, Setting, trainer_defaults
 from dsopt.study.spec import StudySpec
@@ -18,7 +17,7 @@ class ZeroSettings:
     """
 
     def __init__(self, spec: StudySpec, hidden_size: int | None) -> None:
-        self._own: Mapping[str, Any] = baseline_config(spec.ds_config)
+        self._own = spec.own_config
         self._auto = trainer_defaults(hidden_size) if hidden_size else {}
 
     def __call__(self, stage: int, setting: Setting, key: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -1,7 +1,6 @@
 """Tasks and attempts: what a worker has claimed, what it holds, and what the database knows of them."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +8,6 @@ from optuna.trial import FrozenTrial
 
 from dsopt.experiment.outcome import Measured, Slow, figures_of
 from dsopt.launch.devices import DevicePool
-from dsopt.store import queries
-from dsopt.store.studies import Store, StoredStudy
 from dsopt.study.part import Part
 from dsopt.study.trial_attributes import Phase
 
@@ -52,12 +49,6 @@ class Attempt:
     id: str
     devices: DevicePool
     port: int
-
-
-def attempts_for(store: Store, study: StoredStudy, task: Task) -> Sequence[queries.Row]:
-    """The attempts of a trial, oldest first, each with its measurement's details."""
-    with store.engine.connect() as connection:
-        return queries.attempts_for(connection, study.id, task.part, task.trial)
 
 
 def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:

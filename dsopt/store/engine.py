@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
 from dsopt.protocol.private import create_private, make_private
+from dsopt.study.documents import check_text
 
 _SQLITE_BUSY_SECONDS = 15
 _LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
@@ -44,6 +45,7 @@ def storage_url(text: str) -> URL:
         DsoptError: it is not a URL, or names a database that dsopt does not support.
     """
     try:
+        text.encode()
         url = make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         # not the text itself: it may hold a password
@@ -63,9 +65,15 @@ def storage_url(text: str) -> URL:
         )
     if url.drivername == "sqlite" and url.host:
         raise DsoptError(f"--storage: an SQLite URL has no host ({url.host!r}). Expected 'sqlite:///FILE'.")
+    if url.drivername == "sqlite" and url.query:
+        raise DsoptError(
+            f"--storage: an SQLite URL has no options ({', '.join(url.query)}). Expected 'sqlite:///FILE'."
+        )
     if url.drivername == "sqlite":
         assert url.database is not None
-        url = url.set(database=str(Path(url.database).resolve()))
+        path = os.path.realpath(url.database)
+        check_text(path, "--storage")
+        url = url.set(database=path)
     return url
 
 
@@ -205,6 +213,13 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
             return
 
 
+def lock_file(engine: sa.Engine, subject: str) -> filelock.BaseFileLock:
+    """The lock named `subject` of an SQLite database: a file beside it, which whoever may write to it may lock."""
+    assert engine.url.database is not None
+    path = f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"
+    return filelock.FileLock(path, mode=Path(engine.url.database).stat().st_mode & 0o666)
+
+
 @contextlib.contextmanager
 def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
     """Holds a lock named `subject` that no other process on the same database holds; it ends with the process.
@@ -216,10 +231,7 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
         DsoptError: another process holds it for a minute.
     """
     if engine.dialect.name == "sqlite":
-        assert engine.url.database is not None
-        path = f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"
-        # whoever may write to the database may lock it
-        lock = filelock.FileLock(path, mode=Path(engine.url.database).stat().st_mode & 0o666)
+        lock = lock_file(engine, subject)
         try:
             lock.acquire(timeout=_LOCK_SECONDS)
         except filelock.Timeout:

@@ -6,9 +6,10 @@ from typing import Protocol, TypeVar
 import sqlalchemy as sa
 from optuna.trial import FrozenTrial
 
-from dsopt.store import queries
+from dsopt.store import claims, records
 from dsopt.store.optuna_rows import add_trial
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
 from dsopt.study.part import Part
 
@@ -54,7 +55,8 @@ def keep_unclaimed(
     kept = []
     for run in runs:
         with changing(store.engine, study.id) as connection:
-            number = add_trial(connection, f"{study.name}/{run.part}", trial_of(run))
+            trial = trial_of(run)
+            number = add_trial(connection, f"{study.name}/{run.part}", trial)
             claim = {
                 "study_id": study.id,
                 "stage": run.part,
@@ -62,8 +64,10 @@ def keep_unclaimed(
                 "round": 0,
                 "trial": number,
                 "worker_id": None,
+                "begun": records.begun(trial),
+                "ended": records.ended_by(trial),
             }
-            if not queries.insert_claim(connection, claim):
+            if not claims.insert(connection, claim):
                 connection.rollback()
                 continue
             beside(connection, run, number)

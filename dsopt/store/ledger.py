@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from optuna.trial import TrialState
 
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
 from dsopt.launch.devices import DevicePool
-from dsopt.store import leases, optuna_rows, queries, trials
+from dsopt.store import claims, lease_queries, leases, optuna_rows, queries, records, trials
 from dsopt.store.attempts import Attempt, NewTask, Task, measurement_row
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.marking import mark
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.transactions import AttemptOver, StudyChanged, changing, writing
 from dsopt.store.workers import Registration
 from dsopt.study.part import Part
@@ -36,32 +37,37 @@ class Ledger:
         pool: DevicePool,
         count: int,
         *,
-        version: int | None = None,
+        hosts: Mapping[str, Sequence[int]] | None = None,
+        decisions: int | None = None,
         **values: Any,  # noqa: ANN401 - columns of the table of studies
     ) -> tuple[Task, Attempt]:
         """Begins an attempt with `count` devices of the pool and a port; a new task is claimed with it.
 
+        With `hosts`, it has these devices of these nodes, too (`leases.take`).
+
         Raises:
             DevicesTaken: not enough of them are free now.
-            Fenced: it is not this worker's to begin; with `version`, or the study has changed since.
+            Fenced: it is not this worker's to begin; with `decisions`, or others have decided since.
         """
-        with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values) as connection:
+        with changing(
+            self._engine, study.id, worker_id=self.me.id, decisions=decisions, is_open=True, **values
+        ) as connection:
             if isinstance(task, NewTask):
                 task = self._claim(connection, study, task)
-            elif not queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+            elif not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
             attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, run_dir))
-            devices, port = leases.take(connection, self.me, attempt_id, run_dir, pool, count)
+            devices, port = leases.take(connection, self.me, attempt_id, run_dir, pool, count, hosts or {})
         return task, Attempt(id=attempt_id, devices=devices, port=port)
 
-    def skip(self, study: StoredStudy, task: NewTask, *, version: int, **values: Any) -> None:  # noqa: ANN401
+    def skip(self, study: StoredStudy, task: NewTask, *, decisions: int, **values: Any) -> Task:  # noqa: ANN401
         """Claims a candidate whose trial is over before it cost a run.
 
         Raises:
-            Fenced: the study has changed since that version, or this worker is gone.
+            Fenced: others have decided since, or this worker is gone.
         """
-        with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values) as connection:
-            self._claim(connection, study, task)
+        with changing(self._engine, study.id, worker_id=self.me.id, decisions=decisions, **values) as connection:
+            return self._claim(connection, study, task)
 
     def change(self, study: StoredStudy, *, version: int | None = None, **values: Any) -> None:  # noqa: ANN401
         """Changes columns of a study itself; with a version, of an unfinished one that still has it.
@@ -75,13 +81,13 @@ class Ledger:
     def mark_part(
         self, study: StoredStudy, part: Part, attributes: Mapping[str, Any], *, version: int | None = None
     ) -> None:
-        """Writes attributes of a part's Optuna study.
+        """Writes attributes of a part, here and in its Optuna study.
 
         Raises:
             Fenced: the study has changed since that version, or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id, version=version) as connection:
-            optuna_rows.mark_study(connection, f"{study.name}/{part}", attributes)
+            mark(connection, study, part, attributes)
 
     def adopt(
         self, study: StoredStudy, *, is_avoided: Callable[[tuple[Part, int]], bool] = lambda _: False
@@ -91,16 +97,12 @@ class Ledger:
         Raises:
             Fenced: the study or this worker is gone.
         """
-        names = {f"{study.name}/{part}": part for part in study.parts}
         with self._engine.connect() as connection:
-            free = queries.free_claims(connection, study.id)
-            running = optuna_rows.open_trials(connection, list(names), [TrialState.RUNNING]) if free else set()
-        left = {(names[name], number) for name, number in running}
+            free = claims.free_of(connection, study.id)
         for row in free:
-            trial = (Part(row["stage"]), row["trial"])
-            if trial in left and not is_avoided(trial):
-                with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-                    if queries.take_claim(connection, row["id"], self.me.id):
+            if not is_avoided((Part(row["stage"]), row["trial"])):
+                with changing(self._engine, study.id, worker_id=self.me.id, is_open=True) as connection:
+                    if claims.take(connection, study.id, row["id"], self.me.id):
                         return _task(row)
         return None
 
@@ -115,12 +117,8 @@ class Ledger:
 
     def claimed(self, study: StoredStudy) -> list[Task]:
         """The trials of a study that this worker has and that are not over."""
-        names = {f"{study.name}/{part}": part for part in study.parts}
         with self._engine.connect() as connection:
-            running = optuna_rows.open_trials(connection, list(names), [TrialState.RUNNING])
-            rows = queries.claims_of(connection, study.id)
-        left = {(names[name], number) for name, number in running}
-        return [_task(row) for row in rows if row["worker_id"] == self.me.id and (row["stage"], row["trial"]) in left]
+            return [_task(row) for row in claims.open_of(connection, self.me.id, study.id)]
 
     def leave(self, study: StoredStudy, task: Task) -> None:
         """Leaves a trial to whatever worker adopts it next.
@@ -129,20 +127,18 @@ class Ledger:
             Fenced: the study or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-            if queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
-                queries.leave_claim(connection, **_trial(study, task))
+            if claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
+                claims.leave(connection, **_trial(study, task))
 
     def give_back(self, study: StoredStudy, tasks: Sequence[Task]) -> None:
-        """Gives the claims of trials back that are over: they do not count any more.
+        """Gives the claims of trials that are over back: they do not count any more.
 
         Raises:
             Fenced: the study or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             for task in tasks:
-                running = optuna_rows.trial_id_of(connection, f"{study.name}/{task.part}", task.trial)
-                if running is None and queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
-                    queries.release_claim(connection, **_trial(study, task))
+                claims.release(connection, worker_id=self.me.id, is_over=True, **_trial(study, task))
 
     def disown(self, study: StoredStudy, part: Part, number: int, why: str) -> None:
         """Gives the claim of a trial back that the study cannot have made, and ends the trial if it runs.
@@ -151,7 +147,7 @@ class Ledger:
             Fenced: the study or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-            queries.release_claim(connection, study_id=study.id, stage=part, trial=number)
+            claims.release(connection, study_id=study.id, stage=part, trial=number)
             trials.end_foreign(connection, study, part, number, f"it has {why}")
 
     def find_added(self, connection: sa.Connection, study: StoredStudy) -> list[tuple[Part, int]]:
@@ -161,7 +157,7 @@ class Ledger:
         return [
             (part, number)
             for part, number in found
-            if not queries.has_claim(connection, study_id=study.id, stage=part, trial=number)
+            if not claims.has(connection, study_id=study.id, stage=part, trial=number)
         ]
 
     def end_added(self, study: StoredStudy, added: Sequence[tuple[Part, int]], why: str) -> None:
@@ -223,19 +219,19 @@ class Ledger:
             Fenced: somebody else ended it, or the study or this worker is gone.
         """
         metric = study.spec.autotuning.metric
-        with changing(self._engine, study.id, worker_id=self.me.id) as connection:
+        with changing(self._engine, study.id, worker_id=self.me.id, decides=False) as connection:
             seconds = queries.finish_attempt(connection, attempt.id, worker_id=self.me.id, **_ended(outcome))
             if seconds is None:
                 if queries.has_attempt(connection, attempt.id, worker_id=self.me.id, state=outcome.state):
                     return  # an earlier try, whose answer was lost with the connection
                 raise AttemptOver
-            queries.end_leases(connection, attempt.id)
+            lease_queries.end_leases(connection, attempt.id)
             if isinstance(outcome, Measured | Slow):
                 queries.insert_measurement(connection, attempt.id, measurement_row(outcome, metric))
             if isinstance(outcome, Cancelled):
-                queries.release_claim(connection, **_trial(study, task))
+                claims.release(connection, **_trial(study, task))
             elif is_left:
-                queries.leave_claim(connection, **_trial(study, task))
+                claims.leave(connection, **_trial(study, task))
             if is_told:
                 trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
 
@@ -246,7 +242,7 @@ class Ledger:
             Fenced: it is not this worker's, or the study or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-            if not queries.has_claim(connection, worker_id=self.me.id, **_trial(study, task)):
+            if not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
             seconds = None
             if run_dir is not None:
@@ -260,13 +256,14 @@ class Ledger:
     def free(self, attempt: Attempt) -> None:
         """Frees the devices of an attempt that somebody else ended; its processes are gone."""
         with writing(self._engine) as connection:
-            queries.end_leases(connection, attempt.id)
+            lease_queries.end_leases(connection, attempt.id)
 
     def _claim(self, connection: sa.Connection, study: StoredStudy, task: NewTask) -> Task:
         trial = optuna_rows.add_trial(connection, f"{study.name}/{task.part}", task.frozen)
         claimed = Task(part=task.part, trial=trial, name=task.name, round=task.round, phase=task.phase)
-        claim = {**_trial(study, claimed), "candidate": task.name, "round": task.round, "worker_id": self.me.id}
-        if not queries.insert_claim(connection, claim):
+        kept = {"begun": records.begun(task.frozen), "ended": records.ended_by(task.frozen)}
+        named = {"candidate": task.name, "round": task.round, "worker_id": self.me.id}
+        if not claims.insert(connection, {**_trial(study, claimed), **named, **kept}):
             raise StudyChanged
         return claimed
 

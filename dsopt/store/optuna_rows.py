@@ -39,17 +39,16 @@ def study_id_of(connection: sa.Connection, name: str) -> int:
 def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
     """Adds a trial to Optuna's study of that name, and returns its number."""
     study_id = study_id_of(connection, study)
-    count = sa.select(sa.func.count()).select_from(_TRIALS).where(_TRIALS.c.study_id == study_id)
-    number = int(connection.execute(count).scalar_one())
+    others = _TRIALS.alias()
     values = {
         "study_id": study_id,
-        "number": number,
+        "number": sa.select(sa.func.count()).where(others.c.study_id == study_id).scalar_subquery(),
         "state": trial.state,
         "datetime_start": trial.datetime_start or datetime.now(),
         "datetime_complete": trial.datetime_complete or (datetime.now() if trial.state.is_finished() else None),
     }
-    insert = sa.insert(_TRIALS).values(values).returning(_TRIALS.c.trial_id)
-    trial_id = int(connection.execute(insert).scalar_one())
+    insert = sa.insert(_TRIALS).values(values).returning(_TRIALS.c.trial_id, _TRIALS.c.number)
+    trial_id, number = connection.execute(insert).one()
     params = [
         {
             "trial_id": trial_id,
@@ -65,7 +64,7 @@ def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
     _put(connection, _SYSTEM_ATTRIBUTES, trial_id, trial.system_attrs)
     if trial.value is not None:
         _value(connection, trial_id, trial.value)
-    return number
+    return int(number)
 
 
 def trial_id_of(
@@ -107,21 +106,32 @@ def report(connection: sa.Connection, trial_id: int, step: int, value: float) ->
 
 def end_trial(
     connection: sa.Connection,
-    trial_id: int,
+    study: str,
+    number: int,
     state: TrialState,
     attributes: Attributes,
     *,
     value: float | None = None,
     fits: bool = True,
+    states: Sequence[TrialState] = (TrialState.RUNNING,),
 ) -> None:
-    """Ends a running trial: its attributes, its value if it has one, and whether it violates the constraint `fits`."""
+    """Ends a running trial: its attributes, its value if it has one, and whether it violates the constraint `fits`.
+
+    Leaves a trial as it is that is gone, or in none of these `states`, because somebody else has ended it.
+    """
+    study_id = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == study).scalar_subquery()
+    update = sa.update(_TRIALS).where(
+        _TRIALS.c.study_id == study_id, _TRIALS.c.number == number, _TRIALS.c.state.in_(states)
+    )
+    end = {"state": state, "datetime_complete": datetime.now()}
+    trial_id = connection.execute(update.values(end).returning(_TRIALS.c.trial_id)).scalar_one_or_none()
+    if trial_id is None:
+        return
     _put(connection, _ATTRIBUTES, trial_id, attributes)
     if not fits:
         _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})
     if value is not None:
         _value(connection, trial_id, value)
-    end = {"state": state, "datetime_complete": datetime.now()}
-    connection.execute(sa.update(_TRIALS).where(_TRIALS.c.trial_id == trial_id).values(end))
 
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:

@@ -1,18 +1,22 @@
-"""Every query on dsopt's own tables, one named function each. All take an open connection and commit nothing.
+"""Every query on dsopt's own tables, one named function each; those on claims are in `store/claims.py`.
+
+All take an open connection and commit nothing.
 
 Transitions are `UPDATE … WHERE state = …`; a False result means that somebody else was first. Ages are measured with
 the database's clock, so workers' clocks may differ.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from dsopt.store.tables import STUDY_STATES, attempts, claims, leases, measurements, new_id, studies, workers
+from dsopt.store.tables import STUDY_STATES, attempts, claims, measurements, new_id, studies, workers
 
 Row = sa.RowMapping
+_NOW = (studies.c.state, studies.c.version, studies.c.decisions, studies.c.marks)
 
 
 def now(connection: sa.Connection) -> sa.ColumnElement[float]:
@@ -34,15 +38,17 @@ def insert_study(connection: sa.Connection, *, name: str, spec: str, digest: str
         "digest": digest,
         "state": "created",
         "version": 0,
+        "decisions": 0,
+        "marks": "{}",
         "created_at": now(connection),
     }
-    return _insert_if_absent(connection, studies, values)
+    return insert_if_absent(connection, studies, values)
 
 
-def sign_study(connection: sa.Connection, *, name: str, spec: str, signature: str, signed_by: str) -> bool:
-    """Writes the signature of a study. False: there is none of that name with that spec."""
-    update = sa.update(studies).where(studies.c.name == name, studies.c.spec == spec)
-    return connection.execute(update.values(signature=signature, signed_by=signed_by)).rowcount == 1
+def sign_study(connection: sa.Connection, row: Row, *, signature: str, signed_by: str) -> None:
+    """Writes the signature of a study, if that is still what its row was."""
+    update = sa.update(studies).where(studies.c.id == row["id"], studies.c.spec == row["spec"])
+    connection.execute(update.values(signature=signature, signed_by=signed_by))
 
 
 def find_study(connection: sa.Connection, name: str) -> Row | None:
@@ -54,9 +60,26 @@ def all_studies(connection: sa.Connection) -> Sequence[Row]:
 
 
 def study_now(connection: sa.Connection, study_id: str) -> Row | None:
-    """A study's state and version; None if it was deleted."""
-    query = sa.select(studies.c.state, studies.c.version).where(studies.c.id == study_id)
+    """A study's state, version, decisions and marks; None if it was deleted."""
+    query = sa.select(*_NOW).where(studies.c.id == study_id)
     return connection.execute(query).mappings().one_or_none()
+
+
+def study_since(connection: sa.Connection, study_id: str, version: int) -> Sequence[Row]:
+    """The same, with how many claims there are, beside each claim that has changed since a version.
+
+    One row without a claim (`id` is None) if none has; no row if the study was deleted. All of it is of one moment.
+    """
+    count = sa.select(sa.func.count()).where(claims.c.study_id == study_id).scalar_subquery()
+    changed = sa.and_(claims.c.study_id == studies.c.id, claims.c.version > version)
+    known = [column for column in claims.c if column.name not in ("study_id", "version")]
+    query = (
+        sa.select(*_NOW, count.label("claims"), *known)
+        .outerjoin(claims, changed)
+        .where(studies.c.id == study_id)
+        .order_by(claims.c.stage, claims.c.trial)
+    )
+    return connection.execute(query).mappings().all()
 
 
 def change_study(
@@ -64,22 +87,35 @@ def change_study(
     study_id: str,
     *,
     version: int | None = None,
+    decisions: int | None = None,
     worker_id: str | None = None,
     allowed: Sequence[str] = STUDY_STATES,
+    decides: bool = True,
     **values: Any,  # noqa: ANN401 - columns of the table
 ) -> bool:
     """Counts a change of a study, which nobody else can change until this transaction ends.
 
-    False, and nothing changed: it is gone, is not in an `allowed` state, has another version, or the worker is gone.
+    With `decides`, it counts as a decision, too. False, and nothing changed: the study is gone, is not in an `allowed`
+    state, has another version or other decisions, or the worker is gone.
     """
     if values.get("state") == "finished":
         values["finished_at"] = now(connection)
     update = sa.update(studies).where(studies.c.id == study_id, studies.c.state.in_(allowed))
     if version is not None:
         update = update.where(studies.c.version == version)
+    if decisions is not None:
+        update = update.where(studies.c.decisions == decisions)
     if worker_id is not None:
         update = update.where(sa.exists().where(workers.c.id == worker_id))
-    return connection.execute(update.values(version=studies.c.version + 1, **values)).rowcount == 1
+    counted = {"version": studies.c.version + 1, "decisions": studies.c.decisions + int(decides)}
+    return connection.execute(update.values(**counted, **values)).rowcount == 1
+
+
+def mark_part(connection: sa.Connection, study_id: str, part: str, attributes: Mapping[str, Any]) -> None:
+    """Writes attributes of a part of a study that only this transaction can change."""
+    marks = json.loads(connection.execute(sa.select(studies.c.marks).where(studies.c.id == study_id)).scalar_one())
+    marks[part] = {**marks.get(part, {}), **attributes}
+    connection.execute(sa.update(studies).where(studies.c.id == study_id).values(marks=json.dumps(marks)))
 
 
 def delete_study(connection: sa.Connection, study_id: str) -> None:
@@ -96,10 +132,16 @@ def insert_worker(connection: sa.Connection, values: Mapping[str, Any]) -> None:
     connection.execute(sa.insert(workers).values(**values, registered_at=at, heartbeat_at=at))
 
 
-def beat(connection: sa.Connection, worker_id: str, study_id: str | None) -> bool:
-    """Records that a worker is alive, and what it works on. False: others took it for dead."""
+def beat(connection: sa.Connection, worker_id: str, study_id: str | None) -> bool | None:
+    """Records that a worker is alive, and what it works on. Returns whether it is to drain; None: it was buried."""
     values = {"heartbeat_at": now(connection), "study_id": study_id}
-    return connection.execute(sa.update(workers).where(workers.c.id == worker_id).values(values)).rowcount == 1
+    update = sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.draining)
+    return connection.execute(update).scalar_one_or_none()
+
+
+def drain(connection: sa.Connection, worker_ids: Sequence[str]) -> None:
+    """Asks workers to finish their runs and to leave."""
+    connection.execute(sa.update(workers).where(workers.c.id.in_(worker_ids)).values(draining=True))
 
 
 def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[Row]:
@@ -112,6 +154,19 @@ def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[
 
 def is_registered(connection: sa.Connection, worker_id: str) -> bool:
     return connection.execute(sa.select(workers.c.id).where(workers.c.id == worker_id)).first() is not None
+
+
+def keep_worker(connection: sa.Connection, worker_id: str) -> bool:
+    """Lets nobody remove a worker until this transaction ends. False: it is gone. SQLite's transactions are alone."""
+    if connection.dialect.name == "sqlite":
+        return True
+    query = sa.select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True, key_share=True)
+    return connection.execute(query).first() is not None
+
+
+def hold_worker(connection: sa.Connection, worker_id: str) -> None:
+    """Lets nobody write in a worker's name until this transaction ends."""
+    connection.execute(sa.select(workers.c.id).where(workers.c.id == worker_id).with_for_update()).first()
 
 
 def studies_of_worker(connection: sa.Connection, worker_id: str) -> list[str]:
@@ -127,50 +182,6 @@ def delete_worker(connection: sa.Connection, worker_id: str, *, silent_seconds: 
     if silent_seconds is not None:
         where.append(now(connection) - workers.c.heartbeat_at > silent_seconds)
     return connection.execute(sa.delete(workers).where(*where)).rowcount == 1
-
-
-# --- claims
-
-
-def insert_claim(connection: sa.Connection, values: Mapping[str, Any]) -> bool:
-    """Gives a candidate to a worker, or to none when its trial is over. False: somebody else has it."""
-    return _insert_if_absent(connection, claims, values)
-
-
-def claims_of(connection: sa.Connection, study_id: str) -> Sequence[Row]:
-    return connection.execute(sa.select(claims).where(claims.c.study_id == study_id)).mappings().all()
-
-
-def free_claims(connection: sa.Connection, study_id: str) -> Sequence[Row]:
-    """Claims whose worker is gone, oldest first; those of trials that are over are among them."""
-    query = sa.select(claims).where(claims.c.study_id == study_id, claims.c.worker_id.is_(None)).order_by(claims.c.id)
-    return connection.execute(query).mappings().all()
-
-
-def take_claim(connection: sa.Connection, claim_id: int, worker_id: str) -> bool:
-    """Gives a claim whose worker is gone to another. False: it has a worker, or is gone."""
-    update = sa.update(claims).where(claims.c.id == claim_id, claims.c.worker_id.is_(None)).values(worker_id=worker_id)
-    return connection.execute(update).rowcount == 1
-
-
-def has_claim(
-    connection: sa.Connection, *, study_id: str, stage: str, trial: int, worker_id: str | None = None
-) -> bool:
-    """Whether a trial is claimed, by this worker if one is given."""
-    query = sa.select(claims.c.id).where(_of_trial(claims, study_id, stage, trial))
-    if worker_id is not None:
-        query = query.where(claims.c.worker_id == worker_id)
-    return connection.execute(query).first() is not None
-
-
-def release_claim(connection: sa.Connection, *, study_id: str, stage: str, trial: int) -> None:
-    """Gives a claim back: its trial does not count any more, and its candidate may be claimed again."""
-    connection.execute(sa.delete(claims).where(_of_trial(claims, study_id, stage, trial)))
-
-
-def leave_claim(connection: sa.Connection, *, study_id: str, stage: str, trial: int) -> None:
-    """Leaves a trial to whatever worker takes it next."""
-    connection.execute(sa.update(claims).where(_of_trial(claims, study_id, stage, trial)).values(worker_id=None))
 
 
 # --- attempts
@@ -235,7 +246,7 @@ def attempts_for(connection: sa.Connection, study_id: str, stage: str, trial: in
     query = (
         sa.select(attempts, measurements.c.details)
         .outerjoin(measurements, measurements.c.attempt_id == attempts.c.id)
-        .where(_of_trial(attempts, study_id, stage, trial))
+        .where(of_trial(attempts, study_id, stage, trial))
         .order_by(attempts.c.started_at, attempts.c.id)
     )
     return connection.execute(query).mappings().all()
@@ -254,38 +265,17 @@ def insert_measurement(connection: sa.Connection, attempt_id: str, values: Mappi
     connection.execute(sa.insert(measurements).values(attempt_id=attempt_id, **values))
 
 
-# --- leases
-
-
-def lease(connection: sa.Connection, names: Sequence[str], values: Mapping[str, Any]) -> set[str]:
-    """Gives devices (or ports) of a node to an attempt. Returns those that no other attempt has."""
-    insert = _insert(connection)(leases).values([{**values, "device": name} for name in names])
-    return set(connection.execute(insert.on_conflict_do_nothing().returning(leases.c.device)).scalars())
-
-
-def leases_on(connection: sa.Connection, node: str) -> Sequence[Row]:
-    """The leases of a node, each with the state of its attempt (None: the attempt is gone)."""
-    query = (
-        sa.select(leases, attempts.c.state)
-        .outerjoin(attempts, attempts.c.id == leases.c.attempt_id)
-        .where(leases.c.node == node)
-    )
-    return connection.execute(query).mappings().all()
-
-
-def end_leases(connection: sa.Connection, attempt_id: str) -> None:
-    connection.execute(sa.delete(leases).where(leases.c.attempt_id == attempt_id))
-
-
-def _of_trial(table: sa.Table, study_id: str, stage: str, trial: int) -> sa.ColumnElement[bool]:
+def of_trial(table: sa.Table, study_id: str, stage: str, trial: int) -> sa.ColumnElement[bool]:
+    """Whether a row is about a trial."""
     return sa.and_(table.c.study_id == study_id, table.c.stage == stage, table.c.trial == trial)
 
 
-def _insert(connection: sa.Connection) -> Callable[[sa.Table], Any]:
+def insert_into(connection: sa.Connection) -> Callable[[sa.Table], Any]:
     """The INSERT of the database's own dialect, which can pass over rows that are there."""
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 
-def _insert_if_absent(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
-    statement = _insert(connection)(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+def insert_if_absent(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
+    """Adds a row. False: there is one like it."""
+    statement = insert_into(connection)(table).values(values).on_conflict_do_nothing().returning(table.c.id)
     return connection.execute(statement).first() is not None

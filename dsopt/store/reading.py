@@ -1,37 +1,102 @@
-"""Reads what others could have written: Optuna's trials, and which of them dsopt's tables give to a candidate."""
+"""Reads what a study knows: its state, its marks, and its trials as dsopt's own tables keep them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from dsopt.errors import DsoptError
-from dsopt.search.sifting import Claimed
-from dsopt.store import queries
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store import claims, queries
+from dsopt.store.records import trial_of
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.part import Part
 
 
-def trials_of(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
-    """The trials of an Optuna study, or those in some states.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A claimed trial.
+
+    Attributes:
+        part: its part.
+        name, round: the candidate that it was claimed for, and the round.
+        trial: the trial.
+        is_free: whether it has no worker although it is not over.
+    """
+
+    part: Part
+    name: str
+    round: int
+    trial: FrozenTrial
+    is_free: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What has changed of a study since a version, all of one moment.
+
+    Attributes:
+        version, decisions: now.
+        marks: of its parts.
+        count: how many trials are claimed.
+        changed: those that have changed.
+    """
+
+    version: int
+    decisions: int
+    marks: Mapping[str, Mapping[str, Any]]
+    count: int
+    changed: Sequence[Kept]
+
+
+def known_since(store: Store, study: StoredStudy, version: int) -> Known:
+    """What has changed of a study since a version; -1 for all of it.
 
     Raises:
-        DsoptError: Optuna cannot read one of them; neither dsopt nor Optuna writes such a trial.
+        DsoptError: the study was deleted, or somebody else wrote something that cannot be read.
     """
-    try:
-        return study.get_trials(deepcopy=False, states=states or None)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise DsoptError(
-            f"Optuna's study '{study.study_name}' has a trial that Optuna cannot read ({error!r}). "
-            "Somebody else has written to the database. Restore it, or create the study under another name."
-        ) from error
-
-
-def claims_by_part(store: Store, study: StoredStudy) -> Mapping[Part, Mapping[int, Claimed]]:
-    """What each claimed trial of a study is, by its part and number. Without its claim, a trial does not count."""
-    found: dict[Part, dict[int, Claimed]] = {part: {} for part in study.parts}
     with store.engine.connect() as connection:
-        for row in queries.claims_of(connection, study.id):
-            claimed = Claimed(name=row["candidate"], round=row["round"])
-            found.setdefault(Part(row["stage"]), {})[row["trial"]] = claimed
-    return found
+        rows = queries.study_since(connection, study.id, version)
+    if not rows:
+        raise DsoptError(f"study '{study.name}' was deleted meanwhile.")
+    first = rows[0]
+    return Known(
+        version=first["version"],
+        decisions=first["decisions"],
+        marks=_marks(first["marks"]),
+        count=first["claims"],
+        changed=[_kept(row) for row in rows if row["id"] is not None],
+    )
+
+
+def kept_trials(store: Store, study: StoredStudy) -> list[Kept]:
+    """Every claimed trial of a study, in the order of parts and trials."""
+    with store.engine.connect() as connection:
+        return [_kept(row) for row in claims.all_of(connection, study.id)]
+
+
+def marks_of(store: Store, study: StoredStudy, part: Part) -> Mapping[str, Any]:
+    """What a part of a study is marked with."""
+    marks: Mapping[str, Any] = known_since(store, study, -1).marks.get(part, {})
+    return marks
+
+
+def _marks(text: str) -> Mapping[str, Mapping[str, Any]]:
+    """The marks of each part that has some; what dsopt cannot have written is none."""
+    try:
+        marks = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {part: of for part, of in marks.items() if isinstance(of, dict)} if isinstance(marks, dict) else {}
+
+
+def _kept(row: queries.Row) -> Kept:
+    return Kept(
+        part=Part(row["stage"]),
+        name=row["candidate"],
+        round=row["round"],
+        trial=trial_of(row),
+        is_free=row["worker_id"] is None and row["ended"] is None,
+    )

@@ -12,9 +12,12 @@ from alembic.script import ScriptDirectory
 from alembic import command
 from dsopt.errors import DsoptError
 from dsopt.store.engine import engine_options, exclusive, prepare, shown
+from dsopt.store.queries import now
+from dsopt.store.tables import workers
 from dsopt.version import __version__
 
 VERSION_TABLE = "dsopt_alembic_version"
+_SILENT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
     """
     with exclusive(engine, "schema"):
         refuse_newer(engine)
+        _refuse_living_workers(engine)
         storage = open_optuna(engine, upgrading=True)
         try:
             if storage.get_current_version() not in storage.get_all_versions():
@@ -99,12 +103,12 @@ def check(engine: sa.Engine) -> None:
 
 
 def open_optuna(engine: sa.Engine, *, upgrading: bool = False) -> optuna.storages.RDBStorage:
-    """Optuna's storage on the same database."""
+    """Optuna's storage on the same database. It keeps no connection: a worker asks dsopt's own tables."""
     url = engine.url.render_as_string(hide_password=False)
     try:
         storage = optuna.storages.RDBStorage(
             url,
-            engine_kwargs=engine_options(engine.url),
+            engine_kwargs={**engine_options(engine.url), "poolclass": sa.NullPool},
             skip_compatibility_check=upgrading,
             skip_table_creation=not upgrading,
         )
@@ -135,6 +139,27 @@ def refuse_newer(engine: sa.Engine) -> None:
         raise DsoptError(
             f"--storage: {shown(engine.url)} was made by a newer dsopt: it has revision {found.revision}, "
             f"but dsopt {__version__} knows none after {found.head}. Install the newer dsopt here too."
+        )
+
+
+def _refuse_living_workers(engine: sa.Engine) -> None:
+    """Refuses to upgrade a database on which workers of an older version still work.
+
+    Raises:
+        DsoptError: they are named.
+    """
+    found = state(engine)
+    if found.revision is None or found.is_current:
+        return
+    with engine.connect() as connection:
+        columns = (workers.c.node, workers.c.pid)  # which every revision has
+        silent = now(connection) - workers.c.heartbeat_at
+        rows = connection.execute(sa.select(*columns).where(silent < _SILENT_SECONDS)).all()
+    if rows:
+        living = ", ".join(f"{row.node} (process {row.pid})" for row in rows)
+        raise DsoptError(
+            f"workers of an older dsopt still work on this database: {living}. Stop them, then try again "
+            f"(one that was killed counts for {_SILENT_SECONDS} seconds)."
         )
 
 

@@ -15,7 +15,7 @@ from dsopt.store.keys import Key, signing_key, trusted_keys
 from dsopt.store.queries import Row
 from dsopt.study.spec import StudySpec, digest_of
 
-_PURPOSE: Final = "dsopt study, version 1"
+_PURPOSE: Final = "dsopt study, version 2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +26,13 @@ class Signature:
     signed_by: str
 
 
-def sign(name: str, spec: str) -> Signature | None:
-    """Signs a study with the signing key of this node; None: it has no key."""
+def sign_stored(connection: sa.Connection, row: Row) -> Signature | None:
+    """Signs a stored study with the signing key of this node; None: it has no key."""
     key = signing_key(trusted_keys())
-    return None if key is None else Signature(signature=_hmac(key, name, spec), signed_by=key.fingerprint)
-
-
-def sign_stored(connection: sa.Connection, name: str, spec: str) -> Signature | None:
-    """Writes the signature of a stored study, if this node has a key; `spec` is its text there."""
-    signed = sign(name, spec)
-    if signed is not None:
-        queries.sign_study(connection, name=name, spec=spec, **asdict(signed))
+    if key is None:
+        return None
+    signed = Signature(signature=_hmac(key, row), signed_by=key.fingerprint)
+    queries.sign_study(connection, row, **asdict(signed))
     return signed
 
 
@@ -45,7 +41,7 @@ def sign_if_same(engine: sa.Engine, spec: StudySpec) -> None:
     with engine.begin() as connection:
         row = queries.find_study(connection, spec.name)
         if row is not None and unsigned_spec_of(row).digest == spec.digest:
-            sign_stored(connection, spec.name, row["spec"])
+            sign_stored(connection, row)
 
 
 def sign_again(engine: sa.Engine, name: str, *, unsigned: bool) -> tuple[StudySpec, Signature]:
@@ -62,19 +58,18 @@ def sign_again(engine: sa.Engine, name: str, *, unsigned: bool) -> tuple[StudySp
         assert row is not None
         if not unsigned:
             check_signature(row, trusted_keys())
-        spec, signed = unsigned_spec_of(row), sign_stored(connection, name, row["spec"])
+        spec, signed = unsigned_spec_of(row), sign_stored(connection, row)
         assert signed is not None, "the caller has made sure that there is a key"
         return spec, signed
 
 
-def spec_of(row: Row) -> StudySpec:
-    """The spec of a study's row, once it is known to be the one that was stored, and signed if this node has keys.
-
-    Raises:
-        DsoptError: another version of dsopt made it, it was altered, or no trusted key has signed it.
-    """
-    check_signature(row, trusted_keys())
-    return unsigned_spec_of(row)
+def distrust_of(row: Row) -> str | None:
+    """Why this node does not trust a study; None: it does."""
+    try:
+        check_signature(row, trusted_keys())
+    except DsoptError as error:
+        return str(error)
+    return None
 
 
 def unsigned_spec_of(row: Row) -> StudySpec:
@@ -120,7 +115,12 @@ def check_signature(row: Row, keys: list[Key]) -> None:
             "Copy that key to this node, or sign the study with a key that both have: "
             f"dsopt key sign {name}"
         )
-    if not _is_same(_hmac(key, name, row["spec"]), signature):
+    if _is_same(_earlier_hmac(key, row), signature):
+        raise DsoptError(
+            f"study '{name}' was signed by an earlier dsopt, whose signature says nothing about which study it is of. "
+            f"Read and sign it again: dsopt key sign {name} --unsigned"
+        )
+    if not _is_same(_hmac(key, row), signature):
         raise DsoptError(
             f"study '{name}' was altered in the database after it was signed with key {fingerprint}: dsopt does not "
             f"use it. Delete it and create it again: dsopt study delete {name}"
@@ -131,6 +131,13 @@ def _is_same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _hmac(key: Key, name: str, spec: str) -> str:
-    message = json.dumps([_PURPOSE, name, spec]).encode()
+def _earlier_hmac(key: Key, row: Row) -> str:
+    """The signature as dsopt made it before revision 0006."""
+    message = json.dumps(["dsopt study, version 1", row["name"], row["spec"]]).encode()
+    return hmac.new(key.secret, message, hashlib.sha256).hexdigest()
+
+
+def _hmac(key: Key, row: Row) -> str:
+    """The signature of this very study: one that is created anew under its name has another id."""
+    message = json.dumps([_PURPOSE, row["id"], row["name"], row["spec"]]).encode()
     return hmac.new(key.secret, message, hashlib.sha256).hexdigest()

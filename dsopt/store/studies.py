@@ -2,59 +2,38 @@
 
 import warnings
 import weakref
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import optuna
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
-from dsopt.store import queries
+from dsopt.store import claims, queries
+from dsopt.store.attempts import Task
 from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.optuna_rows import delete_studies
+from dsopt.store.records import trial_of
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
-from dsopt.store.signatures import sign_if_same, sign_stored, spec_of
+from dsopt.store.signatures import distrust_of, sign_if_same, sign_stored, unsigned_spec_of
+from dsopt.store.stored import StoredStudy, StudyHeader, parts_of
 from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.study.command_secrets import shown as shown_command
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
-from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
 _CREATE = "Create one with: dsopt study create FILE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredStudy:
-    """A study as it is stored. `note` says why it was stopped; times are seconds since the epoch."""
+class Now(NamedTuple):
+    """How a study stands: its state, its version, and its decisions. None and -1 if it was deleted."""
 
-    id: str
-    spec: StudySpec
-    state: str
-    note: str | None
-    created_at: float
-    finished_at: float | None
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def parts(self) -> list[Part]:
-        """The parts that have an Optuna study: one per ZeRO stage, and one for the baseline and the confirmation."""
-        return [REFERENCE, *map(Part.of, self.spec.stages)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyHeader:
-    """What is known of a study without reading its spec."""
-
-    id: str
-    name: str
-    state: str
-    created_at: float
+    state: str | None
+    version: int
+    decisions: int
 
 
 class NoStudiesError(DsoptError):
@@ -114,15 +93,22 @@ class Store:
         return self._optuna
 
     def optuna_study(self, study: StoredStudy, part: Part) -> optuna.Study:
-        """The Optuna study of one part. A database stores neither sampler nor pruner: the caller sets them."""
+        """The Optuna study of one part. A database stores neither sampler nor pruner: the caller sets them.
+
+        Raises:
+            DsoptError: it was deleted.
+        """
         key = (study.id, part)
         if key not in self._studies:
-            self._studies[key] = optuna.load_study(
-                study_name=f"{study.name}/{part}",
-                storage=self.optuna_storage,
-                sampler=optuna.samplers.RandomSampler(seed=0),
-                pruner=optuna.pruners.NopPruner(),
-            )
+            try:
+                self._studies[key] = optuna.load_study(
+                    study_name=f"{study.name}/{part}",
+                    storage=self.optuna_storage,
+                    sampler=optuna.samplers.RandomSampler(seed=0),
+                    pruner=optuna.pruners.NopPruner(),
+                )
+            except KeyError:
+                raise DsoptError(f"study '{study.name}': Optuna's study '{study.name}/{part}' was deleted.") from None
         return self._studies[key]
 
     def create(self, spec: StudySpec) -> tuple[StoredStudy, bool]:
@@ -151,19 +137,30 @@ class Store:
             if existing is not None:
                 if existing.spec.digest != spec.digest:
                     raise changed_study_error(existing.spec, spec, [header.name for header in self.headers()])
-                self._make_parts(existing)
+                self._make_parts(spec)
                 return existing, False
             kept = spec.to_json()
             assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
+            self._make_parts(spec)  # before the study, which workers take up at once
             with writing(self.engine) as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
-                sign_stored(connection, spec.name, kept)
-            study = self.get(spec.name)
-            self._make_parts(study)
-            return study, True
+                made = queries.find_study(connection, spec.name)
+                assert made is not None, "nobody else creates a study of this name now"
+                sign_stored(connection, made)
+            return self.get(spec.name), True
 
     def get(self, name: str) -> StoredStudy:
-        """The study of that name.
+        """The study of that name, to work on.
+
+        Raises:
+            DsoptError: there is none, or this node does not trust it.
+        """
+        study = self.read(name)
+        study.check_trust()
+        return study
+
+    def read(self, name: str) -> StoredStudy:
+        """The study of that name, whether or not this node trusts it: to look at it, or to stop it.
 
         Raises:
             DsoptError: there is none.
@@ -175,7 +172,7 @@ class Store:
             hint = f" Did you mean '{meant}'?" if meant else " There is none yet: dsopt study create FILE"
             if names and not meant:
                 hint = f" There are: {', '.join(names)}."
-            raise DsoptError(f"no study '{name}' in {self.shown_url}.{hint}")
+            raise DsoptError(f"no study {name!r} in {self.shown_url}.{hint}")
         return study
 
     def headers(self) -> list[StudyHeader]:
@@ -193,18 +190,20 @@ class Store:
         found = next((header for header in self.headers() if header.name == name), None)
         if found is None:
             self.get(name)  # says what there is
-            raise DsoptError(f"no study '{name}' in {self.shown_url}.")
+            raise DsoptError(f"no study {name!r} in {self.shown_url}.")
         return found
 
     def state(self, study: StoredStudy) -> str | None:
         """The study's state now; None if it was deleted."""
-        return self.now(study)[0]
+        return self.now(study).state
 
-    def now(self, study: StoredStudy) -> tuple[str | None, int]:
-        """The study's state and version now; None and -1 if it was deleted."""
+    def now(self, study: StoredStudy) -> Now:
+        """How the study stands now."""
         with self.engine.connect() as connection:
             row = queries.study_now(connection, study.id)
-        return (row["state"], row["version"]) if row is not None else (None, -1)
+        if row is None:
+            return Now(state=None, version=-1, decisions=-1)
+        return Now(state=row["state"], version=row["version"], decisions=row["decisions"])
 
     def stop(self, study: StoredStudy, note: str) -> bool:
         """Stops a study; workers end its current runs. False: it is already finished or stopped."""
@@ -217,16 +216,14 @@ class Store:
         A baseline that did not run is tried again, and so are failed confirmation runs. False: it was in neither state.
         """
         allowed = ("stopped", "finished") if was_finished else ("stopped",)
-        known = {t.number: t for t in self.optuna_study(study, REFERENCE).get_trials(deepcopy=False)}
         with writing(self.engine) as connection:
             if not queries.change_study(
                 connection, study.id, allowed=allowed, state="created", note=None, finished_at=None
             ):
                 return False
-            for claim in queries.claims_of(connection, study.id):
-                trial = known.get(claim["trial"]) if claim["stage"] == REFERENCE else None
-                if trial is not None and trial.state in (TrialState.PRUNED, TrialState.FAIL):
-                    queries.release_claim(connection, study_id=study.id, stage=REFERENCE, trial=trial.number)
+            for claim in claims.all_of(connection, study.id):
+                if claim["stage"] == REFERENCE and trial_of(claim).state in (TrialState.PRUNED, TrialState.FAIL):
+                    claims.release(connection, study_id=study.id, stage=REFERENCE, trial=claim["trial"])
             return True
 
     def delete(self, study: StoredStudy | StudyHeader) -> None:
@@ -254,26 +251,22 @@ class Store:
         with self.engine.connect() as connection:
             return queries.attempts_of(connection, study.id)
 
-    def measured_attrs(self, study: StoredStudy, own: Collection[tuple[Part, int]]) -> list[TrialAttributes]:
-        """The user attributes of those of a study's `own` trials (part and number) that it measured itself."""
-        found: list[TrialAttributes] = []
-        for part in study.parts:
-            complete = self.optuna_study(study, part).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            kept = [attributes_of(trial) for trial in complete if (part, trial.number) in own]
-            found += [attrs for attrs in kept if not {"measured_as", "imported"} & attrs.keys()]
-        return found
+    def attempts_for(self, study: StoredStudy, task: Task) -> Sequence[queries.Row]:
+        """The attempts of a trial, oldest first, each with its measurement's details."""
+        with self.engine.connect() as connection:
+            return queries.attempts_for(connection, study.id, task.part, task.trial)
 
     def _find(self, name: str) -> StoredStudy | None:
         with self.engine.connect() as connection:
             row = queries.find_study(connection, name)
         return None if row is None else _stored(row)
 
-    def _make_parts(self, study: StoredStudy) -> None:
+    def _make_parts(self, spec: StudySpec) -> None:
         """Creates missing Optuna studies; a creator may have died half-way."""
-        autotuning = study.spec.autotuning
-        for part in study.parts:
+        autotuning = spec.autotuning
+        for part in parts_of(spec):
             made = optuna.create_study(
-                study_name=f"{study.name}/{part}",
+                study_name=f"{spec.name}/{part}",
                 storage=self.optuna_storage,
                 direction="maximize" if autotuning.maximize else "minimize",
                 load_if_exists=True,
@@ -282,8 +275,8 @@ class Store:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                     made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
-                made.set_user_attr("command", shown_command(study.spec.launch))
-                made.set_user_attr("about", f"dsopt study '{study.name}': {part.about}")
+                made.set_user_attr("command", shown_command(spec.launch))
+                made.set_user_attr("about", f"dsopt study '{spec.name}': {part.about}")
 
 
 def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) -> None:
@@ -294,4 +287,4 @@ def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) ->
 
 def _stored(row: queries.Row) -> StoredStudy:
     kept = ("id", "state", "note", "created_at", "finished_at")
-    return StoredStudy(spec=spec_of(row), **{key: row[key] for key in kept})
+    return StoredStudy(spec=unsigned_spec_of(row), distrust=distrust_of(row), **{key: row[key] for key in kept})

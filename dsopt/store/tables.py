@@ -8,16 +8,19 @@ seconds since the epoch (see `queries.now`), never as text.
 import uuid
 
 from sqlalchemy import (
+    Boolean,
     CheckConstraint,
     Column,
     Float,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 STUDY_STATES = ("created", "baseline", "searching", "confirming", "finished", "stopped")
@@ -47,7 +50,8 @@ def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({listed})", name=column)
 
 
-# `version` grows with every change of what a decision on the study depends on.
+# `version` grows with every change of what a decision on the study depends on; `decisions` only with those that a plan
+# for one more run does not survive. `marks` are what parts are marked with: JSON, by part and key.
 studies = Table(
     "dsopt_studies",
     metadata,
@@ -57,6 +61,8 @@ studies = Table(
     Column("digest", String(64), nullable=False),
     Column("state", String(16), nullable=False),
     Column("version", Integer, nullable=False),
+    Column("decisions", Integer, nullable=False),
+    Column("marks", Text, nullable=False),
     Column("note", Text),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
@@ -65,7 +71,8 @@ studies = Table(
     _one_of("state", STUDY_STATES),
 )
 
-# `process_started` is in clock ticks since the machine's boot: no step of its clock changes it.
+# `process_started` is in clock ticks since the machine's boot: no step of its clock changes it. `draining`: somebody
+# asked the worker to finish its runs and to leave.
 workers = Table(
     "dsopt_workers",
     metadata,
@@ -78,9 +85,12 @@ workers = Table(
     Column("study_id", _ID),
     Column("registered_at", Float, nullable=False),
     Column("heartbeat_at", Float, nullable=False),
+    Column("draining", Boolean, nullable=False, server_default=false()),
 )
 
-# One row gives one candidate to one worker. `round` is 0 in the search and 1, 2 … when it is confirmed.
+# One row gives one candidate to one worker. `round` is 0 in the search and 1, 2 … when it is confirmed. What the study
+# knows of the trial stands here; what stands in Optuna's tables is for people. `version` is the study's when the row
+# last changed; `begun` and `ended` are JSON (`store/records.py`), the latter from when its outcome is known.
 claims = Table(
     "dsopt_claims",
     metadata,
@@ -91,8 +101,12 @@ claims = Table(
     Column("round", Integer, nullable=False),
     Column("trial", Integer, nullable=False),
     Column("worker_id", ForeignKey("dsopt_workers.id", ondelete="SET NULL")),
+    Column("version", Integer, nullable=False),
+    Column("begun", Text, nullable=False),
+    Column("ended", Text),
     UniqueConstraint("study_id", "stage", "candidate", "round"),
     UniqueConstraint("study_id", "stage", "trial"),
+    Index("ix_dsopt_claims_study_id_version", "study_id", "version"),
 )
 
 # One row is one launch for a claim; it keeps who ran it, and where, for good.

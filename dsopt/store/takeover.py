@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,11 +10,12 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from dsopt.experiment.outcome import Infeasible, Measured, Slow
-from dsopt.store import queries
+from dsopt.store import claims, queries
 from dsopt.store.attempts import measurement_row
 from dsopt.store.keeping import keep_unclaimed
-from dsopt.store.reading import trials_of
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.records import trial_of
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial, recorded_outcome
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
@@ -26,7 +28,7 @@ class EarlierRun:
     Attributes:
         part, name: the part, and the candidate's name there.
         attempt: the id of the attempt that counts.
-        trial: its trial in Optuna.
+        trial: its trial.
         outcome: how it ended.
         run_dir, started_at, seconds: its run directory, its start since the epoch, and its wall clock.
     """
@@ -61,12 +63,10 @@ class RunToKeep:
 def earlier_runs(store: Store, study: StoredStudy) -> list[EarlierRun]:
     """The runs of a study's baseline, profile and search that were measured, slow, or out of memory, oldest first."""
     with store.engine.connect() as connection:
-        claims = [claim for claim in queries.claims_of(connection, study.id) if claim["round"] == 0]
-        attempts = [queries.attempts_for(connection, study.id, claim["stage"], claim["trial"]) for claim in claims]
+        claimed = [claim for claim in claims.all_of(connection, study.id) if claim["round"] == 0]
+        attempts = [queries.attempts_for(connection, study.id, claim["stage"], claim["trial"]) for claim in claimed]
     newest = sorted((of_trial[-1] for of_trial in attempts if of_trial), key=lambda row: row["started_at"])
-    trials = {
-        (part, trial.number): trial for part in study.parts for trial in trials_of(store.optuna_study(study, part))
-    }
+    trials = {(claim["stage"], claim["trial"]): trial_of(claim) for claim in claimed}
     found = []
     for row in newest:
         outcome, trial = recorded_outcome(row), trials.get((row["stage"], row["trial"]))
@@ -123,5 +123,6 @@ def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenT
         params=known.params,
         distributions=known.distributions,
     )
-    trial.datetime_start, trial.datetime_complete = run.trial.datetime_start, run.trial.datetime_complete
+    trial.datetime_complete = run.trial.datetime_complete
+    trial.datetime_start = datetime.fromtimestamp(run.started_at)
     return trial

@@ -52,6 +52,9 @@ def changing(
     *,
     worker_id: str | None = None,
     version: int | None = None,
+    decisions: int | None = None,
+    decides: bool = True,
+    is_open: bool = False,
     **values: Any,  # noqa: ANN401 - columns of the table of studies
 ) -> Iterator[sa.Connection]:
     """A transaction that changes an unfinished study, and counts the change. Others that change it wait for its end.
@@ -61,18 +64,30 @@ def changing(
         study_id: the study.
         worker_id: the worker that changes it; None: a person does, and the study may be finished.
         version: the version that the change was decided on; None: it holds in any.
+        decisions: the same, of the study's decisions: what ended since then does not matter.
+        decides: whether it is itself a decision.
+        is_open: whether the study must be neither finished nor stopped, also where any version will do.
         values: new values of the study's own columns.
 
     Raises:
-        Fenced: the study or the worker is gone, or the study has another version, or is stopped.
+        Fenced: the study or the worker is gone, or the study has another version or other decisions, or is stopped.
     """
     with writing(engine) as connection:
-        is_free = worker_id is None or version is None
+        is_free = worker_id is None or (version is None and decisions is None and not is_open)
         allowed = STUDY_STATES if is_free else UNFINISHED
         if not queries.change_study(
-            connection, study_id, version=version, worker_id=worker_id, allowed=allowed, **values
+            connection,
+            study_id,
+            version=version,
+            decisions=decisions,
+            worker_id=worker_id,
+            allowed=allowed,
+            decides=decides,
+            **values,
         ):
             raise _refusal(connection, study_id, worker_id)
+        if worker_id is not None and not queries.keep_worker(connection, worker_id):
+            raise WorkerGone  # while this transaction waited for the one that buried it
         yield connection
 
 

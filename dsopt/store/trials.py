@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -10,13 +9,12 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.experiment.health import is_sound
-from dsopt.experiment.outcome import Infeasible, Measured, Outcome, Slow, figures_of, from_json
-from dsopt.protocol.events import Engine
-from dsopt.store import optuna_rows
+from dsopt.experiment.outcome import Cancelled, Infeasible, Measured, Outcome, Slow, figures_of, from_json
+from dsopt.store import claims, optuna_rows, records
 from dsopt.store.queries import Row
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.study.part import Part
-from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.study.trial_attributes import TrialAttributes, engine_attributes
 
 _MESSAGE_LENGTH = 2000  # what a page of the dashboard can show well
 
@@ -30,32 +28,27 @@ def end(
     run_seconds: float | None,
     attributes: TrialAttributes,
 ) -> None:
-    """Tells Optuna an outcome; leaves a trial unchanged that is over, or gone.
+    """Records an outcome of a claimed trial and tells Optuna; leaves one unchanged whose outcome is known.
 
     Measured is COMPLETE with the metric. Slow is PRUNED with the metric so far. Infeasible is PRUNED with a constraint,
     from which samplers that support constraints learn. Failed and cancelled are FAIL. A failure never becomes a number.
     """
-    trial_id = optuna_rows.trial_id_of(connection, f"{study.name}/{part}", number)
-    if trial_id is None:
-        return
     metric = study.spec.autotuning.metric
     seen = engine_attributes(figures_of(outcome).engine) if isinstance(outcome, Measured | Slow) else {}
-    optuna_rows.end_trial(
-        connection,
-        trial_id,
-        _state(outcome),
-        {**attributes, **seen, **_told(outcome, metric, run_seconds)},
-        value=outcome.metric(metric) if isinstance(outcome, Measured) else None,
-        fits=not isinstance(outcome, Infeasible),
-    )
+    told = {**attributes, **seen, **_told(outcome, metric, run_seconds)}
+    state, value = _state(outcome), outcome.metric(metric) if isinstance(outcome, Measured) else None
+    if claims.end(
+        connection, study_id=study.id, stage=part, trial=number, ended=records.ended(state, value, told)
+    ) or isinstance(outcome, Cancelled):  # which has given its claim back
+        fits = not isinstance(outcome, Infeasible)
+        optuna_rows.end_trial(connection, f"{study.name}/{part}", number, state, told, value=value, fits=fits)
 
 
 def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> None:
     """Ends a trial that is not the study's own, if it is not over."""
-    trial_id = optuna_rows.trial_id_of(connection, f"{study.name}/{part}", number, optuna_rows.OPEN)
-    if trial_id is not None:
-        attributes = TrialAttributes(reason="foreign", message=message[:_MESSAGE_LENGTH])
-        optuna_rows.end_trial(connection, trial_id, TrialState.FAIL, attributes)
+    attributes = TrialAttributes(reason="foreign", message=message[:_MESSAGE_LENGTH])
+    name, states = f"{study.name}/{part}", optuna_rows.OPEN
+    optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states)
 
 
 def _state(outcome: Outcome) -> TrialState:
@@ -130,11 +123,6 @@ def recorded_outcome(attempt: Row) -> Outcome | None:
         return None
     figures = json.loads(attempt["details"] or "{}")
     return from_json({**figures, **{key: attempt[key] for key in ("state", "reason", "message")}})
-
-
-def engine_attributes(engine: Engine) -> dict[str, Any]:
-    """What an engine reported, as user attributes."""
-    return {key: value for key, value in asdict(engine).items() if key != "rank" and value is not None}
 
 
 def _told(outcome: Outcome, metric: str, run_seconds: float | None) -> TrialAttributes:

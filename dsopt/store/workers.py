@@ -2,13 +2,14 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 
 from dsopt.launch.processes import host_identity, start_ticks
-from dsopt.store import queries
+from dsopt.store import claims, queries
 from dsopt.store.tables import new_id
 from dsopt.store.transactions import writing
 from dsopt.version import __version__
@@ -52,10 +53,16 @@ def register(engine: sa.Engine) -> Registration:
     return me
 
 
-def beat(engine: sa.Engine, me: Registration, study_id: str | None) -> bool:
-    """Records that this worker lives. False: others took it and its runs for dead."""
+def beat(engine: sa.Engine, me: Registration, study_id: str | None) -> bool | None:
+    """Records that this worker lives. Returns whether it is to drain; None: others took it and its runs for dead."""
     with writing(engine) as connection:
         return queries.beat(connection, me.id, study_id)
+
+
+def ask_to_drain(engine: sa.Engine, worker_ids: Sequence[str]) -> None:
+    """Asks workers to finish their runs and to leave; each learns of it with its next heartbeat."""
+    with writing(engine) as connection:
+        queries.drain(connection, worker_ids)
 
 
 def leave(engine: sa.Engine, me: Registration) -> None:
@@ -91,10 +98,17 @@ def nodes_at_work(engine: sa.Engine, study_id: str) -> set[str]:
 
 def _remove(engine: sa.Engine, worker_id: str, message: str, silent_seconds: float | None = None) -> bool:
     with writing(engine) as connection:
-        for study_id in queries.studies_of_worker(connection, worker_id):
-            queries.change_study(connection, study_id)
+        _leave_studies(connection, worker_id)
+        queries.hold_worker(connection, worker_id)
+        _leave_studies(connection, worker_id)  # what it began meanwhile
         if not queries.delete_worker(connection, worker_id, silent_seconds=silent_seconds):
             connection.rollback()
             return False
         queries.lose_attempts(connection, worker_id, message)
     return True
+
+
+def _leave_studies(connection: sa.Connection, worker_id: str) -> None:
+    for study_id in queries.studies_of_worker(connection, worker_id):
+        queries.change_study(connection, study_id, decides=False)
+        claims.leave_all(connection, worker_id, study_id)

@@ -5,9 +5,8 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand, is_count
 from dsopt.study.documents import is_file
+from dsopt.study.host_file import USUAL_HOST_FILE, hosts_of
 from dsopt.study.mistakes import Mistakes
-
-_USUAL_HOSTFILE = "/job/hostfile"  # deepspeed/launcher/runner.py
 
 
 def check_command(command: LaunchCommand, cwd: Path, where: str, *, is_simulated: bool = False) -> None:
@@ -72,11 +71,12 @@ def _check_script(command: LaunchCommand, cwd: Path, where: str) -> None:
 
 
 def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
-    """Refuses several nodes without a host file: the deepspeed launcher would then train on this node alone."""
+    """Refuses several nodes without a host file that has them: the launcher would then train on fewer."""
     if not command.uses_hostfile:
         return
-    path = cwd / (command.hostfile or _USUAL_HOSTFILE)
+    path = cwd / (command.hostfile or USUAL_HOST_FILE)
     if is_file(path):
+        hosts_of(command, cwd, where)
         return
     if command.hostfile is not None:
         raise DsoptError(
@@ -85,7 +85,7 @@ def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
         )
     raise DsoptError(
         f"{where}: command: {command.nodes} nodes, but no host file. Expected --hostfile FILE, with a line such as "
-        f"'worker-1 slots=8' for each node (without it the launcher reads {_USUAL_HOSTFILE}, which does not exist)."
+        f"'worker-1 slots=8' for each node (without it the launcher reads {USUAL_HOST_FILE}, which does not exist)."
     )
 
 

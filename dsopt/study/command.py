@@ -133,18 +133,11 @@ class LaunchCommand:
     def chosen_gpus(self) -> tuple[frozenset[int] | None, frozenset[int]]:
         """The GPUs of this node that the command names (None: all), and those that it excludes."""
         launcher = self.launcher
-        included, excluded = (self._indices(self.option(*names)) for names in (launcher.include, launcher.exclude))
+        included, excluded = (
+            frozenset[int]().union(*indices_by_node(self.option(*names)).values())
+            for names in (launcher.include, launcher.exclude)
+        )
         return included or None, excluded
-
-    def _indices(self, filter_: str | None) -> frozenset[int]:
-        """The indices in a filter such as `localhost:0,2-3`."""
-        found: set[int] = set()
-        for host in filter_.split("@") if filter_ else []:
-            for part in host.partition(":")[2].split(","):
-                first, _, last = part.partition("-")
-                if is_count(first) and is_count(last or first) and int(last or first) < _MOST_DEVICES:
-                    found |= set(range(int(first), int(last or first) + 1))
-        return frozenset(found)
 
     @property
     def ranks(self) -> int | None:
@@ -242,6 +235,20 @@ class LaunchCommand:
 def is_count(text: str) -> bool:
     """Whether a text is a number that ranks, nodes or devices may have."""
     return text.isdecimal() and len(text) < _COUNT_DIGITS
+
+
+def indices_by_node(filter_: str | None) -> dict[str, frozenset[int]]:
+    """The indices in a filter such as `localhost:0,2-3`, by node; none where it names a node alone."""
+    found: dict[str, frozenset[int]] = {}
+    for host in filter_.split("@") if filter_ else []:
+        node, _, listed = host.partition(":")
+        indices = set(found.get(node, ()))
+        for part in listed.split(","):
+            first, _, last = part.partition("-")
+            if is_count(first) and is_count(last or first) and int(last or first) < _MOST_DEVICES:
+                indices |= set(range(int(first), int(last or first) + 1))
+        found[node] = frozenset(indices)
+    return found
 
 
 def _take_environment(words: list[str], where: str) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, ZERO, Candidate, Knob, Setting, StageSpace
@@ -64,17 +65,20 @@ def _setting(space: StageSpace, params: Mapping[str, Any]) -> Setting | None:
     if params.keys() != _keys(space):
         return None
     setting: list[tuple[str, Knob]] = []
-    for key, values in space.knobs.items():
-        found = [value for value in values if _is_same(value, params[key])]
-        if not found:
+    for key, values in _values(space).items():
+        value = params[key]
+        if not isinstance(value, bool | int | float | str | None) or (type(value) is bool, value) not in values:
             return None
-        setting.append((key, found[0]))
+        setting.append((key, values[type(value) is bool, value]))
     return tuple(setting)
 
 
-def _is_same(value: Knob, other: object) -> bool:
-    """Whether both are written alike: True is not 1 on a command line, but 5e8 may be read as 500000000."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
+@lru_cache(maxsize=64)
+def _values(space: StageSpace) -> Mapping[str, Mapping[tuple[bool, Knob], Knob]]:
+    """The values of each knob by how they are written: True is not 1 on a command line, but 5e8 may be 500000000."""
+    return {
+        key: {(type(value) is bool, value): value for value in reversed(values)} for key, values in space.knobs.items()
+    }
 
 
 def _spaces(spec: StudySpec, stage: int, params: Mapping[str, Any]) -> Iterator[StageSpace]:

@@ -4,8 +4,9 @@ import hashlib
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from dsopt.study.ds_defaults import PARAM_PERSISTENCE_THRESHOLD, PREFETCH_BUCKET_SIZE
@@ -70,7 +71,7 @@ class Candidate:
 
         It is the name of a folder and of a row, so one that is too long for them ends with a digest.
         """
-        initials = _abbreviations([key for key, _ in self.knobs])
+        initials = _abbreviations(tuple(key for key, _ in self.knobs))
         parts = [initials[key] + _shown(key, value) for key, value in self.knobs]
         name = "_".join([f"z{self.stage}", *parts, f"gas{self.gas}", f"tmbspg{self.micro_batch}"])
         if len(name) <= _LONGEST_NAME:
@@ -104,40 +105,36 @@ class Candidate:
         return value if isinstance(value, int) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSpace:
     """What dsopt may try at one ZeRO stage, other than batch sizes: knobs with their values, in order."""
 
     stage: int
     knobs: Mapping[str, tuple[Knob, ...]]
 
-    def groups(self) -> list[Setting]:
+    def groups(self) -> Sequence[Setting]:
         """Every combination of the knobs that change what fits a device; each has its own range of micro-batches."""
-        return list(dict.fromkeys(group_of(setting) for setting in self.settings()))
+        return _groups(self)
 
-    def settings(self, group: Setting | None = None) -> Iterator[Setting]:
+    def settings(self, group: Setting | None = None) -> Sequence[Setting]:
         """Every combination of knob values, or those of one group. dsopt finds the range with the first one.
 
         Combinations that differ only in what has no effect, such as a pinned buffer without offload, appear once.
         """
-        fixed = dict(group or ())
-        values = [[fixed[key]] if key in fixed else list(choices) for key, choices in self.knobs.items()]
-        for combination in itertools.product(*values):
-            setting = tuple(zip(self.knobs, combination, strict=True))
-            if not self._repeats_another(setting):
-                yield setting
+        return _settings(self, group)
 
     def candidates(
         self, micro_batches: Sequence[int], gases: Sequence[int], group: Setting | None = None
-    ) -> list[Candidate]:
+    ) -> Sequence[Candidate]:
         """Every combination of these micro-batch sizes and accumulations with the stage's (or a group's) settings."""
-        settings = list(self.settings(group))
-        return [
-            Candidate(stage=self.stage, micro_batch=micro_batch, gas=gas, knobs=setting)
-            for gas in gases
-            for micro_batch in micro_batches
-            for setting in settings
-        ]
+        return tuple(_by_name(self, tuple(micro_batches), tuple(gases), group).values())
+
+    def untried(
+        self, tried: Collection[str], micro_batches: Sequence[int], gases: Sequence[int], group: Setting | None = None
+    ) -> list[Candidate]:
+        """The same without those whose names are given."""
+        by_name = _by_name(self, tuple(micro_batches), tuple(gases), group)
+        return [candidate for name, candidate in by_name.items() if name not in tried]
 
     def _repeats_another(self, setting: Setting) -> bool:
         chosen = dict(setting)
@@ -151,6 +148,36 @@ class StageSpace:
         if self.stage == 3 and scatter in chosen and chosen.get(f"{ZERO}contiguous_gradients") is False:
             return chosen[scatter] != self.knobs[scatter][0]  # ZeRO 3 reads it only with contiguous gradients
         return False
+
+
+# A plan asks again and again for the same candidates, which may be thousands. What is remembered belongs to one object
+# (`eq=False`): two spaces that Python calls equal may differ, because True == 1.
+
+
+@lru_cache(maxsize=256)
+def _groups(space: StageSpace) -> Sequence[Setting]:
+    return tuple(dict.fromkeys(group_of(setting) for setting in space.settings()))
+
+
+@lru_cache(maxsize=256)
+def _settings(space: StageSpace, group: Setting | None) -> Sequence[Setting]:
+    fixed = dict(group or ())
+    values = [[fixed[key]] if key in fixed else list(choices) for key, choices in space.knobs.items()]
+    settings = (tuple(zip(space.knobs, combination, strict=True)) for combination in itertools.product(*values))
+    return tuple(setting for setting in settings if not space._repeats_another(setting))
+
+
+@lru_cache(maxsize=256)
+def _by_name(
+    space: StageSpace, micro_batches: tuple[int, ...], gases: tuple[int, ...], group: Setting | None
+) -> Mapping[str, Candidate]:
+    candidates = (
+        Candidate(stage=space.stage, micro_batch=micro_batch, gas=gas, knobs=setting)
+        for gas in gases
+        for micro_batch in micro_batches
+        for setting in space.settings(group)
+    )
+    return {candidate.name: candidate for candidate in candidates}
 
 
 def group_of(setting: Setting) -> Setting:
@@ -238,7 +265,8 @@ def listed_values(section: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
             yield prefix + key, value
 
 
-def _abbreviations(keys: Sequence[str]) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def _abbreviations(keys: tuple[str, ...]) -> Mapping[str, str]:
     """The initials of each key's words; if two keys share them, the whole key instead."""
     initials = {key: "".join(word[:1] for word in re.split(r"[._-]+", _said(key))) for key in keys}
     shared = {short for short in initials.values() if list(initials.values()).count(short) > 1}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -187,7 +188,12 @@ class StudySpec(Strict):
     @cached_property
     def offload(self) -> tuple[str, str]:
         """Where the user's own configuration keeps optimizer states and parameters: `none`, `cpu` or `nvme` each."""
-        return offload_devices(baseline_config(self.ds_config))
+        return offload_devices(self.own_config)
+
+    @cached_property
+    def own_config(self) -> Mapping[str, Any]:
+        """The user's configuration as the baseline runs it; nobody may change it."""
+        return baseline_config(self.ds_config)
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -197,13 +203,20 @@ class StudySpec(Strict):
     def space(self, stage: int, hidden_size: int | None = None) -> StageSpace:
         """The tuning space of one stage, for a model with this hidden size if it is known."""
         known = self.autotuning.model_info.hidden_size if self.autotuning.model_info else None
-        return stage_space(
-            stage,
-            fast=self.autotuning.fast,
-            user_zero=user_zero(self.ds_config),
-            further=self._further,
-            hidden_size=hidden_size or known,
-        )
+        key = (stage, hidden_size or known)
+        if key not in self._spaces:
+            self._spaces[key] = stage_space(
+                stage,
+                fast=self.autotuning.fast,
+                user_zero=user_zero(self.ds_config),
+                further=self._further,
+                hidden_size=hidden_size or known,
+            )
+        return self._spaces[key]
+
+    @cached_property
+    def _spaces(self) -> dict[tuple[int, int | None], StageSpace]:
+        return {}
 
     @property
     def _further(self) -> dict[str, tuple[Knob, ...]]:

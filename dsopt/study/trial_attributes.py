@@ -1,7 +1,10 @@
 """Declares every user attribute that dsopt writes to or reads from a trial in Optuna."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal, Protocol, TypedDict, cast
+
+from dsopt.protocol.events import Engine
 
 # why a candidate runs: to find its stage's range of micro-batch sizes, to explore that range, or for expected gain
 Phase = Literal["range", "explore", "joint"]
@@ -73,3 +76,8 @@ class TrialAttributes(TypedDict, total=False):
 def attributes_of(trial: _Trial) -> TrialAttributes:
     """What is written on a trial of Optuna's."""
     return cast(TrialAttributes, trial.user_attrs)
+
+
+def engine_attributes(engine: Engine) -> dict[str, Any]:
+    """What an engine reported, as user attributes."""
+    return {key: value for key, value in asdict(engine).items() if key != "rank" and value is not None}

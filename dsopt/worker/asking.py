@@ -9,12 +9,14 @@ from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
+from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
-from dsopt.store.attempts import Task, attempts_for
+from dsopt.store.attempts import Task
 from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.queries import Row
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
+from dsopt.store.turns import turn
 from dsopt.store.workers import bury, find_dead
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
@@ -27,7 +29,7 @@ from dsopt.worker.happenings import StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 
 _MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
-_LOOK_SECONDS: Final = 2.0  # so often, a worker looks whether others have died
+_LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
 
 
 class Asker:
@@ -71,14 +73,33 @@ class Asker:
         if self._idle_at == version:
             return None
         self._idle_at = None
+        self._get_ready()
+        refused_at = -1
         while True:
             try:
-                return self._adopted() or self._planned()
+                with turn(self._hand.store.engine, self._study.id):
+                    ground = StudyGround(self._hand, self._study, self.snapshot)
+                    return self._adopted(ground) or self._planned(ground)
             except StudyChanged:
-                if self._hand.store.state(self._study) in ("finished", "stopped"):
+                now = self._hand.store.now(self._study)
+                if now.state in ("finished", "stopped"):
                     return None
+                if now.version == refused_at:
+                    raise DsoptError(
+                        f"study '{self._study.name}': its trials in Optuna's tables were removed, so that no new one "
+                        "gets a number. Restore them from a backup, or create the study under another name."
+                    ) from None
+                refused_at = now.version
             except DevicesTaken:
                 return None
+
+    def _get_ready(self) -> None:
+        """Does what takes long the first time before others wait for this worker's turn to end."""
+        if self._reader is None:
+            known = self.snapshot()
+            next_step(self._study.spec, known.history)
+            for part in self._study.parts:
+                self._hand.store.optuna_study(self._study, part)
 
     def look_again(self) -> None:
         """Makes the next question look at everything again, such as after devices came free."""
@@ -105,16 +126,15 @@ class Asker:
         with engine.connect() as connection:
             added = ledger.find_added(connection, self._study)
             dead = find_dead(connection, ledger.me) if self._may_bury() else []
-            orphans = find_orphans(connection, ledger.me)
+            orphans = find_orphans(connection, ledger.me, self._hand.pool)
         self._foreign.end_added(added)
         for worker in dead:
             bury(engine, worker)
-        sweep(engine, orphans)
-        if dead or orphans:
+        is_any_free = sweep(engine, orphans)
+        if dead or is_any_free:
             self._idle_at, self._looked_at = None, -_LOOK_SECONDS  # the dead may have left devices
 
-    def _planned(self) -> Assignment | None:
-        ground = StudyGround(self._hand, self._study, self.snapshot)
+    def _planned(self, ground: StudyGround) -> Assignment | None:
         found = next_run(self._study.spec, ground)
         match found:
             case Assignment():
@@ -128,26 +148,27 @@ class Asker:
                 self._idle_at = ground.version
         return None
 
-    def _adopted(self) -> Assignment | None:
+    def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""
         hand, study = self._hand, self._study
-        task = hand.ledger.adopt(study, is_avoided=self._is_avoided)
+        task = hand.ledger.adopt(study, is_avoided=self._is_avoided) if ground.has_free else None
         if task is None:
             return None
-        ground = StudyGround(hand, study, self.snapshot)
+        ground.look_again()
         if not is_own(task.part, task.trial, ground.history):
-            return self._adopted()  # the snapshot has left it out
-        attempts = attempts_for(hand.store, study, task)
+            return self._adopted(ground)  # the snapshot has left it out
+        attempts = hand.store.attempts_for(study, task)
         known = _known_outcome(study.spec, attempts)
         if known is not None:
             run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
             hand.ledger.end_without_a_run(study, task, known, run_dir)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
             hand.tell(TaskEnded(study=study, task=task, outcome=known, value=value))
-            return self._adopted()
+            ground.look_again()
+            return self._adopted(ground)
         try:
             return ground.begin(task, self._candidate(task, ground))
-        except DevicesTaken:
+        except (DevicesTaken, OSError):
             hand.ledger.leave(study, task)
             raise
 
@@ -155,8 +176,8 @@ class Asker:
         """The point of the space that an adopted task runs; None for the user's own configuration."""
         if task.part == REFERENCE:
             return reference_candidate(self._study, task.name, ground.history)
-        trial = self._hand.store.optuna_study(self._study, task.part).get_trials(deepcopy=False)[task.trial]
-        return task.part.candidate(trial.params)
+        assert task.part.stage is not None
+        return next(o.candidate for o in ground.history.stages[task.part.stage] if o.trial == task.trial)
 
 
 def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
@@ -170,7 +191,7 @@ def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
     lost = sum(row["reason"] == "lost" for row in attempts)
     if attempts[-1]["reason"] == "lost":
         run_dir = attempts[-1]["run_dir"]
-        measured = _spooled(RunDir(run_dir)) if is_run_directory(spec, run_dir) else None
+        measured = _spooled(RunDir(run_dir), attempts[-1]["id"]) if is_run_directory(spec, run_dir) else None
         if measured is not None:
             return measured
     if lost >= _MAX_LOST:
@@ -178,10 +199,14 @@ def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
     return None
 
 
-def _spooled(run_dir: RunDir) -> Measured | Slow | None:
-    """What a run measured whose worker could not record it; None: nothing, or not here."""
+def _spooled(run_dir: RunDir, attempt_id: str) -> Measured | Slow | None:
+    """What an attempt measured whose worker could not record it; None: nothing, or not here.
+
+    Folders of this name on other machines, and of deleted studies, hold the figures of other attempts.
+    """
     try:
-        found = from_json(json.loads(run_dir.metrics.read_text("utf-8")))
+        content = json.loads(run_dir.metrics.read_text("utf-8"))
+        found = from_json(content) if content["attempt"] == attempt_id else None
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         return None
     return found if isinstance(found, Measured | Slow) else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.study.space import Candidate
 
 

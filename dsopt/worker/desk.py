@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
-from dsopt.store.attempts import Task, attempts_for
-from dsopt.store.studies import StoredStudy
+from dsopt.store.attempts import Task
+from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerGone
 from dsopt.store.workers import nodes_at_work
 from dsopt.study.folders import results_folder
@@ -18,6 +18,7 @@ from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.blame import NodeHealth, Verdict, verdict
 from dsopt.worker.disk import full_disk, has_room
+from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
 from dsopt.worker.heart import Heart
@@ -31,14 +32,14 @@ _ANOTHER: Final = "other workers took this one for dead while it ran; it is trie
 
 
 class Desk:
-    """Works on one study, until that is finished, stopped or deleted, or the worker is asked to stop.
+    """Works on one study, until that is finished, stopped or deleted, or the worker ends.
 
     Args:
         hand: what to carry the plan out with.
         study: the study.
         heart: this worker's.
         patience: how it asks the database.
-        stop: set when someone asked the worker to stop.
+        ending: when the worker ends.
         wake: set when something has happened: a run has ended, the database has changed, the lease is over.
         lanes: how many runs there may be side by side.
     """
@@ -49,7 +50,7 @@ class Desk:
         study: StoredStudy,
         heart: Heart,
         patience: Patience,
-        stop: threading.Event,
+        ending: Ending,
         wake: threading.Event,
         lanes: int,
     ) -> None:
@@ -57,19 +58,21 @@ class Desk:
         self._study = study
         self._heart = heart
         self._patience = patience
-        self._stop = stop
+        self._ending = ending
         self._wake = wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
         self._health = NodeHealth()
         self._others_live = False
         self._paused = False
         self._failures_settled = 0
+        self._has_begun = False
+        self._is_idle = False  # there is nothing that it could begin now
         self._errors: list[BaseException] = []
         self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided)
         self._lanes = [LaneThread(self._should_end, hand.tell, wake.set) for _ in range(lanes)]
 
-    def work(self) -> None:
-        """Works on the study.
+    def work(self) -> bool:
+        """Works on the study. Returns whether it has begun a run.
 
         Raises:
             Interrupted: the worker was asked to stop.
@@ -89,12 +92,13 @@ class Desk:
                 lane.join()
         if self._errors:
             raise self._errors[0]
-        if self._stop.is_set():
+        if self._ending.stop.is_set():
             raise Interrupted
+        return self._has_begun
 
     def _round(self) -> bool:
         """Records what has ended, reports what runs, begins what can begin. False: nothing is left to do."""
-        state, version = self._ask(lambda: self._hand.store.now(self._study))
+        state, version, _ = self._ask(lambda: self._hand.store.now(self._study))
         if state in LEFT or self._errors:
             self._leaving.set()
         for lane in self._lanes:
@@ -105,21 +109,25 @@ class Desk:
         if self._patience.failures != self._failures_settled:
             self._failures_settled = self._patience.failures
             self._settle_unknown()
-        if self._is_over():
-            return any(lane.in_hand is not None for lane in self._lanes)
-        if self._has_room() and not self._heart.is_over:
+        self._is_idle = False
+        if not self._begins_nothing() and self._has_room() and not self._heart.is_over:
             self._begin_runs(version)
+        if self._begins_nothing() or (self._is_idle and self._ending.until_idle):
+            return any(lane.in_hand is not None for lane in self._lanes)
         return True
 
     def _is_over(self) -> bool:
-        return self._stop.is_set() or self._leaving.is_set()
+        return self._ending.stop.is_set() or self._leaving.is_set()
+
+    def _begins_nothing(self) -> bool:
+        return self._ending.drain.is_set() or self._is_over()
 
     def _should_end(self) -> bool:
         return self._is_over() or self._heart.is_over
 
     def _wait(self) -> None:
         is_busy = any(lane.in_hand is not None for lane in self._lanes)
-        self._wake.wait(_BUSY_SECONDS if is_busy or self._stop.is_set() else _IDLE_SECONDS)
+        self._wake.wait(_BUSY_SECONDS if is_busy or self._ending.is_asked else _IDLE_SECONDS)
         self._wake.clear()
 
     def _begin_runs(self, version: int) -> None:
@@ -135,7 +143,9 @@ class Desk:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
+                    self._is_idle = True
                     return
+                self._has_begun = True
                 self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
                 lane.give(assignment)
 
@@ -192,7 +202,7 @@ class Desk:
         if not isinstance(outcome, Failed) or not outcome.retryable:
             return "tell"
         self._others_live = self._ask(self._do_others_live)
-        attempts = self._ask(lambda: attempts_for(self._hand.store, study, task))
+        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))
         return verdict(attempts[:-1], study.spec.max_attempts, others_live=self._others_live)
 
     def _set_aside(self, last: Failed) -> None:

@@ -8,7 +8,7 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.sifting import PROFILE
 from dsopt.store.ledger import Ledger
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.study.comparison import compared_run
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate

@@ -10,22 +10,23 @@ from dsopt.launch.devices import DevicePool
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.history import BASELINE, History, profile_attributes
-from dsopt.search.memory import MemoryModel
-from dsopt.search.pruners import early_stopping, memory_pruner
+from dsopt.search.pruners import memory_pruner, runs_since_best
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.steps import Explore, RunReference
 from dsopt.search.tuners import tuner_named
 from dsopt.store import trials
 from dsopt.store.attempts import NewTask, Task
 from dsopt.store.ledger import Ledger
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.reading import kept_trials
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
 from dsopt.study.part import REFERENCE, VERDICT, Part
 from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import pool_of, ranks_of
+from dsopt.worker.capacity import places_of
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
@@ -63,6 +64,20 @@ class StudyGround:
     def version(self) -> int:
         """The study's version that this is about."""
         return self._known.version
+
+    def look_again(self) -> None:
+        """Takes in what this worker itself has changed."""
+        self._known = self._read()
+
+    @property
+    def decisions(self) -> int:
+        """The study's decisions that this is about."""
+        return self._known.decisions
+
+    @property
+    def has_free(self) -> bool:
+        """Whether a trial that is not over has no worker."""
+        return self._known.has_free
 
     def close_stage(self, stage: int, verdict: str) -> None:
         """Writes the verdict on the stage's Optuna study."""
@@ -124,16 +139,17 @@ class StudyGround:
             OSError: the run directory cannot be made.
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
-        pool, count = pool_of(study.spec, hand.pool), ranks_of(study.spec, hand.pool, candidate)
+        places = places_of(study.spec, hand.pool, candidate)
+        pool, count, hosts = places.pool, places.count, places.hosts
         run_dir = RunDir.create(results_folder(study.spec), task.name)
         try:
             if isinstance(task, NewTask):
                 task.frozen.set_user_attr("run_dir", str(run_dir.path))
                 claimed, attempt = hand.ledger.begin(
-                    study, task, run_dir.path, pool, count, version=self.version, state=state
+                    study, task, run_dir.path, pool, count, hosts=hosts, decisions=self.decisions, state=state
                 )
             else:
-                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count)
+                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count, hosts=hosts)
         except BaseException:
             run_dir.path.rmdir()
             raise
@@ -147,29 +163,25 @@ class StudyGround:
         )
 
     def _skip(self, task: NewTask, why: str, step: Explore) -> None:
-        self._hand.ledger.skip(self._study, task, version=self.version, state=plan.state_of(step))
+        state = plan.state_of(step)
+        skipped = self._hand.ledger.skip(self._study, task, decisions=self.decisions, state=state)
         self._known = self._read()
-        trial = self._known.numbers[task.part] - 1
-        skipped = Task(part=task.part, trial=trial, name=task.name, round=task.round, phase=task.phase)
         self._hand.tell(TaskSkipped(study=self._study, task=skipped, why=why))
 
     def _baseline(self) -> FrozenTrial:
         baseline = self.history.find(BASELINE)
         assert baseline is not None, "a candidate can be the baseline only after that was measured"
-        reference = self._hand.store.optuna_study(self._study, REFERENCE)
-        return reference.get_trials(deepcopy=False)[baseline.trial]
+        kept = kept_trials(self._hand.store, self._study)
+        return next(one.trial for one in kept if (one.part, one.trial.number) == (REFERENCE, baseline.trial))
 
 
 def _refusal(
     study: StoredStudy, step: Explore, optuna_study: optuna.Study, trial: FrozenTrial, history: History
 ) -> tuple[str, str] | None:
     """Why a pruner refuses a trial before it costs a run, as reason and message; None if none does."""
-    facts = history.facts_for(study.spec)
-    assert facts is not None
-    model = step.forecast.memory if step.forecast else MemoryModel(study.spec, facts, history)
-    if memory_pruner(model, step.stage).prune(optuna_study, trial):
-        return "predicted_oom", model.why_not(Candidate.from_params(step.stage, trial.params)) or ""
+    if memory_pruner(step.memory, step.stage).prune(optuna_study, trial):
+        return "predicted_oom", step.memory.why_not(Candidate.from_params(step.stage, trial.params)) or ""
     patience = study.spec.autotuning.tuner_early_stopping
-    if step.phase == "explore" and early_stopping(history, step.stage, patience).prune(optuna_study, trial):
+    if step.phase == "explore" and runs_since_best(history, history.stages[step.stage]) >= patience:
         return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
     return None

@@ -9,7 +9,7 @@ from dsopt.experiment.outcome import Outcome
 from dsopt.experiment.run import Progress
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.study.part import Part
 
 

@@ -26,11 +26,13 @@ class Heart:
     Args:
         store: the storage.
         wake: called when something has changed that the worker should look at.
+        drain: set when somebody has asked this worker, in the database, to finish its runs and to leave.
     """
 
-    def __init__(self, store: Store, wake: Callable[[], None]) -> None:
+    def __init__(self, store: Store, wake: Callable[[], None], drain: threading.Event) -> None:
         self._engine = store.engine
         self._wake = wake
+        self._drain = drain
         self._closing = threading.Event()
         self._is_over = threading.Event()
         self._is_buried = threading.Event()
@@ -101,9 +103,13 @@ class Heart:
 
     def _beat(self) -> None:
         began, me = _now(), self.me
-        if beat(self._engine, me, self._study_id):
+        is_draining = beat(self._engine, me, self._study_id)
+        if is_draining is not None:
             self._beat_at = began
             self._is_over.clear()
+            if is_draining:
+                self._drain.set()
+                self._wake()
         elif me is self.me:
             self._is_buried.set()
             self._wake()

@@ -1,88 +1,132 @@
-"""Reads what counts of a study from the database, for decisions and reports."""
+"""Reads what counts of a study from dsopt's tables, for decisions and reports; what was read once is not read again."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.search.history import Earlier, History, LeftOut, Observation, observe
-from dsopt.search.sifting import Claimed, Sieve
-from dsopt.store.reading import claims_by_part, trials_of
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.search.history import Earlier, History, LeftOut, Observation
+from dsopt.search.sifting import not_a_reference, references_of, sift
+from dsopt.store.reading import Kept, known_since
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.inside import aio_inside
 from dsopt.study.part import AIO, REFERENCE, VERDICT, Part
+
+_NOTHING = -1  # a version before all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What is known of a study, and the version of it that this is.
+    """What is known of a study, and what it stands on.
 
     Attributes:
         history: what counts.
         version: of the study; while it has this version, nothing else counts.
+        decisions: while the study has these, nobody has decided anything, though runs may have ended.
         numbers: by part, the number of its next trial.
+        has_free: whether a trial that is not over has no worker.
     """
 
     history: History
     version: int
+    decisions: int
     numbers: Mapping[Part, int]
+    has_free: bool
 
 
 class HistoryReader:
-    """Reads what counts of a study, from its Optuna studies and the claims; a closed stage is read once."""
+    """Reads what counts of a study; after the first time, only what has changed."""
 
     def __init__(self, store: Store, study: StoredStudy) -> None:
         self._store = store
         self._study = study
         self._offloads = "nvme" in study.spec.to_json()
-        self._closed: dict[int, tuple[list[Observation], str]] = {}
-        self._sieve = Sieve(study.spec)
+        self._references = references_of(study.spec)
         self._earlier = [_earlier(store, study, name) for name in study.spec.warm_start]
-        self._numbers: dict[Part, int] = {}
+        self._learnt: dict[type, object] = {}
+        self._version = _NOTHING
+        self._seen: dict[Part, dict[int, Observation | LeftOut]]
+        self._free: set[tuple[Part, int]]
+        self._forget()
 
     def snapshot(self) -> Snapshot:
-        """What is known now, with the version that it has at least."""
-        _, version = self._store.now(self._study)  # first: what comes in between only makes a decision fail
-        return Snapshot(history=self.read(), version=version, numbers=dict(self._numbers))
+        """What is known now.
+
+        Raises:
+            DsoptError: the study was deleted, or somebody else wrote something that cannot be read.
+        """
+        known = known_since(self._store, self._study, self._version)
+        self._note(known.changed)
+        # claims were given back, or the database is an earlier one
+        if sum(map(len, self._seen.values())) != known.count or known.version < self._version:
+            self._forget()
+            known = known_since(self._store, self._study, _NOTHING)
+            self._note(known.changed)
+        self._version = known.version
+        return Snapshot(
+            history=self._history(known.marks),
+            version=known.version,
+            decisions=known.decisions,
+            numbers={part: max(seen, default=-1) + 1 for part, seen in self._seen.items()},
+            has_free=bool(self._free),
+        )
 
     def read(self) -> History:
-        """What is known now."""
-        claims = claims_by_part(self._store, self._study)
+        """What counts now."""
+        return self.snapshot().history
+
+    def _forget(self) -> None:
+        self._version = _NOTHING
+        self._seen = {part: {} for part in self._study.parts}
+        self._free = set()
+
+    def _note(self, changed: Sequence[Kept]) -> None:
+        for kept in changed:
+            number = kept.trial.number
+            seen = sift(self._study.spec, kept.part, kept.trial, kept.name, kept.round)
+            self._seen.setdefault(kept.part, {})[number] = seen
+            (self._free.add if kept.is_free else self._free.discard)((kept.part, number))
+
+    def _history(self, marks: Mapping[str, Mapping[str, Any]]) -> History:
         left: list[LeftOut] = []
-        stages: dict[int, list[Observation]] = {stage: [] for stage in self._study.spec.stages}
+        stages: dict[int, list[Observation]] = {}
         verdicts: dict[int, str] = {}
-        for stage in stages:
-            if stage not in self._closed:
-                part = Part.of(stage)
-                stages[stage] = self._observe(part, claims[part], left)
-                verdict = self._store.optuna_study(self._study, part).user_attrs.get(VERDICT)
-                if not isinstance(verdict, str):
-                    continue  # stages after the open one may hold imported trials
-                self._closed[stage] = (stages[stage], verdict)
-            stages[stage], verdicts[stage] = self._closed[stage]
+        for stage in self._study.spec.stages:
+            part = Part.of(stage)
+            stages[stage] = _counted(self._seen[part], left)
+            verdict = marks.get(part, {}).get(VERDICT)
+            if isinstance(verdict, str):
+                verdicts[stage] = verdict
         candidates = {o.name for tried in stages.values() for o in tried if o.state == "measured"}
+        reference = []
+        for o in _counted(self._seen[REFERENCE], left):
+            why = not_a_reference(o, self._references, candidates)
+            if why is None:
+                reference.append(o)
+            else:
+                left.append(LeftOut(part=REFERENCE, trial=o.trial, why=why))
         return History(
-            reference=self._observe(REFERENCE, claims[REFERENCE], left, candidates),
+            reference=reference,
             stages=stages,
             verdicts=verdicts,
             maximize=self._study.spec.autotuning.maximize,
-            aio=self._aio() if self._offloads else None,
+            aio=aio_inside(marks.get(REFERENCE, {}).get(AIO)) if self._offloads else None,
             earlier=self._earlier,
             left_out=left,
+            learnt=self._learnt,
         )
 
-    def _observe(
-        self, part: Part, claims: Mapping[int, Claimed], left: list[LeftOut], candidates: Collection[str] = ()
-    ) -> list[Observation]:
-        """What counts of a part; adds to `left` what is claimed and does not."""
-        trials = trials_of(self._store.optuna_study(self._study, part))
-        self._numbers[part] = len(trials)
-        own, others = self._sieve.own(part, trials, claims, candidates)
-        left += others
-        return observe(own, {trial.number for trial in own}, part)
 
-    def _aio(self) -> Mapping[str, Any] | None:
-        return aio_inside(self._store.optuna_study(self._study, REFERENCE).user_attrs.get(AIO))
+def _counted(seen: Mapping[int, Observation | LeftOut], left: list[LeftOut]) -> list[Observation]:
+    """The trials of a part that count; adds the others to `left`."""
+    counted = []
+    for one in seen.values():
+        if isinstance(one, LeftOut):
+            left.append(one)
+        else:
+            counted.append(one)
+    return counted
 
 
 def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:
@@ -92,7 +136,7 @@ def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:
         DsoptError: there is none of that name.
     """
     try:
-        found = store.get(name)
+        found = store.read(name) if study.distrust else store.get(name)  # what is never run may show others' figures
     except DsoptError as error:
         raise DsoptError(f"study '{study.name}': warm_start: {error}") from None
     plain = found.spec.model_copy(update={"warm_start": []})

@@ -9,8 +9,7 @@ from typing import Any, Final, cast
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.run import Progress
-from dsopt.store.trials import engine_attributes
-from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.study.trial_attributes import TrialAttributes, engine_attributes
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.happenings import Happening, HelperReplaced, TaskProgressed, WarmStartsEnded
 from dsopt.worker.running import Ended, run
@@ -48,7 +47,7 @@ class RunInHand:
         if self.ended is not None and self.ended.wrote_outside:
             attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
         engine = self.progress.engine if self.progress is not None else None
-        seen = {} if engine is None or self.is_engine_reported else engine_attributes(engine)
+        seen = {} if engine is None else engine_attributes(engine)
         return cast(TrialAttributes, {**seen, **attrs})
 
 

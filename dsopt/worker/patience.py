@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from dsopt.errors import Interrupted
 from dsopt.store.engine import database_error, is_away
+from dsopt.store.workers import LEASE_SECONDS
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _T = TypeVar("_T")
@@ -19,9 +20,16 @@ class Patience:
     Args:
         stop: set when someone asked the worker to stop: then nobody waits any more.
         tell: told when it waits, and when it goes on.
+        unlock: called when it has waited for a lease's time; frees the database, if it can, and returns what it did.
     """
 
-    def __init__(self, stop: threading.Event, tell: Callable[[Happening], None]) -> None:
+    def __init__(
+        self,
+        stop: threading.Event,
+        tell: Callable[[Happening], None],
+        unlock: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._unlock = unlock
         self._stop = stop
         self._tell = tell
         self._asking_since: float | None = None
@@ -41,6 +49,7 @@ class Patience:
         """
         pause, longest = _PAUSES
         is_told = False
+        began = time.monotonic()
         while True:
             self._asking_since = time.monotonic()
             try:
@@ -52,6 +61,8 @@ class Patience:
                 if not is_told:
                     self._tell(WorkerPaused(why=f"the database cannot be used now: {database_error(error) or error}"))
                     is_told = True
+                if time.monotonic() - began > LEASE_SECONDS and (done := self._unlock()) is not None:
+                    self._tell(WorkerPaused(why=done))
             else:
                 if is_told:
                     self._tell(WorkerWentOn())

@@ -1,7 +1,9 @@
 """A study's result, assembled from store, search and report; and the files that a finished study leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+
+from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
 from dsopt.report.compare import ComparisonTable, comparison_table
@@ -11,14 +13,17 @@ from dsopt.report.files import FilesOf, write_files, write_table, written_files
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.reading import kept_trials
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.part import REFERENCE, Part
+from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 from dsopt.worker.history import load_history
 
 
 def summary_of(store: Store, study: StoredStudy) -> Summary:
     """The summary of a study so far."""
-    now = store.get(study.name)
+    now = store.read(study.name)
     history = load_history(store, now)
     finished_at = now.finished_at if now.state == "finished" else None
     return summarize(
@@ -63,9 +68,16 @@ def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
             nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
             dtype=attrs.get("dtype", "fp32"),
         )
-        for attrs in store.measured_attrs(study, own)
+        for attrs in _measured(store, study, own)
         if "interval_percent" in attrs
     ]
+
+
+def _measured(store: Store, study: StoredStudy, own: Collection[tuple[Part, int]]) -> list[TrialAttributes]:
+    """The attributes of those of a study's `own` trials (part and number) that it measured itself."""
+    complete = [kept for kept in kept_trials(store, study) if kept.trial.state == TrialState.COMPLETE]
+    found = [attributes_of(kept.trial) for kept in complete if (kept.part, kept.trial.number) in own]
+    return [attrs for attrs in found if not {"measured_as", "imported"} & attrs.keys()]
 
 
 def run_label(name: str, round_: int) -> str:

@@ -70,7 +70,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     outcome = lane.run(launch, rules, on_progress)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
-        run_dir.write_json(run_dir.metrics, outcome.to_json())
+        run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})
     return Ended(
         outcome=outcome,
         aio=aio if measured else None,

@@ -15,8 +15,12 @@ from dsopt.search.least_memory import profile_candidate
 from dsopt.search.limits import is_tried
 from dsopt.search.sampler import distributions
 from dsopt.store.engine import exclusive
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.marking import mark
+from dsopt.store.reading import marks_of
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs, keep_taken_over
+from dsopt.store.transactions import changing
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import offload_devices
 from dsopt.study.inside import aio_inside, candidate_inside
@@ -192,10 +196,11 @@ def _without_open_races(
 
 def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Sequence[RunToKeep]) -> None:
     """Copies the `aio` section with which the source's runs offloaded to a disk, so that the study's own use it too."""
-    ours, theirs = (store.optuna_study(one, REFERENCE) for one in (study, source))
-    aio = aio_inside(theirs.user_attrs.get(AIO))
-    if aio is not None and AIO not in ours.user_attrs and any(_offloads(study.spec, known) for known in kept):
-        ours.set_user_attr(AIO, aio)
+    ours, theirs = (marks_of(store, one, REFERENCE) for one in (study, source))
+    aio = aio_inside(theirs.get(AIO))
+    if aio is not None and AIO not in ours and any(_offloads(study.spec, known) for known in kept):
+        with changing(store.engine, study.id) as connection:
+            mark(connection, study, REFERENCE, {AIO: dict(aio)})
 
 
 def _offloads(spec: StudySpec, known: RunToKeep) -> bool:

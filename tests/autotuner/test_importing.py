@@ -37,38 +37,38 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_imported_candidate_is_never_measured_in_the_search(dsopt_on: Dsopt, results: Path) -> None:
-    write_study(dsopt_on.cwd)
-    dsopt_on("study", "create", "study.yaml")
-    output = dsopt_on("import", "deepspeed_results", "simulated")
+def test_an_imported_candidate_is_never_measured_in_the_search(dsopt: Dsopt, results: Path) -> None:
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("import", "deepspeed_results", "simulated")
     assert "Imported into study 'simulated' (5):" in output
     assert "gradient_accumulation_steps is 3; the study tries 1" in output
     assert "Continue with: dsopt worker simulated" in output
 
-    before = count_rows(dsopt_on)
-    again = dsopt_on.json("import", "deepspeed_results", "simulated")
+    before = count_rows(dsopt)
+    again = dsopt.json("import", "deepspeed_results", "simulated")
     assert again["taken"] == []
     assert [known["candidate"] for known in again["known"]] == IMPORTED
-    assert count_rows(dsopt_on) == before
+    assert count_rows(dsopt) == before
 
-    shown = dsopt_on("study", "show", "simulated")
+    shown = dsopt("study", "show", "simulated")
     assert shown.count(" imported ") == len(IMPORTED)
     assert "z1_gas1_tmbspg16 (imported)" in shown
 
-    dsopt_on("worker", "simulated", "--devices", "cpu:2")
-    check_nothing_lost_nothing_doubled(dsopt_on)
-    state = dsopt_on.json("study", "show", "simulated")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
+    state = dsopt.json("study", "show", "simulated")
     assert [trial["candidate"] for trial in state["imported_trials"]] == IMPORTED
     searched = {run["candidate"] for run in state["runs"] if run["round"] == 0}
     assert not searched & set(IMPORTED)
     # the result is from runs of ours alone: 32 samples in 23.4 ms against 8 in 14 ms
-    best = dsopt_on.json("study", "best", "simulated")["comparison"]
+    best = dsopt.json("study", "best", "simulated")["comparison"]
     assert best["best"] == "z1_gas1_tmbspg16"
     assert best["speedup"] == pytest.approx((32 / 0.0234) / (8 / 0.014), rel=0.01)
     assert best["value"] == pytest.approx(32 / 0.0234, rel=0.01)
-    summary = (dsopt_on.cwd / "autotuning_results" / "summary.txt").read_text()
+    summary = (dsopt.cwd / "autotuning_results" / "summary.txt").read_text()
     assert f"Imported from DeepSpeed's autotuner, not measured here: {', '.join(IMPORTED)}." in summary
-    refused = dsopt_on("import", "deepspeed_results", "simulated", code=1)
+    refused = dsopt("import", "deepspeed_results", "simulated", code=1)
     assert "study 'simulated' is finished" in refused
 
 

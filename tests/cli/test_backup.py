@@ -100,6 +100,7 @@ def test_mistakes_change_nothing(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd)
     dsopt("study", "create", "study.yaml")
     assert "copy.db: cannot be written: No such file" in dsopt("db", "backup", "nowhere/copy.db", code=1)
+    assert "error: .: is not a file" in dsopt("db", "restore", ".", "--replace", code=1)
     assert "is the storage itself" in dsopt("db", "restore", "storage/dsopt.db", "--replace", code=1)
     with sqlite3.connect(dsopt.cwd / "theirs.db") as connection:
         connection.execute("CREATE TABLE notes (text)")

@@ -1,6 +1,7 @@
 """The command line: start-up, exit codes, one clear message for each mistake, nothing changed by one."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -61,9 +62,13 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "crate"], 2, "No such command 'crate'"),
         (["study", "list", "--storage", "mysql://u:secret@h/d"], 1, "'mysql' is not supported"),
         (["study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d"], 1, "u:***@127.0.0.1:1/d cannot be"),
+        (["study", "show", "\udcff"], 2, "'\\udcff' is not UTF-8 text"),
+        (["study", "list", "--storage", "sqlite:///\udcff.db"], 2, "is not UTF-8 text"),
+        (["study", "list", "--storage", "sqlite:///a.db?mode=ro"], 1, "an SQLite URL has no options (mode)"),
         (["db", "check"], 1, "no such file. Create it with: dsopt db upgrade"),
         (["dashboard", "--port", "99999"], 2, "99999 is not in the range"),
         (["dashboard", "--token", "short"], 1, "--token: a token has 16 to 200 letters"),
+        (["dashboard", "--token-file", "/dev/zero"], 1, "--token-file /dev/zero: is a pipe or a device"),
         (["dashboard", "--token-file", "missing"], 1, "--token-file missing: cannot be read: No such file"),
     ],
 )
@@ -72,6 +77,16 @@ def test_mistakes(dsopt: Dsopt, args: list[str], code: int, message: str) -> Non
     assert message in output
     assert "Traceback" not in output
     assert "secret" not in output
+
+
+def test_a_working_folder_whose_name_is_no_text_is_refused(dsopt: Dsopt) -> None:
+    dsopt.cwd = dsopt.cwd / os.fsdecode(b"\xff")
+    dsopt.cwd.mkdir()
+    write_study(dsopt.cwd)
+    assert "study.yaml" in dsopt("study", "create", "study.yaml", code=1)
+    assert "is not UTF-8 text" in dsopt("tune", "--devices", "cpu:2", "--", *STUDY["command"].split(), code=1)
+    del dsopt.environment["DSOPT_STORAGE"]
+    assert "--storage: " in dsopt("study", "list", code=1)
 
 
 def test_reading_commands_speak_json(dsopt: Dsopt) -> None:
@@ -100,11 +115,22 @@ def test_the_life_of_a_study_that_is_never_run(dsopt: Dsopt) -> None:
     assert "There is no study yet" in dsopt("study", "list")
 
 
-def test_more_ranks_than_devices_are_refused_before_anything_is_created(dsopt: Dsopt) -> None:
+@pytest.mark.parametrize(
+    ("typed", "wrong", "message"),
+    [
+        ("--num_gpus 2", "--num_gpus 64", "--num_gpus 64: this worker has 2 CPU slots"),
+        ("/scripts/deepspeed ", "/deepspeed ", "/deepspeed' does not exist, or is not a program"),
+        ("train.py ", "train.py --token $NO_TOKEN ", "the variable 'NO_TOKEN' is not set"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_before_anything_is_created(
+    dsopt: Dsopt, typed: str, wrong: str, message: str
+) -> None:
     write_study(dsopt.cwd)
-    command = STUDY["command"].replace("--num_gpus 2", "--num_gpus 64").split()
-    output = dsopt("tune", "--devices", "cpu:2", "--", *command, code=1)
-    assert "--num_gpus 64: this worker has 2 CPU slots" in output
+    command = STUDY["command"].replace(typed, wrong)
+    assert command != STUDY["command"]
+    output = dsopt("tune", "--devices", "cpu:2", "--", *command.split(), code=1)
+    assert message in output
     assert dsopt.json("study", "list") == []
 
 

@@ -10,14 +10,14 @@ from tests.studies import write_study
 MICRO_BATCH, STAGE = "train_micro_batch_size_per_gpu", "zero_optimization.stage"
 
 
-def test_a_study_says_what_its_best_changes(dsopt_on: Dsopt) -> None:
-    write_study(dsopt_on.cwd, stage_order="sequential")  # which measures the best of stage 0, too
-    dsopt_on("study", "create", "study.yaml")
-    assert "error: study 'simulated' has no result yet: its state is 'created'" in dsopt_on("diff", "simulated", code=1)
-    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+def test_a_study_says_what_its_best_changes(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd, stage_order="sequential")  # which measures the best of stage 0, too
+    dsopt("study", "create", "study.yaml")
+    assert "error: study 'simulated' has no result yet: its state is 'created'" in dsopt("diff", "simulated", code=1)
+    dsopt("worker", "simulated", "--devices", "cpu:2")
 
-    told = dsopt_on.json("diff", "simulated")
-    best = dsopt_on.json("study", "best", "simulated")
+    told = dsopt.json("diff", "simulated")
+    best = dsopt.json("study", "best", "simulated")
     assert told["comparison"] == best["comparison"]
     changes = {change["key"]: change for change in told["changes"]}
     assert {key: (change["old"], change["new"]) for key, change in changes.items()} == {
@@ -33,7 +33,7 @@ def test_a_study_says_what_its_best_changes(dsopt_on: Dsopt) -> None:
         ("train_batch_size", 8, 32, [MICRO_BATCH])
     ]
 
-    lines = dsopt_on("diff", "simulated").splitlines()
+    lines = dsopt("diff", "simulated").splitlines()
     assert lines[0].split() == ["key", "yours", "best", "worth"]
     assert lines[0].index("worth") == lines[1].index(lines[1].split()[3])
     [line] = [line for line in lines if line.split()[:3] == [STAGE, "0", "1"]]

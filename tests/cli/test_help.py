@@ -58,3 +58,12 @@ def test_every_public_name_is_there_and_typed() -> None:
     assert dsopt.events.TaskEnded.__name__ == "TaskEnded"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = dsopt.nothing
+
+
+def test_listing_studies_and_workers_imports_neither_search_nor_reports(sqlite_url: str) -> None:
+    program = (
+        f"import sys, dsopt; dsopt.list_studies(storage={sqlite_url!r}); dsopt.list_workers(storage={sqlite_url!r}); "
+        "loaded = {'scipy', 'xgboost', 'torch', 'dsopt.report.summary', 'dsopt.search.plan'} & set(sys.modules); "
+        "assert not loaded, loaded"
+    )
+    in_a_fresh_process(program)

@@ -1,15 +1,25 @@
 """Signed studies: a node with keys runs what one of them has signed, and nothing else."""
 
+import hashlib
+import hmac
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 
-from dsopt.store import engine
+import dsopt
+from dsopt.cli.main import dsopt as command
+from dsopt.errors import DsoptError
+from dsopt.store import engine, keys, queries
+from dsopt.store.studies import Store
+from dsopt.store.tables import new_id, studies
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
+from tests.store.ledger import spec
 
 
 def node(dsopt: Dsopt, name: str) -> Dsopt:
@@ -42,9 +52,9 @@ def change(dsopt: Dsopt, statement: str, **values: str) -> None:
     connected.dispose()
 
 
-def test_a_node_with_keys_runs_only_what_one_of_them_has_signed(dsopt_on: Dsopt) -> None:
-    creator, worker = node(dsopt_on, "creator"), node(dsopt_on, "worker")
-    write_study(dsopt_on)
+def test_a_node_with_keys_runs_only_what_one_of_them_has_signed(dsopt: Dsopt) -> None:
+    creator, worker = node(dsopt, "creator"), node(dsopt, "worker")
+    write_study(dsopt)
     creator("study", "create", "dry.yaml")
     made = creator.json("key", "create", "--name", "first")
     wanted = rf"{made['fingerprint']} ('first')"
@@ -56,17 +66,17 @@ def test_a_node_with_keys_runs_only_what_one_of_them_has_signed(dsopt_on: Dsopt)
     worker.json("key", "create", "--name", "own")  # a node may trust several
     assert "Study 'dry' is finished." in worker("worker", "dry", "--devices", "cpu:1")
 
-    stranger = node(dsopt_on, "stranger")
+    stranger = node(dsopt, "stranger")
     stranger("key", "create", "--name", "other")
     refused = stranger("worker", "dry", "--devices", "cpu:1", code=1)
     assert f"is signed with key {made['fingerprint']}, which this node does not trust" in refused
-    assert "is finished" in node(dsopt_on, "no-keys")("worker", "dry", "--devices", "cpu:1")
+    assert "is finished" in node(dsopt, "no-keys")("worker", "dry", "--devices", "cpu:1")
 
 
 @pytest.mark.parametrize("forges_digest", [False, True])
-def test_an_altered_spec_is_refused(dsopt_on: Dsopt, forges_digest: bool) -> None:
+def test_an_altered_spec_is_refused(dsopt: Dsopt, forges_digest: bool) -> None:
     """Without keys the digest tells it, which whoever alters a spec on purpose can alter as well; a signature not."""
-    dsopt = node(dsopt_on, "creator")
+    dsopt = node(dsopt, "creator")
     if forges_digest:
         dsopt("key", "create")
     write_study(dsopt)
@@ -74,12 +84,70 @@ def test_an_altered_spec_is_refused(dsopt_on: Dsopt, forges_digest: bool) -> Non
     change(dsopt, "UPDATE dsopt_studies SET spec = replace(spec, 'no-such-script.py', 'evil.py')")
     if forges_digest:
         change(dsopt, "UPDATE dsopt_studies SET digest = :digest", digest=digest_of_stored(dsopt))
-    for command in (["worker", "dry", "--devices", "cpu:1"], ["study", "show", "dry"], ["study", "create", "dry.yaml"]):
-        refused = dsopt(*command, code=1)
+    for words in (["worker", "dry", "--devices", "cpu:1"], ["study", "best", "dry"], ["study", "create", "dry.yaml"]):
+        refused = dsopt(*words, code=1)
         is_told = "was altered in the database" in refused or "exists with a different spec" in refused
         assert is_told and "dsopt study delete dry" in refused
     dsopt("study", "delete", "dry", "--yes")
     dsopt("study", "create", "dry.yaml")
+
+
+def test_to_look_at_a_study_and_to_stop_it_needs_no_trust(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOPT_STORAGE", sqlite_url)
+    dsopt.create_study(dry_run(tmp_path, autotuning={"results_dir": "results"})).close()
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "keys").mkdir()
+    keys.create_key()
+    study = dsopt.load_study("dry")
+    assert study.distrust is not None and study.distrust in CliRunner().invoke(command, ["study", "show", "dry"]).output
+    assert "dry" in study.text() and study.runs == [] and study.summary.sentence()
+    assert study.stop() and study.resume()
+    for act in (study.run, study.find_best, study.train, lambda: study.import_results(tmp_path)):
+        with pytest.raises(DsoptError, match="study 'dry' is not signed"):
+            act()
+    assert study.runs == [] and not (tmp_path / "results").exists()
+    assert study.stop()
+    study.delete()
+    study.close()
+
+
+def test_a_signature_holds_for_the_very_study_that_was_signed(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write to the database gives a study that was created anew the signed spec of its predecessor."""
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "keys").mkdir()
+    keys.create_key()
+    store = Store.open(sqlite_url, make=True)
+    kept = ("name", "spec", "digest", "signature", "signed_by")
+    store.create(spec("s"))
+    with store.engine.begin() as connection:
+        signed = {key: queries.find_study(connection, "s")[key] for key in kept}
+    store.delete(store.get("s"))
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(studies).values(id=new_id(), state="created", version=0, created_at=1.0, **signed))
+    with pytest.raises(DsoptError, match="study 's' was altered in the database after it was signed"):
+        store.get("s")
+    store.close()
+
+
+def test_a_study_that_an_earlier_version_signed_is_to_be_signed_again(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "keys").mkdir()
+    key = keys.create_key()
+    store = Store.open(sqlite_url, make=True)
+    stored, _ = store.create(spec("s"))
+    message = json.dumps(["dsopt study, version 1", "s", stored.spec.to_json()]).encode()
+    earlier = hmac.new(key.secret, message, hashlib.sha256).hexdigest()
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(studies).values(signature=earlier))
+    with pytest.raises(DsoptError, match=r"'s' was signed by an earlier dsopt.*dsopt key sign s --unsigned"):
+        store.get("s")
+    store.close()
 
 
 def digest_of_stored(dsopt: Dsopt) -> str:
@@ -131,19 +199,22 @@ def test_a_key_that_others_can_read_is_refused(dsopt: Dsopt) -> None:
     path.chmod(0o600)
     path.write_text("{}")
     assert "is not a key of dsopt, or is damaged" in creator("key", "list", code=1)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    assert f"key {path}: is not a file" in creator("key", "list", code=1)
 
 
-def test_shared_storage_without_keys_is_told_once(dsopt_on: Dsopt) -> None:
+def test_shared_storage_without_keys_is_told_once(dsopt: Dsopt) -> None:
     told = "whoever can write to this database can make its workers run any command"
-    creator = node(dsopt_on, "creator")
+    creator = node(dsopt, "creator")
     is_shared = creator.environment["DSOPT_STORAGE"].startswith("postgres")
-    cache = dsopt_on.cwd / "cache" / "dsopt"
+    cache = dsopt.cwd / "cache" / "dsopt"
     cache.mkdir(parents=True)
     known = Path.home() / ".cache" / "dsopt"
     for file in known.glob("*.json"):  # what DeepSpeed reads, which takes long to find out
         (cache / file.name).write_bytes(file.read_bytes())
     creator.environment["XDG_CACHE_HOME"] = str(cache.parent)
-    write_study(dsopt_on)
+    write_study(dsopt)
     assert (told in creator("study", "create", "dry.yaml")) == is_shared
     assert told not in creator("study", "create", "dry.yaml")
     assert told not in creator("worker", "dry", "--devices", "cpu:1")

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from dsopt.cli.live import LiveView
-from dsopt.store.studies import StoredStudy
+from dsopt.store.stored import StoredStudy
 from dsopt.study.space import Candidate
 from dsopt.worker.happenings import StudyProgressed
 from tests.made_up import history, observation, spec

@@ -7,7 +7,7 @@ import pytest
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
-from dsopt.worker.capacity import pool_of, ranks_of
+from dsopt.worker.capacity import places_of, pool_of
 from tests.made_up import spec
 
 LISTING = "\n".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{name * 4}-1)" for i, name in enumerate("abcd"))
@@ -39,19 +39,21 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_visible_gpus(four_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, gpus: list[int]) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus() == gpus
+    assert list(visible_gpus()) == gpus
 
 
-@pytest.mark.parametrize(("text", "names"), [("0,2-3", "gpu:0 gpu:2 gpu:3"), ("1", "gpu:1"), ("2,2", "gpu:2")])
-def test_devices_that_are_asked_for(four_gpus: None, text: str, names: str) -> None:
-    assert parse_devices(text).names() == names.split()
+@pytest.mark.parametrize(("text", "indices"), [("0,2-3", (0, 2, 3)), ("1", (1,)), ("2,2", (2,)), (None, (0, 1, 2, 3))])
+def test_devices_that_are_asked_for(four_gpus: None, text: str | None, indices: tuple[int, ...]) -> None:
+    pool = parse_devices(text)
+    assert (pool.kind, pool.indices) == ("gpu", indices)
+    assert pool.uuids == {index: f"GPU-{'abcd'[index] * 4}-1" for index in indices}
 
 
 def test_slots_are_for_machines_that_train_on_the_cpu(four_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DsoptError, match="this machine has GPUs, and DeepSpeed would use them"):
         parse_devices("cpu:2")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    assert parse_devices("cpu:2").names() == ["cpu:0", "cpu:1"]
+    assert parse_devices("cpu:2") == DevicePool(kind="cpu", indices=(0, 1))
 
 
 def test_all_gpus_are_used_where_nothing_is_asked_for(four_gpus: None) -> None:
@@ -66,12 +68,21 @@ def test_devices_that_are_not_there(four_gpus: None, text: str) -> None:
         parse_devices(text)
 
 
+def test_slices_of_gpus_are_no_cpu_slots(four_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-aaaa,MIG-bbbb")
+    for asked in (None, "0", "cpu:2"):
+        with pytest.raises(DsoptError, match="CUDA_VISIBLE_DEVICES: 'MIG-aaaa' is a MIG slice"):
+            parse_devices(asked)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert parse_devices("cpu:2").indices == (0, 1)
+
+
 def test_a_broken_nvidia_smi_is_a_machine_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho driver mismatch >&2\nexit 9\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert visible_gpus() == []
+    assert visible_gpus() == {}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +100,6 @@ def test_a_command_keeps_to_the_gpus_that_it_names(options: str, indices: tuple[
     study = study.model_copy(update={"command": f"deepspeed {options} t.py --deepspeed_config c.json"})
     four = DevicePool(kind="gpu", indices=(0, 1, 2, 3))
     assert pool_of(study, four).indices == indices
-    assert ranks_of(study, four) == ranks
+    assert places_of(study, four).count == ranks
     slots = DevicePool(kind="cpu", indices=(0, 1, 2, 3))
     assert pool_of(study, slots) == slots

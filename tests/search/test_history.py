@@ -15,8 +15,8 @@ def test_an_engine_is_read_once_all_that_it_needs_is_written() -> None:
     study = optuna.create_study()
     trial = study.ask()
     for name in (field.name for field in fields(Engine) if field.default is MISSING and field.name != "rank"):
-        [seen] = observe(study.get_trials(), {0}, REFERENCE)
+        seen = observe(study.get_trials()[0], REFERENCE)
         assert seen.engine is None
         trial.set_user_attr(name, getattr(engine(), name))
-    [seen] = observe(study.get_trials(), {0}, REFERENCE)
+    seen = observe(study.get_trials()[0], REFERENCE)
     assert seen.engine == engine()

@@ -114,7 +114,7 @@ def test_the_trial_of_a_profile_says_what_it_was() -> None:
     trial = study.ask()
     for key, value in {"candidate": "profile", "round": 0, **profile_attributes(least)}.items():
         trial.set_user_attr(key, value)
-    [seen] = observe(study.trials, {0}, REFERENCE)
+    seen = observe(study.trials[0], REFERENCE)
     assert (seen.name, seen.candidate) == ("profile", least)
 
 

@@ -14,7 +14,7 @@ from dsopt.search.grid import Grid
 from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
-from dsopt.search.pruners import early_stopping, memory_pruner, runs_since_best
+from dsopt.search.pruners import memory_pruner, runs_since_best
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.tuners import tuner_named
 from dsopt.study.space import Candidate, stage_space
@@ -152,15 +152,6 @@ def test_patience_counts_runs_after_the_best_and_only_those() -> None:
     known = [replace(o, trial=number) for number, o in enumerate([*runs, refused, running])]
     history = History(reference=[], stages={1: known})
     assert runs_since_best(history, history.stages[1]) == 3
-    study = optuna.create_study(direction="maximize")
-    state = optuna.trial.TrialState
-    states = {"measured": state.COMPLETE, "running": state.RUNNING}
-    study.add_trials(
-        [optuna.create_trial(state=states.get(o.state, state.PRUNED), value=o.value) for o in known]
-    )  # fmt: skip
-    trial = study.trials[-1]
-    assert early_stopping(history, 1, patience=3).prune(study, trial)
-    assert not early_stopping(history, 1, patience=4).prune(study, trial)
     slower = History(reference=[], stages={1: runs[:3]}, maximize=False)
     assert runs_since_best(slower, slower.stages[1]) == 2
 

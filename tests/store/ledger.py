@@ -11,7 +11,8 @@ from dsopt.protocol.events import Engine
 from dsopt.store.attempts import Attempt, NewTask, Task
 from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.ledger import Ledger
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.workers import bury, find_dead, register
 from dsopt.study.part import Part
 from dsopt.study.spec import StudySpec
@@ -42,17 +43,17 @@ def ended_task(name: str = "z0_gas1_tmbspg1") -> NewTask:
 def begin(
     ledger: Ledger, study: StoredStudy, task: Task | NewTask, store: Store, run_dir: str = "/tmp/r", count: int = 1
 ) -> tuple[Task, Attempt]:
-    """Begins an attempt at the study's version now."""
-    version = store.now(study)[1] if isinstance(task, NewTask) else None
-    return ledger.begin(study, task, Path(run_dir), POOL, count, version=version)
+    """Begins an attempt, decided on what is known now."""
+    decisions = store.now(study).decisions if isinstance(task, NewTask) else None
+    return ledger.begin(study, task, Path(run_dir), POOL, count, decisions=decisions)
 
 
-def measured() -> Measured:
+def measured(slowness: float = 1.0) -> Measured:
     engine = Engine(
         rank=0, world_size=2, num_params=10, trainable_params=10, device="d", device_memory_bytes=100, zero_stage=0,
         micro_batch=1, gas=1, dtype="fp16",
     )  # fmt: skip
-    times = (0.4, 0.2, 0.1, 0.11, 0.1, 0.11)
+    times = tuple(slowness * seconds for seconds in (0.4, 0.2, 0.1, 0.11, 0.1, 0.11))
     measurement = measure(times, 2, 0.02)
     assert measurement is not None
     return Measured(
@@ -68,9 +69,9 @@ def bury_now(store: Store, ledger: Ledger) -> int:
     return sum(bury(store.engine, worker) for worker in dead)
 
 
-def sweep_now(store: Store, ledger: Ledger) -> int:
+def sweep_now(store: Store, ledger: Ledger, pool: DevicePool = POOL) -> int:
     """Frees what the dead held here, and returns of how many attempts."""
     with store.engine.connect() as connection:
-        orphans = find_orphans(connection, ledger.me)
+        orphans = find_orphans(connection, ledger.me, pool)
     sweep(store.engine, orphans)
     return len(orphans)

@@ -4,7 +4,9 @@ import contextlib
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import optuna
 import pytest
@@ -14,9 +16,9 @@ from optuna.trial import TrialState, create_trial
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome, Slow
 from dsopt.launch.processes import start_ticks
 from dsopt.search.history import observe
-from dsopt.store import optuna_rows, queries, trials
-from dsopt.store.attempts import attempts_for
-from dsopt.store.reading import claims_by_part
+from dsopt.store import claims, optuna_rows, queries, trials
+from dsopt.store.lease_queries import leases_on
+from dsopt.store.reading import kept_trials
 from dsopt.store.studies import Store
 from dsopt.store.transactions import AttemptOver, DevicesTaken, Fenced, StudyChanged, StudyGone, WorkerGone
 from dsopt.store.workers import beat, leave
@@ -36,14 +38,14 @@ def store(storage_url: str):
 def test_a_candidate_is_given_to_one_worker(store: Store) -> None:
     study, _ = store.create(spec())
     one, two = ledger_of(store), ledger_of(store)
-    version = store.now(study)[1]
+    decisions = store.now(study).decisions
     claimed, attempt = begin(one, study, new_task(), store)
     with pytest.raises(StudyChanged):
-        two.begin(study, new_task(), Path("/tmp/r"), POOL, 1, version=version)  # decided on what is not true any more
+        two.begin(study, new_task(), Path("/tmp/r"), POOL, 1, decisions=decisions)  # decided on what is past
     with pytest.raises(StudyChanged):
         begin(two, study, new_task(), store)
     one.end(study, claimed, attempt, Cancelled(), {}, is_told=True)
-    assert claims_by_part(store, study)["z0"] == {}
+    assert kept_trials(store, study) == []
     begin(two, study, new_task(), store)
 
 
@@ -54,7 +56,7 @@ def test_a_claim_that_fails_leaves_no_trial(store: Store) -> None:
     with pytest.raises(DevicesTaken):
         begin(ledger, study, new_task("other"), store)
     assert len(store.optuna_study(study, Part("z0")).trials) == 1
-    assert len(claims_by_part(store, study)["z0"]) == 1
+    assert len(kept_trials(store, study)) == 1
 
 
 def test_a_device_is_leased_to_one_attempt(store: Store) -> None:
@@ -99,10 +101,12 @@ def test_an_outcome_is_recorded_and_told_at_once(store: Store, outcome: Outcome)
     ledger = ledger_of(store)
     claimed, attempt = begin(ledger, study, new_task(), store)
     ledger.end(study, claimed, attempt, outcome, {"run_dir": "/tmp/r"}, is_told=True)
-    [row] = attempts_for(store, study, claimed)
+    [row] = store.attempts_for(study, claimed)
     assert trials.recorded_outcome(row) == outcome
     told = store.optuna_study(study, Part("z0")).get_trials()
-    [observed] = observe(told, {claimed.trial}, Part("z0"))
+    [kept] = kept_trials(store, study)
+    observed = observe(told[0], Part("z0"))
+    assert observe(kept.trial, Part("z0")) == replace(observed, ended_at=ANY)
     assert observed.state == outcome.state
     assert observed.seconds == pytest.approx(row["finished_at"] - row["started_at"])
     throughput = measured().metric("throughput")
@@ -145,7 +149,7 @@ def test_trials_are_those_that_optunas_own_functions_write(store: Store) -> None
         trial_id = optuna_rows.trial_id_of(connection, "ours", 2)
         assert trial_id is not None
         optuna_rows.report(connection, trial_id, 7, 3.5)
-        optuna_rows.end_trial(connection, trial_id, TrialState.PRUNED, {"text": "changed"}, fits=False)
+        optuna_rows.end_trial(connection, "ours", 2, TrialState.PRUNED, {"text": "changed"}, fits=False)
     read = [[_without_times(trial) for trial in study.get_trials()] for study in (ours, theirs)]
     assert read[0] == read[1]
     with store.engine.begin() as connection:
@@ -186,7 +190,7 @@ def test_a_worker_whose_process_is_gone_is_buried_and_its_trial_adopted(store: S
     with store.engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE dsopt_workers SET process_started = 1 WHERE id = '{dead.me.id}'"))
     assert bury_now(store, me) == 1
-    assert not beat(store.engine, dead.me, None)
+    assert beat(store.engine, dead.me, None) is None
     [row] = store.runs(study)
     assert (row["state"], row["reason"]) == ("failed", "lost")
     with pytest.raises(DevicesTaken):  # whoever buries it may be far away; here, its processes have to end first
@@ -234,12 +238,12 @@ def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(s
     with store.engine.begin() as connection:
         silent = "UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 61 WHERE id = :id"
         connection.execute(sa.text(silent), {"id": far.me.id})
-    assert beat(store.engine, far.me, None)  # it lives after all
+    assert beat(store.engine, far.me, None) is not None  # it lives after all
     assert bury_now(store, me) == 0
     with store.engine.begin() as connection:
         connection.execute(sa.text(silent), {"id": far.me.id})
     assert bury_now(store, me) == 1
-    assert not beat(store.engine, far.me, None)
+    assert beat(store.engine, far.me, None) is None
 
 
 def test_devices_of_a_node_stay_leased_until_that_node_has_ended_their_processes(store: Store) -> None:
@@ -269,8 +273,8 @@ def dump(store: Store) -> dict[str, list[tuple[object, ...]]]:
 WRITES = {
     "begin a new one": lambda w, s, task, attempt, store: begin(w, s, new_task("another"), store),
     "begin again": lambda w, s, task, attempt, store: begin(w, s, task, store),
-    "skip": lambda w, s, task, attempt, store: w.skip(s, ended_task("another"), version=store.now(s)[1]),
-    "change": lambda w, s, task, attempt, store: w.change(s, version=store.now(s)[1], state="searching"),
+    "skip": lambda w, s, task, attempt, store: w.skip(s, ended_task("another"), decisions=store.now(s).decisions),
+    "change": lambda w, s, task, attempt, store: w.change(s, version=store.now(s).version, state="searching"),
     "mark a part": lambda w, s, task, attempt, store: w.mark_part(s, Part("z0"), {"verdict": "closed"}),
     "report": lambda w, s, task, attempt, store: w.report(s, task, attempt, {"world_size": 2}, (3, 1.5)),
     "end": lambda w, s, task, attempt, store: w.end(s, task, attempt, measured(), {}, is_told=True),
@@ -365,10 +369,10 @@ def test_every_pair_of_writes_at_the_same_time_leaves_a_study_whole(store: Store
 def check_whole(store: Store, study, about: str) -> None:
     """Claims and trials fit: each claim has its trial, each running trial a claim, each lease a running attempt."""
     with store.engine.connect() as connection:
-        claims = queries.claims_of(connection, study.id)
-        leased = queries.leases_on(connection, socket.gethostname())
+        rows = claims.all_of(connection, study.id)
+        leased = leases_on(connection, socket.gethostname())
     found = {part: store.optuna_study(study, part).get_trials(deepcopy=False) for part in study.parts}
-    claimed = {(row["stage"], row["trial"]) for row in claims}
+    claimed = {(row["stage"], row["trial"]) for row in rows}
     assert all(number < len(found[part]) for part, number in claimed), about
     running = {(part, t.number) for part, trials_ in found.items() for t in trials_ if not t.state.is_finished()}
     assert running <= claimed, about

@@ -223,3 +223,24 @@ def test_storage_mistakes_name_no_password(url: str, message: str) -> None:
         Store.open(url, make=True)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_an_interrupted_upgrade_is_repeated(sqlite_url: str) -> None:
+    """SQLite would otherwise keep the half of it that was done."""
+    connected = connect(sqlite_url)
+    schema.upgrade(connected, "0005")
+    stop = "CREATE TRIGGER stop BEFORE UPDATE ON dsopt_claims BEGIN SELECT RAISE(ABORT, 'interrupted'); END"
+    with connected.begin() as connection:
+        studies = "id, name, spec, digest, state, version, created_at"
+        connection.execute(sa.text(f"INSERT INTO dsopt_studies ({studies}) VALUES ('s', 's', '', '', 'stopped', 0, 0)"))
+        claims = "study_id, stage, candidate, round, trial"
+        connection.execute(sa.text(f"INSERT INTO dsopt_claims ({claims}) VALUES ('s', 'z0', 'c', 0, 0)"))
+        connection.execute(sa.text(stop))
+    with pytest.raises(sa.exc.DBAPIError, match="interrupted"):
+        schema.upgrade(connected)
+    assert schema.state(connected).revision == "0005"
+    with connected.begin() as connection:
+        connection.execute(sa.text("DROP TRIGGER stop"))
+    assert schema.upgrade(connected).is_current
+    assert differences(connected) == []
+    connected.dispose()

@@ -6,8 +6,10 @@ import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed
+from dsopt.store.reading import kept_trials, marks_of
 from dsopt.store.studies import Store
 from dsopt.store.transactions import StudyChanged, changing
+from dsopt.study.part import Part
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
 
@@ -62,10 +64,42 @@ def test_stop_and_resume(store: Store) -> None:
     assert store.get("s").note == "enough"
     ledger = ledger_of(store)
     with pytest.raises(StudyChanged):  # a worker that has not noticed yet
-        ledger.change(study, version=store.now(study)[1], state="searching")
+        ledger.change(study, version=store.now(study).version, state="searching")
     assert store.state(study) == "stopped"
     assert store.resume(store.get("s"))
     assert store.state(study) == "created"
+
+
+def test_a_study_is_there_only_with_all_of_its_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may take it up at once; and its creator may die at any moment."""
+    with monkeypatch.context() as patch:
+        patch.setattr("optuna.create_study", lambda **_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            store.create(spec())
+    assert store.headers() == []
+    study, _ = store.create(spec())
+    assert [store.optuna_study(study, part).trials for part in study.parts] == [[] for _ in study.parts]
+
+
+@pytest.mark.parametrize("marks", ["x", "[]", '{"z0": 5}'])
+def test_marks_that_dsopt_has_not_written_are_none(store: Store, marks: str) -> None:
+    study, _ = store.create(spec())
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_studies SET marks = :marks"), {"marks": marks})
+    assert marks_of(store, study, Part("z0")) == {}
+
+
+ROWS = {"stage": "bogus", "begun": '{"params": [1], "attributes": {}}', "ended": '{"state": "RUNNING"}'}
+
+
+@pytest.mark.parametrize("column", ROWS)
+def test_a_row_that_dsopt_has_not_written_is_one_message(store: Store, column: str) -> None:
+    study, _ = store.create(spec())
+    begin(ledger_of(store), study, new_task(), store)
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE dsopt_claims SET {column} = :value"), {"value": ROWS[column]})
+    with pytest.raises(DsoptError, match="that dsopt cannot read"):
+        kept_trials(store, study)
 
 
 def test_delete_leaves_nothing_of_a_study_and_all_of_others(store: Store) -> None:

@@ -45,7 +45,7 @@ def test_every_candidate_of_a_space_lies_in_it_whatever_the_hidden_size(stage: i
 )  # fmt: skip
 def test_what_the_spec_does_not_allow_does_not_lie_in_it(changes: dict[str, object]) -> None:
     known = spec()
-    setting = next(known.space(3, 768).settings())
+    setting = known.space(3, 768).settings()[0]
     params = Candidate(stage=3, micro_batch=2, gas=1, knobs=setting).params
     assert candidate_inside(known, 3, params) is not None
     assert candidate_inside(known, 3, {**params, **changes}) is None

@@ -102,3 +102,10 @@ def test_a_candidate_keeps_the_users_other_settings() -> None:
 def test_deepspeeds_default_of_every_knob_is_known(stage: int) -> None:
     """Otherwise a run that does not name the key would not be recognised as the candidate that it is."""
     assert set(DEFAULT_KNOBS[stage]) <= set(zero_defaults(stage))
+
+
+def test_spaces_that_differ_only_in_how_values_are_written_keep_their_own() -> None:
+    """For Python, True is 1; on a command line it is not."""
+    for values in ((True, False), (1, 0), (1.0, 0.0)):
+        space = stage_space(1, fast=True, user_zero={}, further={"--flag": values})
+        assert [type(candidate.knobs[0][1]) for candidate in space.candidates([1], [1])] == [type(values[0])] * 2

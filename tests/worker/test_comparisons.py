@@ -30,36 +30,36 @@ def throughput(micro_batch: int, factor: float) -> float:
 
 
 @pytest.fixture
-def command(dsopt_on: Dsopt) -> Dsopt:
+def command(dsopt: Dsopt) -> Dsopt:
     """The command in a folder with a script, its configuration and one that was tuned by hand."""
-    (dsopt_on.cwd / "train.py").write_text("raise SystemExit('the simulated launcher runs no script')\n")
-    (dsopt_on.cwd / "ds.json").write_text(json.dumps({**config(4, 0), "autotuning": SHORT}))
-    (dsopt_on.cwd / "hand.json").write_text(json.dumps(config(8, 2)))
-    (dsopt_on.cwd / "too-large.json").write_text(json.dumps(config(100, 0)))
-    return dsopt_on
+    (dsopt.cwd / "train.py").write_text("raise SystemExit('the simulated launcher runs no script')\n")
+    (dsopt.cwd / "ds.json").write_text(json.dumps({**config(4, 0), "autotuning": SHORT}))
+    (dsopt.cwd / "hand.json").write_text(json.dumps(config(8, 2)))
+    (dsopt.cwd / "too-large.json").write_text(json.dumps(config(100, 0)))
+    return dsopt
 
 
 def rows_of(dsopt: Dsopt, name: str) -> dict[str, dict]:
     return {row["name"]: row for row in dsopt.json("study", "show", name)["rows"]}
 
 
-def test_a_finished_study_is_compared_with_what_people_would_do(dsopt_on: Dsopt) -> None:
+def test_a_finished_study_is_compared_with_what_people_would_do(dsopt: Dsopt) -> None:
     """The three columns of DeepSpeed's tutorial and its autotuner's choice, by one line; a second one shows them."""
     arg_mappings = {"train_micro_batch_size_per_gpu": "--bs"}
     write_study(
-        dsopt_on.cwd,
+        dsopt.cwd,
         command=" ".join(COMMAND),
         autotuning={"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 1, "arg_mappings": arg_mappings},
     )
-    (dsopt_on.cwd / "hand.json").write_text(json.dumps(config(8, 2)))
-    dsopt_on("study", "create", "study.yaml")
-    assert "has no result yet" in dsopt_on("compare", "simulated", code=1)
-    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    (dsopt.cwd / "hand.json").write_text(json.dumps(config(8, 2)))
+    dsopt("study", "create", "study.yaml")
+    assert "has no result yet" in dsopt("compare", "simulated", code=1)
+    dsopt("worker", "simulated", "--devices", "cpu:2")
     line = ["compare", "simulated", "--with", "hand-tuned=hand.json", "--devices", "cpu:2"]
-    output = dsopt_on(*line)
+    output = dsopt(*line)
     assert "| configuration | DeepSpeed | samples/s | 95 % interval | times yours |" in output
     assert "Based on 8 launches, alternating all configurations in each of 2 rounds." in output
-    rows = rows_of(dsopt_on, "simulated-compare")
+    rows = rows_of(dsopt, "simulated-compare")
     assert list(rows) == ["vanilla", "yours", "hand-tuned", "dsopt"]
     expected = {"vanilla": (4, 1.2), "yours": (4, 1.0), "hand-tuned": (8, 0.95), "dsopt": (16, 0.9)}
     for name, (micro_batch, factor) in expected.items():
@@ -70,19 +70,19 @@ def test_a_finished_study_is_compared_with_what_people_would_do(dsopt_on: Dsopt)
         own = throughput(4, 1.0)
         assert row["factor"]["factor"] == pytest.approx(throughput(micro_batch, factor) / own, rel=0.01)
     assert rows["vanilla"]["zero_stage"] is None
-    check_nothing_lost_nothing_doubled(dsopt_on, "simulated-compare")
+    check_nothing_lost_nothing_doubled(dsopt, "simulated-compare")
 
     table = output[output.index("| configuration") :].strip()
-    assert table in dsopt_on(*line)  # nothing is measured again
-    folder = dsopt_on.cwd / "autotuning_results" / "simulated-compare"
+    assert table in dsopt(*line)  # nothing is measured again
+    folder = dsopt.cwd / "autotuning_results" / "simulated-compare"
     assert (folder / "summary.txt").read_text().strip() == table
     typed = (folder / "vanilla" / "cmd.txt").read_text()
     assert "--deepspeed" not in typed
     assert "--bs 4" in typed
     assert "--bs 8" in (folder / "hand-tuned" / "cmd.txt").read_text()
-    assert "is a comparison" in dsopt_on("study", "best", "simulated-compare", code=1)
-    assert "is already a comparison" in dsopt_on("compare", "simulated-compare", code=1)
-    changed = dsopt_on(*line[:2], "--devices", "cpu:2", code=1)
+    assert "is a comparison" in dsopt("study", "best", "simulated-compare", code=1)
+    assert "is already a comparison" in dsopt("compare", "simulated-compare", code=1)
+    changed = dsopt(*line[:2], "--devices", "cpu:2", code=1)
     assert "exists with a different spec" in changed
 
 
@@ -120,19 +120,19 @@ def test_json_is_all_that_is_printed(command: Dsopt) -> None:
     assert table["state"] == "finished"
 
 
-def test_an_autotuners_choice_comes_by_import_or_as_a_folder(dsopt_on: Dsopt) -> None:
+def test_an_autotuners_choice_comes_by_import_or_as_a_folder(dsopt: Dsopt) -> None:
     for size in (4, 8):
-        write_experiment(dsopt_on.cwd / "theirs", 0, size, 100.0 * size)
-    write_study(dsopt_on.cwd, autotuning={"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 1})
-    dsopt_on("study", "create", "study.yaml")
-    dsopt_on("import", "theirs", "simulated")
-    dsopt_on("worker", "simulated", "--devices", "cpu:2")
+        write_experiment(dsopt.cwd / "theirs", 0, size, 100.0 * size)
+    write_study(dsopt.cwd, autotuning={"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 1})
+    dsopt("study", "create", "study.yaml")
+    dsopt("import", "theirs", "simulated")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
     options = ["--rounds", "1", "--devices", "cpu:2"]
-    dsopt_on("compare", "simulated", *options)
-    imported = rows_of(dsopt_on, "simulated-compare")
+    dsopt("compare", "simulated", *options)
+    imported = rows_of(dsopt, "simulated-compare")
     assert list(imported) == ["vanilla", "yours", "autotuner", "dsopt"]
-    dsopt_on("compare", "simulated", *options, "--name", "again", "--with", "autotuner=theirs")
-    given = rows_of(dsopt_on, "again")
+    dsopt("compare", "simulated", *options, "--name", "again", "--with", "autotuner=theirs")
+    given = rows_of(dsopt, "again")
     assert list(given) == list(imported)
     sizes = ("micro_batch", "gas", "zero_stage")
     assert [imported["autotuner"][key] for key in sizes] == [given["autotuner"][key] for key in sizes]

@@ -1,7 +1,6 @@
 """A finished study's files: who finishes it writes them, without its lock; an interruption is made up for."""
 
 import json
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,11 +8,13 @@ import pytest
 import yaml
 
 from dsopt.launch.devices import DevicePool
-from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
 from dsopt.study.load import load_spec
 from dsopt.study.space import Candidate
 from dsopt.worker import loop
+from dsopt.worker.ending import Ending
 from dsopt.worker.happenings import Happening, StudyFinished, StudyProgressed
 from dsopt.worker.loop import Worker
 from dsopt.worker.results import worked_seconds
@@ -37,7 +38,7 @@ def finish(folder: Path, url: str) -> list[Happening]:
     told: list[Happening] = []
     try:
         study, _ = store.create(load_spec(folder / "dry.yaml")[0])
-        Worker(store, POOL, threading.Event(), told.append).work([study])
+        Worker(store, POOL, Ending(), told.append).work(lambda: [study])
     finally:
         store.close()
     return told

@@ -46,23 +46,23 @@ def run_small(dsopt: Dsopt, **keys: object) -> dict:
     return dsopt.json("study", "show", "simulated")
 
 
-def test_another_limit_measures_nothing_again(dsopt_on: Dsopt) -> None:
-    first = run_small(dsopt_on)
-    change(dsopt_on, autotuning={"max_train_batch_size": 16})
-    refused = dsopt_on("study", "create", "study.yaml", code=1)
+def test_another_limit_measures_nothing_again(dsopt: Dsopt) -> None:
+    first = run_small(dsopt)
+    change(dsopt, autotuning={"max_train_batch_size": 16})
+    refused = dsopt("study", "create", "study.yaml", code=1)
     assert '+    "max_train_batch_size": 16' in refused
     assert "--name simulated-2 --take-over simulated" in refused
     again = ["study", "create", "study.yaml", "--name", "simulated-2", "--take-over", "simulated"]
-    created = dsopt_on(*again)
+    created = dsopt(*again)
     assert "Taken over from study 'simulated', not measured again: baseline, z1_gas1_tmbspg8." in created
     assert "Skipped (1), because the study does not try its batch sizes: z1_gas1_tmbspg16." in created
-    repeated = dsopt_on(*again)
+    repeated = dsopt(*again)
     assert "not measured again: nothing new." in repeated
     assert "Already known: baseline, z1_gas1_tmbspg8." in repeated
 
-    dsopt_on("worker", "simulated-2", "--devices", "cpu:2")
-    check_nothing_lost_nothing_doubled(dsopt_on, "simulated-2")
-    second = dsopt_on.json("study", "show", "simulated-2")
+    dsopt("worker", "simulated-2", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt, "simulated-2")
+    second = dsopt.json("study", "show", "simulated-2")
     known = {run["candidate"]: run for run in first["runs"] if run["round"] == 0}
     for run in second["runs"]:
         if run["round"] == 0 and run["taken_over"]:
@@ -75,11 +75,11 @@ def test_another_limit_measures_nothing_again(dsopt_on: Dsopt) -> None:
     assert not searched & {"baseline", "z1_gas1_tmbspg8"}
     assert {name for name, round_ in made if round_ == 1} >= {"baseline"}, "the confirmation is run anew"
     assert "z1_gas1_tmbspg16" not in {run["candidate"] for run in second["runs"]}
-    shown = dsopt_on("study", "show", "simulated-2")
+    shown = dsopt("study", "show", "simulated-2")
     assert "taken over from study 'simulated'" in shown
     assert "Taken over from study 'simulated', which ran the same: baseline, z1_gas1_tmbspg8." in shown
-    dsopt_on("study", "delete", "simulated", "--yes")
-    assert dsopt_on("study", "show", "simulated-2") == shown, "it does not need the other any more"
+    dsopt("study", "delete", "simulated", "--yes")
+    assert dsopt("study", "show", "simulated-2") == shown, "it does not need the other any more"
 
 
 def test_another_dimension_and_metric_keep_what_runs_the_same(dsopt: Dsopt) -> None:

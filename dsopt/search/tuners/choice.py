@@ -1,6 +1,6 @@
 """The question to a tuner: which of these candidates to try first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,4 +29,4 @@ class Choice:
 
 
 # the candidates in the order in which to try them; the first that nobody else has claimed is run
-Tuner: TypeAlias = Callable[[Choice], Sequence[Candidate]]
+Tuner: TypeAlias = Callable[[Choice], Iterable[Candidate]]

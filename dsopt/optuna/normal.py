@@ -1,0 +1,22 @@
+"""The standard normal distribution, from SciPy, whose import takes long: who only looks at results does without it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def ndtr(x: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, or an array of any shape
+    """The probability of at most `x`, in the shape of `x`."""
+    from scipy.special import ndtr as probability
+
+    found: NDArray[np.float64] = probability(x)
+    return found
+
+
+def log_ndtr(x: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, or an array of any shape
+    """Its logarithm, also where it is almost 0."""
+    from scipy.special import log_ndtr as log_probability
+
+    found: NDArray[np.float64] = log_probability(x)
+    return found

@@ -1,0 +1,40 @@
+"""What ZeRO holds on a device beside model states and activations: buckets in transit, and gathered parameters."""
+
+import math
+
+from dsopt.estimates.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
+from dsopt.search.facts import ModelFacts
+from dsopt.search.zero_settings import ZeroSettings
+from dsopt.study.space import ZERO, Setting
+from dsopt.study.spec import StudySpec
+
+
+def reduce_buffers(spec: StudySpec, facts: ModelFacts, zero: ZeroSettings, stage: int, setting: Setting) -> float:
+    """Buckets of gradients in transit, in bytes.
+
+    ZeRO 1 and 2 allocate them in a backward pass and free them after it. On the CPU, a process does not show them
+    unless it runs into a limit.
+    """
+    bucket, trainable = zero(stage, setting, f"{ZERO}reduce_bucket_size"), facts.trainable_params
+    is_seen = stage == 3 or facts.outside_bytes > 0 or spec.memory_per_device is not None
+    elements = reduce_buffer_elements(
+        stage,
+        bucket_size=_number(bucket) if is_seen else min(_number(bucket), trainable),
+        trainable=trainable,
+        is_contiguous=zero(stage, setting, f"{ZERO}contiguous_gradients") is not False,
+        overlaps=zero(stage, setting, f"{ZERO}overlap_comm") is True,
+    )
+    return elements * ELEMENT_BYTES[facts.dtype]
+
+
+def live_parameters(facts: ModelFacts, zero: ZeroSettings, stage: int, setting: Setting) -> float:
+    """Gathered parameters at ZeRO 3: those in use (`stage3_max_live_parameters`) and those fetched ahead."""
+    if stage < 3:
+        return 0.0
+    live = _number(zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
+    ahead = _number(zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
+    return min(live + ahead, facts.num_params) * ELEMENT_BYTES[facts.dtype]
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

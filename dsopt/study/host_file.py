@@ -1,0 +1,77 @@
+"""The devices that the deepspeed launcher takes by a host file: on which nodes, and which of each.
+
+As DeepSpeed reads it (`deepspeed/launcher/runner.py`): `--include` or `--exclude` choose first, `--num_nodes` takes the
+first nodes of the file, and `--num_gpus` the first devices of each.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from dsopt.errors import DsoptError
+from dsopt.study.command import LaunchCommand, indices_by_node
+
+USUAL_HOST_FILE: Final = "/job/hostfile"
+_LINE = re.compile(r"(\S+)\s+slots=(\d{1,4})(\s.*)?", re.ASCII)
+
+
+def hosts_of(command: LaunchCommand, cwd: Path, where: str) -> dict[str, tuple[int, ...]]:
+    """The devices of each node that a run of a command takes, by the node's name in the host file, in its order.
+
+    Raises:
+        DsoptError: the file cannot be read, has a line of another form, or lacks nodes that the command asks for.
+    """
+    path = cwd / (command.hostfile or USUAL_HOST_FILE)
+    slots = _slots(path, where)
+    hosts = {name: tuple(range(count)) for name, count in slots.items()}
+    for names in (command.launcher.include, command.launcher.exclude):
+        chosen = indices_by_node(command.option(*names))
+        missing = sorted(chosen.keys() - hosts.keys())
+        if missing:
+            raise DsoptError(
+                f"{where}: command: {names[0]}: no node '{missing[0]}' in the host file {path}. "
+                f"It has {', '.join(hosts)}."
+            )
+        if chosen:
+            hosts = _filtered(hosts, chosen, keeps=names == command.launcher.include)
+    if command.nodes > len(hosts):
+        raise DsoptError(
+            f"{where}: command: {command.launcher.nodes[0]} {command.nodes}: the host file {path} has only "
+            f"{len(hosts)} nodes. Add the others, or ask for fewer."
+        )
+    if command.option(*command.launcher.nodes) is not None:
+        hosts = dict(list(hosts.items())[: command.nodes])
+    if command.option(*command.launcher.ranks) is not None and command.ranks is not None:
+        hosts = {name: tuple(range(command.ranks)) for name in hosts}
+    return hosts
+
+
+def _filtered(
+    hosts: Mapping[str, tuple[int, ...]], chosen: Mapping[str, frozenset[int]], *, keeps: bool
+) -> dict[str, tuple[int, ...]]:
+    """The nodes and devices that a filter keeps; a node without devices stands for all of its devices."""
+    left = {}
+    for name, indices in hosts.items():
+        is_meant = [name in chosen and (not chosen[name] or index in chosen[name]) for index in indices]
+        left[name] = tuple(index for index, meant in zip(indices, is_meant, strict=True) if meant == keeps)
+    return {name: indices for name, indices in left.items() if indices}
+
+
+def _slots(path: Path, where: str) -> dict[str, int]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DsoptError(f"{where}: command: the host file {path} cannot be read: {error}.") from None
+    found: dict[str, int] = {}
+    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None or match.group(1) in found:
+            what = "is not of the form 'worker-1 slots=8'" if match is None else "names a node again"
+            raise DsoptError(f"{where}: command: the host file {path}: line {number}, '{line[:60]}', {what}.")
+        found[match.group(1)] = int(match.group(2))
+    if not found:
+        raise DsoptError(f"{where}: command: the host file {path} names no node. Expected 'worker-1 slots=8' lines.")
+    return found

@@ -1,0 +1,24 @@
+"""Checks that a study's runs can start on this node."""
+
+import os
+from pathlib import Path
+
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.environment import check_variables
+from dsopt.launch.program import find_launcher
+from dsopt.study.comparison import specs_of_runs
+from dsopt.study.spec import StudySpec
+from dsopt.worker.capacity import check_capacity
+
+
+def check_node(spec: StudySpec, pool: DevicePool) -> None:
+    """Checks what a study's runs need: devices, launchers, variables that the command names.
+
+    Raises:
+        DsoptError: something is missing.
+    """
+    check_capacity(spec, pool)
+    if not spec.is_simulated:
+        for run in specs_of_runs(spec):
+            find_launcher(run.launch.program[0], Path(run.cwd))
+            check_variables(run, os.environ)

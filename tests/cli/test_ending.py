@@ -1,0 +1,82 @@
+"""`dsopt worker`: which studies it takes, and how it is drained."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dsopt.cli.main import dsopt as command
+from tests.api.dry import dry_run
+from tests.api.test_ending import write_gated_study
+from tests.conftest import Dsopt
+from tests.worker.test_faults import until
+from tests.worker.test_protocol_runs import wait_for_a_run
+
+
+@pytest.fixture
+def worker(dsopt: Dsopt) -> subprocess.Popen[str]:
+    """A worker on all studies, in a run that waits for the file `go`."""
+    write_gated_study(dsopt.cwd)
+    dsopt.environment["SIMULATED_SECONDS"] = "0"
+    dsopt("study", "create", "study.yaml")
+    started = dsopt.start("worker", "--devices", "cpu:2")
+    wait_for_a_run(dsopt.cwd)
+    return started
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.slow
+def test_a_worker_without_a_name_shows_the_studies_that_were_created_meanwhile(
+    dsopt: Dsopt, worker: subprocess.Popen[str]
+) -> None:
+    content = dry_run(dsopt.cwd, confirmation={"finalists": 1, "rounds": 1}, autotuning={"results_dir": "dry"})
+    (dsopt.cwd / "dry.yaml").write_text(json.dumps(content))
+    dsopt("study", "create", "dry.yaml")
+    (dsopt.cwd / "go").touch()
+    output = end_of(worker)
+    assert 0 < output.index("Study 'simulated' is finished.") < output.index("Study 'dry' is finished.")
+    assert "There is no study to work on" in dsopt("worker")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_a_drained_worker_ends_well_and_says_what_it_leaves(
+    dsopt: Dsopt, worker: subprocess.Popen[str], how: str
+) -> None:
+    draining = None
+    if how == "signal":
+        worker.send_signal(signal.SIGUSR1)
+    else:
+        assert "There is no worker on nowhere" in dsopt("worker", "--drain", "--node", "nowhere")
+        draining = dsopt.start("worker", "--drain")
+        until(lambda: dsopt.json("workers")[0]["is_draining"])
+        assert "draining" in dsopt("workers")
+        assert draining.poll() is None
+    (dsopt.cwd / "go").touch()
+    assert "Study 'simulated' is not finished. Continue with: dsopt worker simulated" in end_of(worker)
+    [run] = dsopt.json("study", "show", "simulated")["runs"]
+    assert (run["candidate"], run["state"]) == ("baseline", "measured")
+    if draining is not None:
+        assert f"Draining {os.uname().nodename} (process {worker.pid})" in end_of(draining)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--drain", "simulated"], "--drain starts no worker"),
+        (["--drain", "--until-idle"], "--drain starts no worker"),
+        (["--node", "gpu1"], "--node needs --drain"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: list[str], told: str) -> None:
+    done = CliRunner().invoke(command, ["worker", *words])
+    assert (done.exit_code, told in done.output) == (2, True)

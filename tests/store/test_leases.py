@@ -1,0 +1,194 @@
+"""Who may hold a device at the same time, whatever it is called, and who frees it when a worker has died."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.process import Process
+from dsopt.protocol.presence import be_present, may_be_present
+from dsopt.protocol.run_dir import RunDir
+from dsopt.store.attempts import Attempt
+from dsopt.store.lease_queries import leases_left
+from dsopt.store.leases import find_orphans, sweep
+from dsopt.store.ledger import Ledger
+from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.transactions import DevicesTaken
+from dsopt.store.workers import leave
+from tests.runs import launch
+from tests.store.ledger import ledger_of, new_task, spec
+
+HOSTS = {"a": (0, 1), "b": (0, 1)}
+NONE = DevicePool(kind="gpu", indices=())
+
+
+@pytest.fixture
+def store(storage_url: str) -> Iterator[Store]:
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def study(store: Store) -> StoredStudy:
+    return store.create(spec())[0]
+
+
+def gpus(*uuids: str) -> DevicePool:
+    """A pool of GPUs that are counted from 0."""
+    return DevicePool(kind="gpu", indices=tuple(range(len(uuids))), uuids=dict(enumerate(uuids)))
+
+
+def slots(count: int) -> DevicePool:
+    return DevicePool(kind="cpu", indices=tuple(range(count)))
+
+
+def at(store: Store, node: str, host: str | None = None) -> Ledger:
+    """That of a worker on a node, which has processes of its own if a host is given."""
+    ledger = ledger_of(store)
+    ledger.me = replace(ledger.me, node=node, host=host or ledger.me.host)
+    return ledger
+
+
+def begin(
+    ledger: Ledger,
+    study: StoredStudy,
+    pool: DevicePool,
+    *,
+    hosts: Mapping[str, Sequence[int]] | None = None,
+    run_dir: Path = Path("/made/up"),
+    count: int | None = None,
+) -> Attempt:
+    """Begins an attempt with devices of a pool: all of them, if no number is given."""
+    count = len(pool.indices) if count is None else count
+    task = replace(new_task(f"of {ledger.me.id}"), round=0)
+    return ledger.begin(study, task, run_dir, pool, count, hosts=hosts)[1]
+
+
+TWICE = {
+    "the same GPU under another node's name": (("a", gpus("x"), None), ("b", gpus("x"), None)),
+    "the same GPU under another index": (("a", gpus("x"), None), ("a", gpus("y", "x"), None)),
+    "the same slot": (("a", slots(1), None), ("a", slots(2), None)),
+    "two runs on the same nodes": (("a", NONE, HOSTS), ("b", NONE, HOSTS)),
+    "two runs that share one node": (("a", NONE, HOSTS), ("c", NONE, {"b": (1,), "c": (0,)})),
+    "a run by a host file, and a local one": (("a", NONE, HOSTS), ("b", gpus("w", "x"), None)),
+    "a local one, and a run by a host file": (("b", gpus("x"), None), ("a", NONE, HOSTS)),
+    "a local one without UUIDs, and one with": (("a", replace(gpus("x"), uuids={}), None), ("a", gpus("x"), None)),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_a_device_is_held_once(store: Store, study: StoredStudy, case: str) -> None:
+    (one, first, hosts), (other, second, other_hosts) = TWICE[case]
+    begin(at(store, one), study, first, hosts=hosts)
+    with pytest.raises(DevicesTaken):
+        begin(at(store, other), study, second, hosts=other_hosts)
+    assert len(store.runs(study)) == 1
+
+
+TOGETHER = {
+    "other GPUs that two jobs of a node count from 0": (("a", gpus("x"), None), ("a", gpus("y"), None)),
+    "slots of two nodes": (("a", slots(2), None), ("b", slots(2), None)),
+    "runs on other nodes": (("a", NONE, HOSTS), ("c", NONE, {"c": (0, 1), "d": (0, 1)})),
+    "other devices of the same nodes": (("a", NONE, HOSTS), ("a", NONE, {"a": (2, 3), "b": (2, 3)})),
+}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_other_devices_are_held_side_by_side(store: Store, study: StoredStudy, case: str) -> None:
+    for node, pool, hosts in TOGETHER[case]:
+        begin(at(store, node), study, pool, hosts=hosts)
+    assert len(store.runs(study)) == 2
+
+
+def test_a_worker_takes_the_gpus_that_no_other_has(store: Store, study: StoredStudy) -> None:
+    begin(at(store, "a"), study, gpus("x"))
+    assert begin(at(store, "b"), study, gpus("w", "x", "y"), count=2).devices.indices == (0, 2)
+
+
+def test_of_runs_that_begin_at_once_on_nodes_they_share_one_begins(store: Store) -> None:
+    """Each names the nodes in another order, in a study of its own, so that nothing but the leases makes them wait."""
+    orders = [dict(sorted(HOSTS.items(), reverse=bool(i % 2))) for i in range(4)]
+    studies = [store.create(spec(f"s{i}"))[0] for i in range(4)]
+    pools = [gpus("y", "x") if i % 2 else gpus("x", "y") for i in range(4)]
+
+    def try_to(i: int) -> Ledger | None:
+        ledger = at(store, "abab"[i])
+        try:
+            begin(ledger, studies[i], pools[i], hosts=orders[i])
+        except DevicesTaken:
+            return None
+        return ledger
+
+    for _ in range(3):
+        with ThreadPoolExecutor(4) as together:
+            [ledger] = filter(None, together.map(try_to, range(4)))
+        leave(store.engine, ledger.me)
+        sweep(store.engine, orphans(store, ledger, NONE))
+
+
+def orphans(store: Store, ledger: Ledger, pool: DevicePool) -> list:
+    with store.engine.connect() as connection:
+        return find_orphans(connection, ledger.me, pool)
+
+
+WHO_FREES = {
+    # (node, host) of who died and of who looks, GPUs of the latter, whether a process is left -> what is still held
+    "the same machine": (("a", "boot/1"), ("renamed", "boot/1"), NONE, False, set()),
+    "another container, which shares the GPU": (("a", "boot/1"), ("b", "boot/2"), gpus("x"), False, set()),
+    "another container, while a process is left": (("a", "boot/1"), ("b", "boot/2"), gpus("x"), True, {"a", "b", ""}),
+    "the machine after a restart": (("a", "boot/1"), ("a", "again/1"), NONE, False, set()),
+    "a container on the machine after a restart": (("a", "boot/1"), ("c", "again/7"), gpus("x"), False, set()),
+    "another machine of that name": (("a", "boot/1"), ("a", "other/1"), gpus("z"), False, {"b", ""}),
+    "another node of the run, for itself": (("a", "boot/1"), ("b", "other/1"), NONE, False, {"a", ""}),
+    "a node that has nothing to do with it": (("a", "boot/1"), ("c", "other/1"), gpus("z"), False, {"a", "b", ""}),
+}
+
+
+@pytest.mark.parametrize("case", WHO_FREES)
+def test_who_frees_what_the_dead_held(sqlite_url: str, tmp_path: Path, case: str) -> None:
+    (node, host), (other, other_host), pool, is_left, still = WHO_FREES[case]
+    run_dir = RunDir.create(tmp_path, "r")
+    store = Store.open(sqlite_url, make=True)
+    dead = at(store, node, host)
+    begin(dead, store.create(spec())[0], gpus("x"), hosts={"b": (0,)}, run_dir=run_dir.path)
+    leave(store.engine, dead.me)
+    with run_dir.stdout.open("ab") as log:
+        be_present(log.fileno())
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=log)
+    assert process.stdin is not None
+    if not is_left:
+        process.communicate(b"\n")
+    sweep(store.engine, orphans(store, at(store, other, other_host), pool))
+    with store.engine.connect() as connection:
+        assert {row["node"] for row in leases_left(connection)} == still
+    process.kill()
+    process.communicate()
+    store.close()
+
+
+def test_devices_stay_leased_while_a_hidden_run_cannot_be_looked_at(store: Store, study: StoredStudy) -> None:
+    """Another container shares a GPU, but not the folder of the results."""
+    dead = at(store, "a", "boot/1")
+    begin(dead, study, gpus("x"))
+    leave(store.engine, dead.me)
+    assert not sweep(store.engine, orphans(store, at(store, "b", "boot/2"), gpus("x")))
+
+
+def test_a_living_run_holds_the_lock_of_its_log(tmp_path: Path) -> None:
+    """The lock goes to whatever the launcher starts, and ends with the last of them."""
+    run_dir = RunDir.create(tmp_path, "r")
+    program = tmp_path / "deepspeed"
+    program.write_text("#!/bin/sh\nsetsid sleep 60 &\necho $! > child\n")
+    program.chmod(0o755)
+    assert not may_be_present(run_dir)
+    process = Process(launch(f"{program} --num_gpus 2 t.py", cwd=tmp_path, run_dir=run_dir))
+    assert process._started[0].wait(timeout=20) == 0
+    assert may_be_present(run_dir)
+    process.kill()
+    assert not may_be_present(run_dir)

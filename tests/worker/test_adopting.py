@@ -1,0 +1,90 @@
+"""What a worker makes of a trial that another has left: it records what that one measured, or runs it again."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from dsopt.protocol.run_dir import RunDir
+from dsopt.store import claims
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
+from dsopt.store.workers import leave
+from dsopt.worker.asking import Asker
+from dsopt.worker.assignment import Assignment
+from dsopt.worker.ground import Hand
+from tests.store.ledger import POOL, ledger_of, measured, spec, sweep_now
+
+
+class Worker:
+    def __init__(self, store: Store, study: StoredStudy) -> None:
+        self.store = store
+        self.ledger = ledger_of(store)
+        hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
+        self._asker = Asker(hand, study, lambda: True, lambda _: False)
+
+    def next(self) -> Assignment | None:
+        return self._asker.next(-1)
+
+    def end(self) -> None:
+        leave(self.store.engine, self.ledger.me)
+
+
+@pytest.fixture
+def store(storage_url: str):
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def study(store: Store, tmp_path: Path) -> StoredStudy:
+    return store.create(spec(cwd=str(tmp_path)))[0]
+
+
+def lost_baseline(store: Store, study: StoredStudy) -> Assignment:
+    """A worker begins the baseline and ends."""
+    first = Worker(store, study)
+    begun = first.next()
+    assert begun is not None and begun.task.name == "baseline"
+    first.end()
+    return begun
+
+
+def test_a_trial_whose_folder_cannot_be_made_is_left_to_others(
+    store: Store, study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = lost_baseline(store, study)
+    second, third = Worker(store, study), Worker(store, study)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "create", lambda *_: (_ for _ in ()).throw(OSError(errno.EDQUOT, "quota")))
+        with pytest.raises(OSError, match="quota"):
+            second.next()
+    with store.engine.connect() as connection:
+        assert [row["trial"] for row in claims.free_of(connection, study.id)] == [lost.task.trial]
+    sweep_now(store, third.ledger)
+    again = third.next()
+    assert again is not None and again.task == lost.task
+
+
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_only_figures_of_the_lost_attempt_itself_are_recorded(
+    store: Store, study: StoredStudy, is_its_own: bool
+) -> None:
+    """On another machine, a folder of the same name may hold the figures of a study that was deleted long ago."""
+    lost = lost_baseline(store, study)
+    content = {"attempt": lost.attempt.id if is_its_own else "f" * 32, **measured().to_json()}
+    lost.run_dir.metrics.write_text(json.dumps(content))
+    second = Worker(store, study)
+    sweep_now(store, second.ledger)
+    second.next()
+    states = [run["state"] for run in store.runs(study) if run["candidate"] == "baseline"]
+    assert states == ["failed", "measured" if is_its_own else "running"]
+
+
+def test_a_stopped_study_adopts_nothing(store: Store, study: StoredStudy) -> None:
+    lost_baseline(store, study)
+    store.stop(study, "enough")
+    assert Worker(store, study).next() is None
+    assert [run["state"] for run in store.runs(study)] == ["failed"]
