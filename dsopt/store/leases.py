@@ -53,8 +53,7 @@ def take(
     """
     if pool.kind == "gpu" or hosts:
         queries.lock_nodes(connection, {me.node, *hosts})
-    held = {(row["node"], row["device"]) for row in queries.leases_on(connection, me.node, _ANYWHERE, *hosts)}
-    slots = {(node, device.partition("/")[0]) for node, device in held}
+    held, slots = _held(connection, me.node, *hosts)
     left = (index for index in pool.indices if _is_free(_names(me.node, pool, index), held, slots))
     free = list(itertools.islice(left, count))
     listed = [(node, f"{pool.kind}:{index}") for node, indices in hosts.items() for index in indices]
@@ -71,6 +70,18 @@ def take(
             uuids = {index: pool.uuids[index] for index in free if index in pool.uuids}
             return DevicePool(kind=pool.kind, indices=tuple(sorted(free)), uuids=uuids), port
     raise DevicesTaken
+
+
+def count_free(connection: sa.Connection, me: Registration, pool: DevicePool) -> int:
+    """How many devices of a pool no attempt has now."""
+    held, slots = _held(connection, me.node)
+    return sum(_is_free(_names(me.node, pool, index), held, slots) for index in pool.indices)
+
+
+def _held(connection: sa.Connection, *nodes: str) -> tuple[set[Name], set[Name]]:
+    """The names that attempts have on these nodes, and the same without UUIDs."""
+    held = {(row["node"], row["device"]) for row in queries.leases_on(connection, _ANYWHERE, *nodes)}
+    return held, {(node, device.partition("/")[0]) for node, device in held}
 
 
 def _names(node: str, pool: DevicePool, index: int) -> list[Name]:

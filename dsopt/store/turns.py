@@ -1,7 +1,7 @@
 """Whose turn it is to plan: workers of one study plan one after another, so that nobody plans what another has begun.
 
 Nothing rests on it: a plan holds only as long as nobody has decided anything since (`transactions.changing`). So who
-has waited too long for its turn plans without it.
+has waited too long for its turn plans without it, and does not wait again for whoever has it: that may be frozen.
 """
 
 import contextlib
@@ -15,32 +15,50 @@ import sqlalchemy as sa
 from dsopt.store.engine import lock_file
 
 _WAIT_SECONDS: Final = 2.0  # nobody's results wait longer because another one plans
+_AGAIN_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 0.01
 
 
-@contextlib.contextmanager
-def turn(engine: sa.Engine, study_id: str) -> Iterator[None]:
-    """Waits for this worker's turn to plan a study, and holds it.
+class Turns:
+    """The turns of one worker at planning a study.
 
-    A file lock beside an SQLite database; in PostgreSQL, an advisory lock of a transaction that does nothing else. It
-    ends with the process, and the server ends it when the process is frozen.
+    They are a file lock beside an SQLite database; in PostgreSQL, an advisory lock of a transaction that does nothing
+    else. Either ends with the process, and the server ends its own when the process is frozen.
     """
-    if engine.dialect.name == "sqlite":
-        lock = lock_file(engine, f"turn-{study_id}")
-        with contextlib.suppress(filelock.Timeout):
-            lock.acquire(timeout=_WAIT_SECONDS, poll_interval=_LOOK_SECONDS)
-        try:
+
+    def __init__(self, engine: sa.Engine, study_id: str) -> None:
+        self._engine = engine
+        self._name = f"turn-{study_id}"
+        self._wait_seconds = _WAIT_SECONDS
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Waits for this worker's turn, and holds it."""
+        with self._file_lock() if self._engine.dialect.name == "sqlite" else self._server_lock() as is_mine:
+            self._wait_seconds = _WAIT_SECONDS if is_mine else _AGAIN_SECONDS
             yield
+
+    @contextlib.contextmanager
+    def _file_lock(self) -> Iterator[bool]:
+        lock = lock_file(self._engine, self._name)
+        with contextlib.suppress(filelock.Timeout):
+            lock.acquire(timeout=self._wait_seconds, poll_interval=_LOOK_SECONDS)
+        try:
+            yield lock.is_locked
         finally:
             lock.release()
-        return
-    connection = engine.connect()
-    try:
-        limit = sa.func.set_config("lock_timeout", f"{_WAIT_SECONDS:.0f}s", True)
-        turn_lock = sa.func.pg_advisory_xact_lock(zlib.crc32(f"dsopt:turn:{study_id}".encode()))
-        with contextlib.suppress(sa.exc.OperationalError):
-            connection.execute(sa.select(limit, sa.cast(turn_lock, sa.Text)))
-        yield
-    finally:
-        with contextlib.suppress(sa.exc.DBAPIError):
-            connection.close()
+
+    @contextlib.contextmanager
+    def _server_lock(self) -> Iterator[bool]:
+        connection = self._engine.connect()
+        try:
+            limit = sa.func.set_config("lock_timeout", f"{1000 * self._wait_seconds:.0f}ms", True)
+            lock = sa.func.pg_advisory_xact_lock(zlib.crc32(f"dsopt:{self._name}".encode()))
+            is_mine = False
+            with contextlib.suppress(sa.exc.OperationalError):
+                connection.execute(sa.select(limit, sa.cast(lock, sa.Text)))
+                is_mine = True
+            yield is_mine
+        finally:
+            with contextlib.suppress(sa.exc.DBAPIError):
+                connection.close()

@@ -12,17 +12,18 @@ from dsopt.search.carry_out import next_run
 from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.store.attempts import Task
-from dsopt.store.leases import find_orphans, sweep
+from dsopt.store.leases import count_free, find_orphans, sweep
 from dsopt.store.queries import Row
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
-from dsopt.store.turns import turn
+from dsopt.store.turns import Turns
 from dsopt.store.workers import bury, find_dead
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
+from dsopt.worker.capacity import least_of, pool_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Hand, StudyGround
 from dsopt.worker.happenings import StudyProgressed, TaskEnded
@@ -54,10 +55,12 @@ class Asker:
         self._may_bury = may_bury
         self._is_avoided = is_avoided
         self._foreign = Foreign(hand.ledger, study, hand.tell)
+        self._turns = Turns(hand.store.engine, study.id)
         self._reader: HistoryReader | None = None
         self._looked_at = -_LOOK_SECONDS
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
+        self._lacks_devices = False  # others had them when it last planned
 
     def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
@@ -70,14 +73,14 @@ class Asker:
             DsoptError: the study cannot continue before the user has fixed something; it is stopped with that note.
         """
         self._look_after_the_dead()
-        if self._idle_at == version:
+        if self._idle_at == version or (self._lacks_devices and not self._are_devices_free()):
             return None
-        self._idle_at = None
+        self._idle_at, self._lacks_devices = None, False
         self._get_ready()
         refused_at = -1
         while True:
             try:
-                with turn(self._hand.store.engine, self._study.id):
+                with self._turns.take():
                     ground = StudyGround(self._hand, self._study, self.snapshot)
                     return self._adopted(ground) or self._planned(ground)
             except StudyChanged:
@@ -91,7 +94,14 @@ class Asker:
                     ) from None
                 refused_at = now.version
             except DevicesTaken:
+                self._lacks_devices = True
                 return None
+
+    def _are_devices_free(self) -> bool:
+        """Whether there are devices for some run: to plan takes longer than to look."""
+        spec, hand = self._study.spec, self._hand
+        with hand.store.engine.connect() as connection:
+            return count_free(connection, hand.ledger.me, pool_of(spec, hand.pool)) >= least_of(spec, hand.pool)
 
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""
@@ -144,7 +154,7 @@ class Asker:
                 raise DsoptError(f"study '{self._study.name}': {message}")
             case Finish():
                 self._hand.ledger.change(self._study, version=ground.version, state="finished")
-            case Wait():
+            case Wait() if not ground.has_free:  # what is left to other nodes becomes this one's when they leave
                 self._idle_at = ground.version
         return None
 

@@ -86,11 +86,15 @@ def check_capacity(spec: StudySpec, pool: DevicePool) -> None:
 
 def lanes_of(spec: StudySpec, pool: DevicePool) -> int:
     """How many runs of a study the devices allow side by side. Those by a host file all take its first devices."""
-    places = _places_of_runs(spec, pool)
-    if any(one.hosts for one in places):
+    if any(one.hosts for one in _places_of_runs(spec, pool)):
         return 1
-    least = max(1, min(one.count for one in places))  # dry runs need no devices, so they run as many at once
+    least = max(1, least_of(spec, pool))  # dry runs need no devices, so they run as many at once
     return max(1, len(pool_of(spec, pool).indices) // least)
+
+
+def least_of(spec: StudySpec, pool: DevicePool) -> int:
+    """How many devices of a worker the smallest run of a study needs."""
+    return min(one.count for one in _places_of_runs(spec, pool))
 
 
 def _places_of_runs(spec: StudySpec, pool: DevicePool) -> list[Places]:

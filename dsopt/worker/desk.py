@@ -62,7 +62,6 @@ class Desk:
         self._wake = wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
         self._health = NodeHealth()
-        self._others_live = False
         self._paused = False
         self._failures_settled = 0
         self._has_begun = False
@@ -164,7 +163,8 @@ class Desk:
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
         self._health.note(task, outcome)
-        what = self._verdict(study, task, outcome)
+        others_live = isinstance(outcome, Failed) and outcome.retryable and self._ask(self._do_others_live)
+        what = self._verdict(study, task, outcome, others_live=others_live)
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
@@ -194,16 +194,15 @@ class Desk:
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
         if ended.error is not None:
             self._errors.append(ended.error)
-        if isinstance(outcome, Failed) and self._health.is_suspect and self._others_live:
+        if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
             self._set_aside(outcome)
 
-    def _verdict(self, study: StoredStudy, task: Task, outcome: Outcome) -> Verdict:
+    def _verdict(self, study: StoredStudy, task: Task, outcome: Outcome, *, others_live: bool) -> Verdict:
         """What follows from an outcome."""
         if not isinstance(outcome, Failed) or not outcome.retryable:
             return "tell"
-        self._others_live = self._ask(self._do_others_live)
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))
-        return verdict(attempts[:-1], study.spec.max_attempts, others_live=self._others_live)
+        return verdict(attempts[:-1], study.spec.max_attempts, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
@@ -280,7 +279,7 @@ class Desk:
         return bool(nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node})
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
-        return self._others_live and trial in self._health.avoided
+        return trial in self._health.avoided and self._do_others_live()
 
     def _ask(self, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
         return self._patience(act)

@@ -1,6 +1,7 @@
 """Workers while the world around them fails: nothing is lost, nothing is false, nobody waits for good."""
 
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 import dsopt
 from dsopt.launch.processes import processes_of
+from dsopt.store import workers
 from dsopt.store.studies import Store
 from dsopt.worker import heart
 from tests.conftest import SCRIPTS, Dsopt
@@ -188,9 +190,9 @@ def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
     good = on_node(dsopt_on, "good", "worker", "simulated", "--devices", "cpu:2")
     wait_for_a_run(dsopt_on.cwd)
     bad = on_node(dsopt_on, "bad", "worker", "simulated", "--devices", "cpu:2")
-    said, _ = bad.communicate(timeout=200)
     output, _ = good.communicate(timeout=200)
     assert good.returncode == 0, output
+    said, _ = bad.communicate(timeout=100)
     check_nothing_lost_nothing_doubled(dsopt_on)
     runs = runs_of(dsopt_on)
     measured = {run["candidate"] for run in runs if run["state"] == "measured"}
@@ -198,6 +200,33 @@ def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
     if bad.returncode:  # it saw three candidates before the study was finished
         assert "this node is set aside" in said and "the driver is broken" in said
     assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == BEST
+
+
+def test_what_another_node_should_try_is_tried_here_when_that_node_leaves(
+    dsopt_on: Dsopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for good, and said nothing: the other worker had left before it took the trial."""
+    broken = dsopt_on.cwd / "broken"
+    launcher = dsopt_on.cwd / "bin" / "deepspeed"
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\n[ -e {broken} ] && exit 1\nexec {SCRIPTS / "deepspeed"} "$@"\n')
+    launcher.chmod(0o755)
+    broken.touch()
+    create(dsopt_on, command=f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json", stage_order="sequential")
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    another = workers.register(store.engine)
+    workers.beat(store.engine, another, store.get("simulated").id)
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    until(lambda: [run for run in runs_of(dsopt_on) if run["state"] == "failed"])
+    broken.unlink()
+    workers.leave(store.engine, another)
+    store.close()
+    output, _ = worker.communicate(timeout=100)
+    assert worker.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+    runs = runs_of(dsopt_on)
+    assert {run["candidate"] for run in runs} == {run["candidate"] for run in runs if run["state"] == "measured"}
 
 
 @pytest.fixture
