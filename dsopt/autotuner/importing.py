@@ -133,7 +133,7 @@ def _space(spec: StudySpec, history: History, stage: int) -> StageSpace | NotInS
         return spec.space(stage, facts.hidden_size)
     info = spec.autotuning.model_info
     space = spec.space(stage)
-    if (info is None or info.hidden_size is None) and space != spec.space(stage, hidden_size=1):
+    if (info is None or info.hidden_size is None) and space.knobs != spec.space(stage, hidden_size=1).knobs:
         return NotInSpace(
             why=f"the choices at ZeRO {stage} depend on the model's hidden size; import again after the study's "
             "baseline has run, which shows it, or give autotuning.model_info"
