@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsopt.study.secrets import OWN_ACCESS
+from tests.command_server import run_command
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"
@@ -81,9 +82,8 @@ class Dsopt:
 
     def __call__(self, *args: str, code: int = 0) -> str:
         """Runs the command to its end, checks its exit code, gives all it printed."""
-        process = self.start(*args)
-        output, _ = process.communicate(timeout=600)
-        assert process.returncode == code, f"exit code {process.returncode}, output:\n{output}"
+        ended, output = run_command(args, self.cwd, self.environment, seconds=600)
+        assert ended == code, f"exit code {ended}, output:\n{output}"
         return output
 
     def json(self, *args: str) -> dict:
