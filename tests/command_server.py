@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
+PYTHONPATH = os.environ.get("PYTHONPATH")  # commands with another one load other modules: they cannot be run here
 
 
 def run_command(args: Sequence[str], cwd: Path, environment: Mapping[str, str], seconds: float) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsopt.study.secrets import OWN_ACCESS
-from tests.command_server import run_command
+from tests.command_server import PYTHONPATH, run_command
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"
@@ -82,7 +82,12 @@ class Dsopt:
 
     def __call__(self, *args: str, code: int = 0) -> str:
         """Runs the command to its end, checks its exit code, gives all it printed."""
-        ended, output = run_command(args, self.cwd, self.environment, seconds=600)
+        if self.environment.get("PYTHONPATH") == PYTHONPATH:
+            ended, output = run_command(args, self.cwd, self.environment, seconds=600)
+        else:
+            process = self.start(*args)
+            output, _ = process.communicate(timeout=600)
+            ended = process.returncode
         assert ended == code, f"exit code {ended}, output:\n{output}"
         return output
 
