@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dsopt.api.compared_runs import compared_runs
 from dsopt.api.creating import spec_of_command
 from dsopt.api.events import Event
-from dsopt.api.storage import open_store
+from dsopt.api.storage import handed_on
 from dsopt.api.study import Study
 from dsopt.api.workers import Devices, pool_of
 from dsopt.errors import DsoptError
@@ -73,14 +73,10 @@ def begin_comparison(
     """Creates the study of a comparison, or finds and resumes it; `given` are `NAME=WHAT` each."""
     if (study is None) == (command is None):
         raise TypeError("compare takes a finished study or command=[...]; exactly one of them.")
-    store = open_store(storage, make=command is not None)
-    try:
+    with handed_on(storage, make=command is not None) as store:
         comparison = _make(store, study, command, given, pool, rounds=rounds, name=name)
         comparison.resume()
         return comparison
-    except DsoptError:
-        store.close()
-        raise
 
 
 def _make(

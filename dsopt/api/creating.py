@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.api.storage import open_store
+from dsopt.api.storage import handed_on
 from dsopt.api.study import Study
-from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.report.files import set_aside_earlier
 from dsopt.store.studies import Store
@@ -92,12 +91,8 @@ def keep(
     """
     if pool is not None:
         check_node(spec, pool)
-    store = open_store(storage, make=True)
-    try:
+    with handed_on(storage, make=True) as store:
         return _keep(store, spec, warnings, earlier)
-    except DsoptError:
-        store.close()
-        raise
 
 
 def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str | None) -> Study:

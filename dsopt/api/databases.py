@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dsopt.api.storage import chosen_storage, open_store
+from dsopt.api.storage import chosen_storage, opened
 from dsopt.errors import DsoptError
 from dsopt.report.dashboard import DashboardServer
 from dsopt.report.dashboard_access import checked_token
@@ -96,8 +96,7 @@ def dashboard_server(
     """
     if token is not None:
         checked_token(token, "--token")
-    store = open_store(storage)
-    try:
+    with opened(storage) as store:
         try:
             server = DashboardServer(store.optuna_storage, host, port, token)
         except OSError as error:
@@ -106,5 +105,3 @@ def dashboard_server(
             ) from None
         with server:
             yield server
-    finally:
-        store.close()

@@ -1,6 +1,6 @@
 """Lists and deletes studies without reading them, and so without the modules that search and report."""
 
-from dsopt.api.storage import open_store
+from dsopt.api.storage import opened
 from dsopt.store.stored import StudyHeader
 from dsopt.store.studies import NoStudiesError
 
@@ -14,13 +14,10 @@ def list_studies(*, storage: str | None = None) -> list[StudyHeader]:
         DsoptError: the database cannot be used.
     """
     try:
-        store = open_store(storage)
+        with opened(storage) as store:
+            return store.headers()
     except NoStudiesError:
         return []
-    try:
-        return store.headers()
-    finally:
-        store.close()
 
 
 def find_study(name: str, *, storage: str | None = None) -> StudyHeader:
@@ -29,11 +26,8 @@ def find_study(name: str, *, storage: str | None = None) -> StudyHeader:
     Raises:
         DsoptError: there is none.
     """
-    store = open_store(storage)
-    try:
+    with opened(storage) as store:
         return store.header(name)
-    finally:
-        store.close()
 
 
 def delete_study(name: str, *, storage: str | None = None) -> None:
@@ -42,8 +36,5 @@ def delete_study(name: str, *, storage: str | None = None) -> None:
     Raises:
         DsoptError: there is none, or it is running and not stopped.
     """
-    store = open_store(storage)
-    try:
+    with opened(storage) as store:
         store.delete(store.header(name))
-    finally:
-        store.close()

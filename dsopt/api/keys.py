@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dsopt.api.storage import open_store
+from dsopt.api.storage import opened
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.store import keys
@@ -74,11 +74,8 @@ def sign_study(name: str, *, unsigned: bool = False, storage: str | None = None)
     """
     if not keys.trusted_keys():
         raise DsoptError("this node has no key. Create one with: dsopt key create")
-    store = open_store(storage)
-    try:
+    with opened(storage) as store:
         spec, signature = sign_again(store.engine, store.header(name).name, unsigned=unsigned)
-    finally:
-        store.close()
     return Signed(study=name, command=spec.command, fingerprint=signature.signed_by)
 
 

@@ -1,7 +1,9 @@
 """Where studies are stored: the default storage, and how to open one."""
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -78,6 +80,27 @@ def open_store(storage: str | None, *, make: bool = False) -> "Store":
     if optuna.logging.get_verbosity() == optuna.logging.INFO:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
     return Store.open(chosen_storage(storage), make=make)
+
+
+@contextlib.contextmanager
+def opened(storage: str | None) -> "Iterator[Store]":
+    """A storage, closed in the end; raises as `open_store`."""
+    store = open_store(storage)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def handed_on(storage: str | None, *, make: bool = False) -> "Iterator[Store]":
+    """A storage that what is made of it keeps open; closed if nothing is. Raises as `open_store`."""
+    store = open_store(storage, make=make)
+    try:
+        yield store
+    except BaseException:
+        store.close()
+        raise
 
 
 def database_error(error: BaseException) -> str | None:

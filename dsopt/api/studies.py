@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dsopt.api.storage import open_store
+from dsopt.api.storage import handed_on, open_store
 from dsopt.api.study import Study
 from dsopt.api.workers import Devices, WorkerThread, unfinished, work_on, work_on_all
 from dsopt.errors import DsoptError
@@ -19,12 +19,8 @@ def load_study(name: str, *, storage: str | None = None) -> Study:
     Raises:
         DsoptError: there is none, or the database cannot be used.
     """
-    store = open_store(storage)
-    try:
+    with handed_on(storage) as store:
         return Study(store, store.read(name))
-    except DsoptError:
-        store.close()
-        raise
 
 
 def load_studies(names: Sequence[str], *, storage: str | None = None) -> list[Study]:
@@ -33,12 +29,8 @@ def load_studies(names: Sequence[str], *, storage: str | None = None) -> list[St
     Raises:
         DsoptError: there is none of a name, or this node does not trust it.
     """
-    store = open_store(storage)
-    try:
+    with handed_on(storage) as store:
         return [Study(store, store.get(name)) for name in dict.fromkeys(names)]
-    except DsoptError:
-        store.close()
-        raise
 
 
 def load_unfinished(*, storage: str | None = None) -> tuple[list[Study], list[str]]:
@@ -48,11 +40,11 @@ def load_unfinished(*, storage: str | None = None) -> tuple[list[Study], list[st
         The studies, and a message for each that cannot be read: such a study does not block the others.
     """
     try:
-        store = open_store(storage)
+        with handed_on(storage) as store:
+            found, problems = unfinished(store)
+            return [Study(store, stored) for stored in found], problems
     except NoStudiesError:
         return [], []
-    found, problems = unfinished(store)
-    return [Study(store, stored) for stored in found], problems
 
 
 def start_worker(

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dsopt.api.storage import open_store
+from dsopt.api.storage import opened
 from dsopt.store import queries, who_works
-from dsopt.store.studies import NoStudiesError
+from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import HEARTBEAT_SECONDS, ask_to_drain
 
 _MISSED_BEATS = 3
@@ -72,15 +72,16 @@ def list_workers(*, storage: str | None = None) -> list[WorkerInfo]:
         DsoptError: the database cannot be used.
     """
     try:
-        store = open_store(storage)
+        with opened(storage) as store:
+            return _workers_of(store)
     except NoStudiesError:
         return []
-    try:
-        with store.engine.connect() as connection:
-            rows = queries.other_workers(connection, None)
-            running = who_works.running_attempts(connection)
-    finally:
-        store.close()
+
+
+def _workers_of(store: Store) -> list[WorkerInfo]:
+    with store.engine.connect() as connection:
+        rows = queries.other_workers(connection, None)
+        running = who_works.running_attempts(connection)
     kept = RunInHand.__dataclass_fields__
     return [
         WorkerInfo(
@@ -112,15 +113,15 @@ def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None
     Raises:
         DsoptError: the database cannot be used.
     """
-    asked = [
-        worker
-        for worker in list_workers(storage=storage)
-        if not worker.is_silent and any(fnmatch.fnmatchcase(worker.node, node) for node in nodes)
-    ]
-    if asked:
-        store = open_store(storage)
-        try:
-            ask_to_drain(store.engine, [worker.id for worker in asked])
-        finally:
-            store.close()
-    return asked
+    try:
+        with opened(storage) as store:
+            asked = [
+                worker
+                for worker in _workers_of(store)
+                if not worker.is_silent and any(fnmatch.fnmatchcase(worker.node, node) for node in nodes)
+            ]
+            if asked:
+                ask_to_drain(store.engine, [worker.id for worker in asked])
+            return asked
+    except NoStudiesError:
+        return []
