@@ -32,8 +32,8 @@ def free_of(connection: sa.Connection, study_id: str) -> Sequence[Row]:
 
 def open_of(connection: sa.Connection, worker_id: str, study_id: str) -> Sequence[Row]:
     """A worker's claims in a study whose trials are not over."""
-    is_open = (claims.c.study_id == study_id, claims.c.worker_id == worker_id, claims.c.ended.is_(None))
-    return connection.execute(sa.select(claims).where(*is_open).order_by(claims.c.id)).mappings().all()
+    query = sa.select(claims).where(_is_open(worker_id, study_id)).order_by(claims.c.id)
+    return connection.execute(query).mappings().all()
 
 
 def take(connection: sa.Connection, study_id: str, claim_id: int, worker_id: str) -> bool:
@@ -85,9 +85,12 @@ def leave(connection: sa.Connection, *, study_id: str, stage: str, trial: int) -
 
 def leave_all(connection: sa.Connection, worker_id: str, study_id: str) -> None:
     """Leaves all of a worker's trials in a study that are not over to others."""
-    is_open = (claims.c.study_id == study_id, claims.c.worker_id == worker_id, claims.c.ended.is_(None))
-    update = sa.update(claims).where(*is_open)
+    update = sa.update(claims).where(_is_open(worker_id, study_id))
     connection.execute(update.values(worker_id=None, version=_version_of(study_id)))
+
+
+def _is_open(worker_id: str, study_id: str) -> sa.ColumnElement[bool]:
+    return sa.and_(claims.c.study_id == study_id, claims.c.worker_id == worker_id, claims.c.ended.is_(None))
 
 
 def _version_of(study_id: str) -> sa.ScalarSelect[int]:

@@ -67,27 +67,23 @@ def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
     return int(number)
 
 
-def trial_id_of(
-    connection: sa.Connection, study: str, number: int, states: Sequence[TrialState] = (TrialState.RUNNING,)
-) -> int | None:
+def trial_id_of(connection: sa.Connection, study: str, number: int) -> int | None:
     """The id of a running trial, which only this transaction can change; None: it is over, or gone."""
     query = (
         sa.select(_TRIALS.c.trial_id)
         .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
-        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number, _TRIALS.c.state.in_(states))
+        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number, _TRIALS.c.state == TrialState.RUNNING)
         .with_for_update(of=_TRIALS)
     )
     return connection.execute(query).scalar_one_or_none()
 
 
-def open_trials(
-    connection: sa.Connection, studies: list[str], states: Sequence[TrialState] = OPEN
-) -> set[tuple[str, int]]:
+def open_trials(connection: sa.Connection, studies: list[str]) -> set[tuple[str, int]]:
     """The trials of Optuna's studies of these names that are not over, each by study and number."""
     query = (
         sa.select(_STUDIES.c.study_name, _TRIALS.c.number)
         .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
-        .where(_STUDIES.c.study_name.in_(studies), _TRIALS.c.state.in_(states))
+        .where(_STUDIES.c.study_name.in_(studies), _TRIALS.c.state.in_(OPEN))
     )
     return {(name, number) for name, number in connection.execute(query)}
 

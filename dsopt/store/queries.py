@@ -88,7 +88,6 @@ def change_study(
     *,
     version: int | None = None,
     decisions: int | None = None,
-    worker_id: str | None = None,
     allowed: Sequence[str] = STUDY_STATES,
     decides: bool = True,
     **values: Any,  # noqa: ANN401 - columns of the table
@@ -96,7 +95,7 @@ def change_study(
     """Counts a change of a study, which nobody else can change until this transaction ends.
 
     With `decides`, it counts as a decision, too. False, and nothing changed: the study is gone, is not in an `allowed`
-    state, has another version or other decisions, or the worker is gone.
+    state, or has another version or other decisions.
     """
     if values.get("state") == "finished":
         values["finished_at"] = now(connection)
@@ -105,8 +104,6 @@ def change_study(
         update = update.where(studies.c.version == version)
     if decisions is not None:
         update = update.where(studies.c.decisions == decisions)
-    if worker_id is not None:
-        update = update.where(sa.exists().where(workers.c.id == worker_id))
     counted = {"version": studies.c.version + 1, "decisions": studies.c.decisions + int(decides)}
     return connection.execute(update.values(**counted, **values)).rowcount == 1
 
@@ -152,14 +149,8 @@ def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[
     return connection.execute(query.order_by(workers.c.node, workers.c.pid)).mappings().all()
 
 
-def is_registered(connection: sa.Connection, worker_id: str) -> bool:
-    return connection.execute(sa.select(workers.c.id).where(workers.c.id == worker_id)).first() is not None
-
-
 def keep_worker(connection: sa.Connection, worker_id: str) -> bool:
-    """Lets nobody remove a worker until this transaction ends. False: it is gone. SQLite's transactions are alone."""
-    if connection.dialect.name == "sqlite":
-        return True
+    """Lets nobody remove a worker until this transaction ends. False: it is gone."""
     query = sa.select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True, key_share=True)
     return connection.execute(query).first() is not None
 

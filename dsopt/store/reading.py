@@ -78,9 +78,10 @@ def kept_trials(store: Store, study: StoredStudy) -> list[Kept]:
 
 
 def marks_of(store: Store, study: StoredStudy, part: Part) -> Mapping[str, Any]:
-    """What a part of a study is marked with."""
-    marks: Mapping[str, Any] = known_since(store, study, -1).marks.get(part, {})
-    return marks
+    """What a part of a study is marked with; nothing if the study was deleted."""
+    with store.engine.connect() as connection:
+        now = queries.study_now(connection, study.id)
+    return {} if now is None else _marks(now["marks"]).get(part, {})
 
 
 def _marks(text: str) -> Mapping[str, Mapping[str, Any]]:

@@ -14,10 +14,10 @@ from dsopt.errors import DsoptError
 from dsopt.store.engine import engine_options, exclusive, prepare, shown
 from dsopt.store.queries import now
 from dsopt.store.tables import workers
+from dsopt.store.workers import LEASE_SECONDS
 from dsopt.version import __version__
 
 VERSION_TABLE = "dsopt_alembic_version"
-_SILENT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +154,12 @@ def _refuse_living_workers(engine: sa.Engine) -> None:
     with engine.connect() as connection:
         columns = (workers.c.node, workers.c.pid)  # which every revision has
         silent = now(connection) - workers.c.heartbeat_at
-        rows = connection.execute(sa.select(*columns).where(silent < _SILENT_SECONDS)).all()
+        rows = connection.execute(sa.select(*columns).where(silent < LEASE_SECONDS)).all()
     if rows:
         living = ", ".join(f"{row.node} (process {row.pid})" for row in rows)
         raise DsoptError(
             f"workers of an older dsopt still work on this database: {living}. Stop them, then try again "
-            f"(one that was killed counts for {_SILENT_SECONDS} seconds)."
+            f"(one that was killed counts for {LEASE_SECONDS:.0f} seconds)."
         )
 
 

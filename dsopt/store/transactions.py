@@ -80,20 +80,12 @@ def changing(
             study_id,
             version=version,
             decisions=decisions,
-            worker_id=worker_id,
             allowed=allowed,
             decides=decides,
             **values,
         ):
-            raise _refusal(connection, study_id, worker_id)
+            raise StudyGone if queries.study_now(connection, study_id) is None else StudyChanged
+        # asked last: whoever buries a worker changes its studies first, and this transaction may have waited for that
         if worker_id is not None and not queries.keep_worker(connection, worker_id):
-            raise WorkerGone  # while this transaction waited for the one that buried it
+            raise WorkerGone
         yield connection
-
-
-def _refusal(connection: sa.Connection, study_id: str, worker_id: str | None) -> Fenced:
-    if queries.study_now(connection, study_id) is None:
-        return StudyGone()
-    if worker_id is not None and not queries.is_registered(connection, worker_id):
-        return WorkerGone()
-    return StudyChanged()

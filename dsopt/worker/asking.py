@@ -150,18 +150,18 @@ class Asker:
             case Assignment():
                 return found
             case GiveUp(message=message):
-                self._hand.ledger.change(self._study, version=ground.version, state="stopped", note=message)
+                self._hand.ledger.change(self._study, version=ground.known.version, state="stopped", note=message)
                 raise DsoptError(f"study '{self._study.name}': {message}")
             case Finish():
-                self._hand.ledger.change(self._study, version=ground.version, state="finished")
-            case Wait() if not ground.has_free:  # what is left to other nodes becomes this one's when they leave
-                self._idle_at = ground.version
+                self._hand.ledger.change(self._study, version=ground.known.version, state="finished")
+            case Wait() if not ground.known.has_free:  # what is left to other nodes becomes this one's when they leave
+                self._idle_at = ground.known.version
         return None
 
     def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""
         hand, study = self._hand, self._study
-        task = hand.ledger.adopt(study, is_avoided=self._is_avoided) if ground.has_free else None
+        task = hand.ledger.adopt(study, is_avoided=self._is_avoided) if ground.known.has_free else None
         if task is None:
             return None
         ground.look_again()

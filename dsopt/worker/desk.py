@@ -97,8 +97,8 @@ class Desk:
 
     def _round(self) -> bool:
         """Records what has ended, reports what runs, begins what can begin. False: nothing is left to do."""
-        state, version, _ = self._ask(lambda: self._hand.store.now(self._study))
-        if state in LEFT or self._errors:
+        now = self._ask(lambda: self._hand.store.now(self._study))
+        if now.state in LEFT or self._errors:
             self._leaving.set()
         for lane in self._lanes:
             if lane.in_hand is not None and lane.in_hand.ended is not None:
@@ -110,7 +110,7 @@ class Desk:
             self._settle_unknown()
         self._is_idle = False
         if not self._begins_nothing() and self._has_room() and not self._heart.is_over:
-            self._begin_runs(version)
+            self._begin_runs(now.version)
         if self._begins_nothing() or (self._is_idle and self._ending.until_idle):
             return any(lane.in_hand is not None for lane in self._lanes)
         return True

@@ -47,43 +47,31 @@ class StudyGround:
 
     Nothing is locked while the plan is made. Each of its steps holds for the version of the study that was read; if
     somebody else has changed the study since, the step raises `StudyChanged` and has changed nothing.
+
+    Attributes:
+        known: what the next step is decided on.
     """
 
     def __init__(self, hand: Hand, study: StoredStudy, read: Callable[[], Snapshot]) -> None:
         self._hand = hand
         self._study = study
         self._read = read
-        self._known = read()
+        self.known = read()
 
     @property
     def history(self) -> History:
         """What is known now."""
-        return self._known.history
-
-    @property
-    def version(self) -> int:
-        """The study's version that this is about."""
-        return self._known.version
+        return self.known.history
 
     def look_again(self) -> None:
         """Takes in what this worker itself has changed."""
-        self._known = self._read()
-
-    @property
-    def decisions(self) -> int:
-        """The study's decisions that this is about."""
-        return self._known.decisions
-
-    @property
-    def has_free(self) -> bool:
-        """Whether a trial that is not over has no worker."""
-        return self._known.has_free
+        self.known = self._read()
 
     def close_stage(self, stage: int, verdict: str) -> None:
         """Writes the verdict on the stage's Optuna study."""
-        self._hand.ledger.mark_part(self._study, Part.of(stage), {VERDICT: verdict}, version=self.version)
+        self._hand.ledger.mark_part(self._study, Part.of(stage), {VERDICT: verdict}, version=self.known.version)
         self._hand.tell(StageClosed(study=self._study, stage=stage, verdict=verdict))
-        self._known = self._read()
+        self.look_again()
 
     def run_reference(self, step: RunReference) -> Assignment:
         """Begins a reference run."""
@@ -110,7 +98,7 @@ class StudyGround:
             forecast=step.forecast,
         )
         asked = create_trial(state=TrialState.RUNNING)
-        asked.number = self._known.numbers[part]
+        asked.number = self.known.numbers[part]
         params = sampler.sample_relative(optuna_study, asked, shapes)
         candidate = Candidate.from_params(step.stage, params)
         attrs = TrialAttributes(candidate=candidate.name, phase=step.phase)
@@ -146,7 +134,7 @@ class StudyGround:
             if isinstance(task, NewTask):
                 task.frozen.set_user_attr("run_dir", str(run_dir.path))
                 claimed, attempt = hand.ledger.begin(
-                    study, task, run_dir.path, pool, count, hosts=hosts, decisions=self.decisions, state=state
+                    study, task, run_dir.path, pool, count, hosts=hosts, decisions=self.known.decisions, state=state
                 )
             else:
                 claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count, hosts=hosts)
@@ -164,8 +152,8 @@ class StudyGround:
 
     def _skip(self, task: NewTask, why: str, step: Explore) -> None:
         state = plan.state_of(step)
-        skipped = self._hand.ledger.skip(self._study, task, decisions=self.decisions, state=state)
-        self._known = self._read()
+        skipped = self._hand.ledger.skip(self._study, task, decisions=self.known.decisions, state=state)
+        self.look_again()
         self._hand.tell(TaskSkipped(study=self._study, task=skipped, why=why))
 
     def _baseline(self) -> FrozenTrial:

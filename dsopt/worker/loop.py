@@ -86,9 +86,8 @@ class Worker:
             self._problem = error
 
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
-        heart = Heart(
-            self._store, self._wake.set, self._ending.drain
-        )  # a database that cannot be used at first is an error
+        # a database that cannot be used at first is an error
+        heart = Heart(self._store, self._wake.set, self._ending.drain)
         waker = Waker(self._store.engine, self._wake.set)
         try:
             problems = self._take_turns(find, heart)
