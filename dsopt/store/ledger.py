@@ -160,15 +160,14 @@ class Ledger:
             if not claims.has(connection, study_id=study.id, stage=part, trial=number)
         ]
 
-    def end_added(self, study: StoredStudy, added: Sequence[tuple[Part, int]], why: str) -> None:
-        """Ends such trials.
+    def end_added(self, study: StoredStudy, added: Sequence[tuple[Part, int]], why: str) -> list[tuple[Part, int]]:
+        """Ends such trials, and returns them: those that were over meanwhile are not among them.
 
         Raises:
             Fenced: the study or this worker is gone.
         """
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
-            for part, number in added:
-                trials.end_foreign(connection, study, part, number, why)
+            return [one for one in added if trials.end_foreign(connection, study, *one, why)]
 
     def report(
         self,

@@ -110,10 +110,10 @@ def end_trial(
     value: float | None = None,
     fits: bool = True,
     states: Sequence[TrialState] = (TrialState.RUNNING,),
-) -> None:
+) -> bool:
     """Ends a running trial: its attributes, its value if it has one, and whether it violates the constraint `fits`.
 
-    Leaves a trial as it is that is gone, or in none of these `states`, because somebody else has ended it.
+    False, and nothing changed: the trial is gone, or in none of these `states`, because somebody else has ended it.
     """
     study_id = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == study).scalar_subquery()
     update = sa.update(_TRIALS).where(
@@ -122,12 +122,13 @@ def end_trial(
     end = {"state": state, "datetime_complete": datetime.now()}
     trial_id = connection.execute(update.values(end).returning(_TRIALS.c.trial_id)).scalar_one_or_none()
     if trial_id is None:
-        return
+        return False
     _put(connection, _ATTRIBUTES, trial_id, attributes)
     if not fits:
         _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})
     if value is not None:
         _value(connection, trial_id, value)
+    return True
 
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:

@@ -44,11 +44,11 @@ def end(
         optuna_rows.end_trial(connection, f"{study.name}/{part}", number, state, told, value=value, fits=fits)
 
 
-def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> None:
-    """Ends a trial that is not the study's own, if it is not over."""
+def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> bool:
+    """Ends a trial that is not the study's own. False: it is over."""
     attributes = TrialAttributes(reason="foreign", message=message[:_MESSAGE_LENGTH])
     name, states = f"{study.name}/{part}", optuna_rows.OPEN
-    optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states)
+    return optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states)
 
 
 def _state(outcome: Outcome) -> TrialState:

@@ -218,7 +218,7 @@ class Desk:
         )
 
     def _keep_aio(self, study: StoredStudy, aio: Any) -> None:  # noqa: ANN401 - a section of a configuration
-        known = self._asker.snapshot().history.aio
+        known = self._ask(lambda: self._asker.snapshot().history.aio)
         if known is None:
             self._ask(lambda: self._hand.ledger.mark_part(study, REFERENCE, {AIO: dict(aio)}))
 

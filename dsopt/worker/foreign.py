@@ -50,9 +50,7 @@ class Foreign:
         Raises:
             Fenced: the study or this worker is gone.
         """
-        if added:
-            self._ledger.end_added(self._study, added, f"it has {_ADDED}")
-        for part, number in added:
+        for part, number in self._ledger.end_added(self._study, added, f"it has {_ADDED}") if added else ():
             self._tell(TrialLeftOut(study=self._study, part=part, trial=number, why=f"has {_ADDED}"))
 
 

@@ -383,3 +383,14 @@ def check_whole(store: Store, study, about: str) -> None:
     told = {row["trial"] for row in runs.values() if row["state"] == "measured"}
     complete = {t.number for t in found[Part("z0")] if t.state == TrialState.COMPLETE}
     assert told == complete, about
+
+
+def test_a_trial_that_was_over_meanwhile_is_not_said_to_be_somebody_elses(store: Store) -> None:
+    """Whoever looks for added trials may see that one runs before it sees that its claim is given back."""
+    study, _ = store.create(spec())
+    ledger = ledger_of(store)
+    task, attempt = begin(ledger, study, new_task(), store)
+    ledger.end(study, task, attempt, Cancelled(), {}, is_told=True)
+    store.optuna_study(study, Part("z0")).ask()
+    over, added = (Part("z0"), task.trial), (Part("z0"), task.trial + 1)
+    assert ledger.end_added(study, [over, added], "it is not ours") == [added]
