@@ -77,18 +77,26 @@ def trusted_keys() -> list[Key]:
     """The keys of this node, oldest first.
 
     Raises:
-        DsoptError: one of them cannot be read, or is open to others.
+        DsoptError: one of them cannot be read, or is open to others; or whether there are any cannot be known. A node
+            without keys accepts every study, so nothing else must look like one.
     """
     folder = keys_folder()
-    if not folder.is_dir():
-        if os.environ.get(KEYS_VARIABLE):
-            raise DsoptError(
-                f"{KEYS_VARIABLE}: {folder} is not a folder. Correct it, or create it with: dsopt key create"
-            )
-        return []
-    paths = sorted(folder.glob(f"*{_SUFFIX}"))
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX))
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not os.environ.get(KEYS_VARIABLE) and not folder.is_symlink():
+            return []
+        raise DsoptError(
+            f"the keys of this node: {folder}: {error.strerror}. Correct the folder, name another one in "
+            f"{KEYS_VARIABLE}, or create one with: dsopt key create"
+        ) from None
     if paths:
         _check_private(folder, folder=True)
+    elif os.environ.get(KEYS_VARIABLE):
+        raise DsoptError(
+            f"{KEYS_VARIABLE}: {folder} has no key (a file NAME{_SUFFIX}). Create one with: dsopt key create. "
+            f"To accept studies that nobody has signed, unset {KEYS_VARIABLE}."
+        )
     return sorted(map(_read, paths), key=lambda key: (key.created_at, key.name))
 
 

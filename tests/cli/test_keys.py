@@ -5,6 +5,8 @@ import hmac
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,42 @@ def test_to_look_at_a_study_and_to_stop_it_needs_no_trust(
     assert study.stop()
     study.delete()
     study.close()
+
+
+@pytest.mark.parametrize("place", ["file", "dangling", "loop", "empty"])
+def test_what_may_hide_keys_is_not_taken_for_a_node_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Such a node ran what nobody had signed, without a word."""
+    folder = tmp_path / "dsopt" / "keys"
+    folder.parent.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert keys.trusted_keys() == []
+    match place:
+        case "file":
+            folder.touch()
+        case "dangling":
+            folder.symlink_to("not-mounted")
+        case "loop":
+            folder.symlink_to(folder)
+        case "empty":
+            folder.mkdir()
+            assert keys.trusted_keys() == []
+            monkeypatch.setenv("DSOPT_KEYS", str(folder))
+    with pytest.raises(DsoptError, match=f"{folder}.*dsopt key create"):
+        keys.trusted_keys()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up what root may do")
+def test_keys_that_this_user_may_not_see_are_not_taken_for_none(dsopt: Dsopt) -> None:
+    folder = dsopt.cwd / "keys"
+    dsopt.environment["DSOPT_KEYS"] = str(folder)
+    dsopt("key", "create")
+    folder.chmod(0o300)
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+    command = [*drop, sys.executable, "-m", "dsopt", "key", "list"]
+    done = subprocess.run(command, env=dsopt.environment, cwd=dsopt.cwd, capture_output=True, text=True)
+    assert done.returncode == 1 and f"{folder}: Permission denied" in done.stderr, done
 
 
 def test_a_signature_holds_for_the_very_study_that_was_signed(
