@@ -170,7 +170,7 @@ class Cancelled:
 
     state: ClassVar = "cancelled"
     reason: ClassVar = "cancelled"
-    message: str = "the worker was asked to stop"
+    message: str = "the worker was asked to stop, or could not go on"
 
     def to_json(self) -> dict[str, Any]:
         """State, reason and message."""

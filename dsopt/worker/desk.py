@@ -97,6 +97,8 @@ class Desk:
 
     def _round(self) -> bool:
         """Records what has ended, reports what runs, begins what can begin. False: nothing is left to do."""
+        if self._heart.is_over and self._heart.problem is not None:
+            raise self._heart.problem
         now = self._ask(lambda: self._hand.store.now(self._study))
         if now.state in LEFT or self._errors:
             self._leaving.set()

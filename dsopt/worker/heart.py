@@ -23,6 +23,10 @@ class Heart:
     For `LEASE_SECONDS` after a beat, others believe that this worker lives. When the lease is nearly over and no beat
     has reached the database, `is_over` is true: the worker ends its runs itself, before others give them away.
 
+    Attributes:
+        me: this worker's row.
+        problem: what the database says to its last beat, if it is there and refuses it.
+
     Args:
         store: the storage.
         wake: called when something has changed that the worker should look at.
@@ -38,6 +42,7 @@ class Heart:
         self._is_buried = threading.Event()
         self._buries_from = _now()
         self._study_id: str | None = None
+        self.problem: Exception | None = None
         self._register()
         self._thread = threading.Thread(target=self._work, name="dsopt-heart", daemon=True)
         self._thread.start()
@@ -94,9 +99,8 @@ class Heart:
                 self._buries_from = _now() + LEASE_SECONDS
             try:
                 self._beat()
-            except Exception as error:
-                if not is_away(error):
-                    raise
+            except Exception as error:  # it goes on: another beat may reach the database
+                self.problem = None if is_away(error) else error
             if self._silent() > LEASE_SECONDS - MARGIN_SECONDS:
                 self._is_over.set()
                 self._wake()
@@ -104,6 +108,7 @@ class Heart:
     def _beat(self) -> None:
         began, me = _now(), self.me
         is_draining = beat(self._engine, me, self._study_id)
+        self.problem = None
         if is_draining is not None:
             self._beat_at = began
             self._is_over.clear()

@@ -1,0 +1,48 @@
+"""A worker's heart, when the database is there and refuses a beat."""
+
+import threading
+import time
+
+import pytest
+
+from dsopt.store.studies import Store
+from dsopt.worker import heart
+
+REFUSE = "CREATE TRIGGER refuse BEFORE UPDATE ON dsopt_workers BEGIN SELECT RAISE(ABORT, 'no right'); END"
+
+
+def test_it_goes_on_beating(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ended with a traceback, and the worker neither worked nor ended."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    store = Store.open(sqlite_url, make=True)
+    beating = heart.Heart(store, lambda: None, threading.Event())
+    try:
+        for statement, is_refused in ((REFUSE, True), ("DROP TRIGGER refuse", False)):
+            with store.engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+            deadline = time.monotonic() + 20
+            while (beating.problem is not None) != is_refused:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    finally:
+        beating.close()
+        store.close()
+
+
+def test_it_says_what_the_database_said_when_the_lease_is_over(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heart, "LEASE_SECONDS", heart.MARGIN_SECONDS + 0.2)
+    store = Store.open(sqlite_url, make=True)
+    woken = threading.Event()
+    beating = heart.Heart(store, woken.set, threading.Event())
+    try:
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(REFUSE)
+        assert woken.wait(20)
+        assert beating.is_over
+        assert "no right" in str(beating.problem)
+    finally:
+        beating.close()
+        store.close()
