@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.launch.processes import kill_all
+from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import ROOM_VARIABLE, RUN_VARIABLES, RunDir
 from dsopt.study.launchers.launcher import RankStart
 
@@ -47,11 +48,16 @@ class ForkedStarts:
         """Learns from a run that was started directly what its script imports."""
         if self._modules is not None or self._is_off or not run_dir.imports.exists():
             return
-        imports = json.loads(run_dir.imports.read_text("utf-8"))
-        if "torch" in imports["modules"]:
-            self._modules = imports["modules"]
-        elif imports["changed"]:
-            self.give_up(f"the script changes the environment variable {imports['changed']} before it imports torch")
+        try:
+            imports = read_given_json(run_dir.imports)
+            modules, changed = dict[str, str](imports["modules"]), imports["changed"]
+        except (OSError, ValueError, KeyError, TypeError):
+            self.give_up("the script has changed what dsopt wrote about its imports")
+            return
+        if "torch" in modules:
+            self._modules = modules
+        elif changed:
+            self.give_up(f"the script changes the environment variable {changed} before it imports torch")
         else:
             self.give_up("the script does not import torch from the installed packages")
 

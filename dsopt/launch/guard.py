@@ -97,7 +97,7 @@ def main() -> None:
             time.sleep(0.05)
         remove_shared_memory(int(port))
         remove_swap(run_dir.path)
-        run_dir.node_environment.unlink(missing_ok=True)
+        run_dir.remove_node_environment()
 
 
 if __name__ == "__main__":

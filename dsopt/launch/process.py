@@ -155,7 +155,7 @@ class Process:
             )
         remove_shared_memory(self._launch.port)
         remove_swap(self._launch.run_dir.path)
-        self._launch.run_dir.node_environment.unlink(missing_ok=True)
+        self._launch.run_dir.remove_node_environment()
 
 
 def _start(start: RankStart, launch: Launch) -> subprocess.Popen[bytes]:

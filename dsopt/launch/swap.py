@@ -1,11 +1,11 @@
 """The folders that a run offloads to. Each run has its own, which dsopt removes after the run."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.given import read_given_json
 from dsopt.protocol.private import make_private
 from dsopt.protocol.run_dir import RunDir
 
@@ -38,11 +38,10 @@ def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: str, cwd:
 def remove_swap(run_dir: Path) -> None:
     """Removes the folders that a run offloaded to, after its end."""
     try:
-        config = json.loads(RunDir(run_dir).ds_config.read_text("utf-8"))
-    except (OSError, ValueError):
-        return  # the run ended before it was described
-    for section in _sections(config):
-        folder = Path(section["nvme_path"])
+        folders = [Path(section["nvme_path"]) for section in _sections(read_given_json(RunDir(run_dir).ds_config))]
+    except (OSError, ValueError, TypeError, AttributeError):
+        return  # the run ended before it was described, or the script has changed that
+    for folder in folders:
         if folder.name.startswith(_PREFIX):
             shutil.rmtree(folder, ignore_errors=True)
 

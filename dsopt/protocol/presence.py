@@ -7,6 +7,7 @@ processes, but share the kernel that keeps such locks.
 import contextlib
 import fcntl
 
+from dsopt.protocol.given import open_given
 from dsopt.protocol.run_dir import RunDir
 
 
@@ -19,7 +20,7 @@ def be_present(log: int) -> None:
 def may_be_present(run_dir: RunDir) -> bool:
     """Whether processes of a run may be alive: they are, or its folder cannot be looked at."""
     try:
-        with run_dir.stdout.open("rb") as log:
+        with open_given(run_dir.stdout) as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return not run_dir.path.is_dir()  # it has started nothing yet

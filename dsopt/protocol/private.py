@@ -25,8 +25,12 @@ def make_private(folder: Path, *, exist_ok: bool = True) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a text file anew."""
-    with open(path, "w", encoding="utf-8", opener=_opener) as file:
+    """Writes a text file anew.
+
+    Raises:
+        OSError: it cannot be written, or is a pipe that nobody reads.
+    """
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: _opener(name, flags | os.O_NONBLOCK)) as file:
         os.fchmod(file.fileno(), FILE_MODE)
         file.write(text)
 

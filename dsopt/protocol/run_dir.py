@@ -1,11 +1,14 @@
 """The folder of one attempt. This class owns every path in it. The training process imports it, too."""
 
+import contextlib
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.protocol.private import make_private, write_private
+from dsopt.protocol.given import open_given
+from dsopt.protocol.private import create_private, make_private
 
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
@@ -81,6 +84,11 @@ class RunDir:
         """The variables of ranks on other nodes, while the run lasts."""
         return self.path / "node_environment"
 
+    def remove_node_environment(self) -> None:
+        """Removes that file; what a script has put in its place stays."""
+        with contextlib.suppress(OSError):
+            self.node_environment.unlink()
+
     def own_path(self, name: str, given: str) -> Path:
         """Where a run writes what the user's own training writes to `given`: a folder, or a file of that name in one.
 
@@ -108,16 +116,21 @@ class RunDir:
                 path.rename(folder / path.name)
 
     def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Writes to a temporary name, then renames, so that no reader sees half a file."""
-        temporary = path.with_name(path.name + ".tmp")
-        write_private(temporary, json.dumps(content, indent=2) + "\n")
-        temporary.replace(path)
+        """Writes to a name that nobody else has, then renames, so that no reader sees half a file."""
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with create_private(temporary) as file:
+                file.write(json.dumps(content, indent=2) + "\n")
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def tail(path: Path, most_bytes: int) -> str:
     """The end of a log, which may be larger than memory; empty if the script has removed it."""
     try:
-        with path.open("rb") as file:
+        with open_given(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
             return file.read(most_bytes).decode("utf-8", "replace")
     except OSError:

@@ -157,6 +157,6 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
             if orphan.node is None:
-                run_dir.node_environment.unlink(missing_ok=True)
+                run_dir.remove_node_environment()
             is_any_free = True
     return is_any_free

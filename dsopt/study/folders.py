@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
 from dsopt.study.spec import StudySpec
 
 _WRITING_SECONDS = 1.0
+_MOST_BYTES = 4096  # of a study's name
 _MARK = ".dsopt-study"  # holds the name of the study whose folder it is
 
 
@@ -108,6 +110,11 @@ def _is_own(folder: Path, study: str) -> bool:
 def _owner(mark: Path) -> str:
     """The study that owns the folder; whoever has just created the mark may not have written the name yet."""
     deadline = time.monotonic() + _WRITING_SECONDS
-    while not (name := mark.read_text("utf-8", errors="replace").strip()) and time.monotonic() < deadline:
+    while not (name := _first_bytes(mark)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return name  # empty if nobody ever wrote it
+
+
+def _first_bytes(mark: Path) -> str:
+    with open_given(mark) as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()

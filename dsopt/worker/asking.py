@@ -1,12 +1,12 @@
 """What to run next: adopts what dead workers left, or carries out the plan, on a snapshot and without a lock."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
+from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
 from dsopt.search.plan import next_step
@@ -215,8 +215,8 @@ def _spooled(run_dir: RunDir, attempt_id: str) -> Measured | Slow | None:
     Folders of this name on other machines, and of deleted studies, hold the figures of other attempts.
     """
     try:
-        content = json.loads(run_dir.metrics.read_text("utf-8"))
+        content = read_given_json(run_dir.metrics)
         found = from_json(content) if content["attempt"] == attempt_id else None
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
         return None
     return found if isinstance(found, Measured | Slow) else None

@@ -1,5 +1,6 @@
 """Runs one task in a lane, from its files to its outcome. Nothing here knows of a database."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,7 +71,8 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     outcome = lane.run(launch, rules, on_progress)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
-        run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})
+        with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database
+            run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})
     return Ended(
         outcome=outcome,
         aio=aio if measured else None,

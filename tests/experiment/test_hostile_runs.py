@@ -1,5 +1,6 @@
 """Runs that write what no run should, and helpers that are killed: each still ends as an outcome, with a plain text."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,14 +13,38 @@ import pytest
 
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Failed
+from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.guard import Guard
 from dsopt.protocol.events import EventReader, parse
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.own_programs import own_program
+from dsopt.worker.asking import _spooled
 from tests.runs import launch, rules
 
 ERROR = '{"v":1,"event":"error","rank":0,"type":"E","message":"a\\u0000b \\ud800 end"}'
+
+
+LIES = ("pipe", "endless", "brackets", "list", "wrong", "folder", "loop")
+
+
+def put(path: Path, lie: str) -> None:
+    """Puts something at a path that is not what belongs there."""
+    match lie:
+        case "pipe":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "brackets":
+            path.write_text("[" * 200_000)
+        case "list":
+            path.write_text("[1]")
+        case "wrong":
+            path.write_text('{"modules": 3, "changed": [], "attempt": "an-attempt", "state": 5}')
+        case "folder":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path)
 
 
 def lane_run(folder: Path, body: str, lane: Lane | None = None) -> object:
@@ -47,6 +72,9 @@ def lane_run(folder: Path, body: str, lane: Lane | None = None) -> object:
         pytest.param(f"events.write_text({ERROR!r} + '\\n')\ntime.sleep(9)", "a\ufffdb ? end", id="both in an event"),
         pytest.param("sys.stderr.write('x' * 200_000 + ' why')\nsys.exit(3)", " why", id="long line"),
         pytest.param("Path(run / 'stderr.log').unlink()\nsys.exit(3)", "exit code 3", id="log removed"),
+        pytest.param(
+            "log = run / 'stdout.log'\nlog.unlink()\nos.mkfifo(log)\nsys.exit('why')", "why", id="a log is a pipe"
+        ),
         pytest.param("events.mkdir()\nsys.exit('why')", "why", id="events are a folder"),
         pytest.param("os.mkfifo(events)\nsys.exit('why')", "why", id="events are a pipe"),
         pytest.param("events.write_text('[' * 200_000 + '\\n')\nsys.exit('why')", "why", id="brackets"),
@@ -116,6 +144,35 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
         file.write(b"x" * (2**24 + 5) + b'\n{"v":1,"event":"end","rank":0}\n')
     reader = EventReader(run)
     assert [len(list(reader.read())) for _ in range(3)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("lie", LIES[:-1])  # a loop is not there
+def test_what_a_script_puts_in_place_of_its_imports_is_not_believed(tmp_path: Path, lie: str) -> None:
+    told: list[str] = []
+    starts = ForkedStarts(lambda: False, told.append)
+    put(RunDir(tmp_path).imports, lie)
+    starts.learn(RunDir(tmp_path))
+    assert told == ["the script has changed what dsopt wrote about its imports"]
+    assert starts.fork([], tmp_path, RunDir(tmp_path)) is None
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_script_puts_in_place_of_its_figures_is_no_figure(tmp_path: Path, lie: str) -> None:
+    put(RunDir(tmp_path).metrics, lie)
+    assert _spooled(RunDir(tmp_path), "an-attempt") is None
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_figures_are_written_whatever_a_script_has_put_there(tmp_path: Path, lie: str) -> None:
+    run = RunDir(tmp_path)
+    for name in (run.metrics, run.metrics.with_name("metrics.json.tmp"), run.node_environment):
+        put(name, lie)
+    with contextlib.suppress(IsADirectoryError):
+        run.write_json(run.metrics, {"attempt": "1"})
+    run.remove_node_environment()
+    assert (lie == "folder") == run.metrics.is_dir() == run.node_environment.exists()
+    assert lie == "folder" or json.loads(run.metrics.read_text()) == {"attempt": "1"}
+    assert not list(tmp_path.glob("*.*.tmp"))[1:]
 
 
 def test_a_killed_guard_is_replaced_and_the_new_one_ends_the_run(tmp_path: Path) -> None:

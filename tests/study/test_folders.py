@@ -1,7 +1,10 @@
 """The folders of a study's files: its own, and never what others wrote."""
 
 import concurrent.futures
+import os
 from pathlib import Path
+
+import pytest
 
 from dsopt.study.folders import own_folder
 
@@ -11,6 +14,12 @@ def test_an_empty_folder_becomes_the_studys(tmp_path: Path) -> None:
     assert own_folder(base, "a") == base
     (base / "z0_gas1_tmbspg1").mkdir()
     assert own_folder(base, "a") == base
+
+
+def test_a_pipe_that_says_whose_the_folder_is_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".dsopt-study")
+    with pytest.raises(OSError, match="it is not a file"):
+        own_folder(tmp_path, "a")
 
 
 def test_another_studys_folder_is_left_alone(tmp_path: Path) -> None:
