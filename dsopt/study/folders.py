@@ -1,8 +1,9 @@
 """The folders that a study's files go to. dsopt never touches what another study, or another program, wrote there."""
 
+import errno
 import os
 import tempfile
-import time
+import uuid
 from pathlib import Path
 
 from dsopt.errors import DsoptError
@@ -10,7 +11,7 @@ from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
 from dsopt.study.spec import StudySpec
 
-_WRITING_SECONDS = 1.0
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems that have no hard links
 _MOST_BYTES = 4096  # of a study's name
 _MARK = ".dsopt-study"  # holds the name of the study whose folder it is
 
@@ -97,24 +98,30 @@ def _is_own(folder: Path, study: str) -> bool:
     """Whether a folder is the study's. An empty folder becomes the study's; several workers may ask at once."""
     make_private(folder)
     mark = folder / _MARK
-    if not mark.exists() and any(folder.iterdir()):
-        return mark.exists() and _owner(mark) == study
+    if not mark.exists():
+        if any(not path.name.startswith(_MARK) for path in folder.iterdir()):
+            return mark.exists() and _owner(mark) == study  # another worker may have begun meanwhile
+        _put_mark(mark, study)
+    return _owner(mark) == study
+
+
+def _put_mark(mark: Path, study: str) -> None:
+    """Writes the mark unless there is one, as a whole: a full disk, or a kill, never leaves an empty one for good."""
+    whole = mark.with_name(f"{_MARK}.{uuid.uuid4().hex}")
     try:
-        with create_private(mark) as file:
+        with create_private(whole) as file:
             file.write(study + "\n")
-    except FileExistsError:
-        return _owner(mark) == study
-    return True
+        os.link(whole, mark)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            whole.replace(mark)
+        elif error.errno != errno.EEXIST:
+            raise
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def _owner(mark: Path) -> str:
-    """The study that owns the folder; whoever has just created the mark may not have written the name yet."""
-    deadline = time.monotonic() + _WRITING_SECONDS
-    while not (name := _first_bytes(mark)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return name  # empty if nobody ever wrote it
-
-
-def _first_bytes(mark: Path) -> str:
+    """The study that owns the folder."""
     with open_given(mark) as file:
         return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()

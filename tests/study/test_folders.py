@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.study import folders
 from dsopt.study.folders import own_folder
 
 
@@ -20,6 +21,17 @@ def test_a_pipe_that_says_whose_the_folder_is_is_not_waited_for(tmp_path: Path) 
     os.mkfifo(tmp_path / ".dsopt-study")
     with pytest.raises(OSError, match="it is not a file"):
         own_folder(tmp_path, "a")
+
+
+def test_a_full_disk_leaves_no_empty_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made every run of the study wait for a second, again and again, for a name that nobody wrote."""
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patched:
+        patched.setattr(folders, "create_private", lambda _: full)
+        with pytest.raises(OSError, match="No space left"):
+            own_folder(tmp_path, "a")
+    assert list(tmp_path.iterdir()) == []
+    assert own_folder(tmp_path, "a") == tmp_path
+    assert [path.name for path in tmp_path.iterdir()] == [".dsopt-study"]
 
 
 def test_another_studys_folder_is_left_alone(tmp_path: Path) -> None:
