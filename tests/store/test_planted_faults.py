@@ -36,7 +36,7 @@ def lose_attempts_and_leases(connection: sa.Connection, worker_id: str, message:
 
 LOSE = queries.lose_attempts
 FAULTS = {
-    "a write without its worker": (queries, "change_study", without("worker_id", queries.change_study)),
+    "a write without its worker": (queries, "keep_worker", true),
     "a run that others have decided against": (queries, "change_study", without("decisions", queries.change_study)),
     "the living are buried": (queries, "delete_worker", without("silent_seconds", queries.delete_worker)),
     "devices are free too early": (queries, "lose_attempts", lose_attempts_and_leases),
