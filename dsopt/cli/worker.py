@@ -137,6 +137,8 @@ def _print_ends(studies: "Sequence[Study]") -> DsoptError | None:
             unconfirmed += [study.name] if study.is_unconfirmed else []
         elif state == "stopped":
             click.echo(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
+        elif state == "deleted":
+            click.echo(f"\nStudy '{study.name}' was deleted.")
         else:
             click.echo(f"\nStudy '{study.name}' is not finished. Continue with: dsopt worker {study.name}")
     return not_confirmed(unconfirmed) if unconfirmed else None
