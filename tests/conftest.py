@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch.program import path_with
 from dsopt.study.secrets import OWN_ACCESS
 from tests.command_server import PYTHONPATH, run_command
 
@@ -24,6 +25,21 @@ def nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
     for name in (*OWN_ACCESS, "DSOPT_SIGNING_KEY"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def real_runs_find_what_they_need(request: pytest.FixtureRequest) -> None:
+    """Before the first real run, DeepSpeed's operators are built: its own time limit is not for a compiler."""
+    if request.node.get_closest_marker("real"):
+        request.getfixturevalue("deepspeed_operators")
+
+
+@pytest.fixture(scope="session")
+def deepspeed_operators() -> None:
+    """What DeepSpeed compiles at the first run on a machine without GPU, which takes a minute or two."""
+    build = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as Builder; Builder().load(verbose=False)"
+    environment = {**os.environ, "PATH": path_with(os.environ, Path(sys.executable))}
+    subprocess.run([sys.executable, "-c", build], check=True, stdout=subprocess.DEVNULL, env=environment, timeout=900)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from dsopt.launch.program import find_launcher
+from dsopt.launch.program import find_launcher, path_with
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
 from dsopt.study.secrets import OWN_ACCESS
@@ -23,7 +23,7 @@ def train(command: LaunchCommand, cwd: Path) -> int:
     command = with_values(command, os.environ)
     own = {name: value for name, value in os.environ.items() if name not in OWN_ACCESS}
     environment = {**own, **dict(command.environment)}
-    environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    environment["PATH"] = path_with(environment, program)
     process = subprocess.Popen([str(program), *command.argv()[1:]], cwd=cwd, env=environment)
     while True:
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.launch.program import path_with
 from dsopt.study.own_programs import own_environment, own_program
 
 _MEGABYTES = 256
@@ -94,12 +95,10 @@ def _check(folder: Path) -> None:
 
 def _run(argv: tuple[str, ...], folder: Path) -> tuple[int, str, str]:
     """Runs the program to its end: exit code, standard output, standard error."""
-    # compilers of extensions look for `ninja` on PATH; it is in the program's own environment
-    path = f"{Path(argv[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     try:
         process = subprocess.Popen(
             argv,
-            env={**own_environment(), "PATH": path},
+            env={**own_environment(), "PATH": path_with(os.environ, Path(argv[0]))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

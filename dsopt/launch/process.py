@@ -15,7 +15,7 @@ from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.observed import ObservedStarts, RunStart
 from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all
-from dsopt.launch.program import find_launcher
+from dsopt.launch.program import find_launcher, path_with
 from dsopt.launch.swap import remove_swap
 from dsopt.protocol.presence import be_present
 from dsopt.protocol.private import append_private, write_private
@@ -44,8 +44,7 @@ def _starts(launch: Launch, observed: ObservedStarts | None) -> _Starts:
     program = find_launcher(launch.command.program[0], launch.cwd)
     command = launch.probed_command()
     environment = launch.environment(os.environ)
-    # compilers of extensions look for `ninja` on PATH; it is in the launcher's own environment
-    environment["PATH"] = f"{program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    environment["PATH"] = path_with(environment, program)
     write_private(launch.run_dir.command, f"cd {shlex.quote(str(launch.cwd))} && {shown(command)}\n")
     command = with_values(command, os.environ)
     if launch.start != "launcher" and not command.uses_hostfile:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from dsopt.errors import DsoptError
@@ -27,3 +28,12 @@ def find_launcher(name: str, cwd: Path) -> Path:
             "Install DeepSpeed there ('pip install deepspeed'), or activate its environment."
         )
     return Path(found)
+
+
+def path_with(environment: Mapping[str, str], program: Path) -> str:
+    """An environment's PATH, and behind it the folder of a program.
+
+    Compilers of extensions look for `ninja` on PATH; it may be only in the program's own environment. What the user's
+    PATH has comes first: a `ninja` of another version compiles all that theirs has compiled once more.
+    """
+    return f"{environment.get('PATH', os.defpath)}{os.pathsep}{program.parent}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsopt.launch.program import path_with
 from tests.conftest import SCRIPTS, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
@@ -66,8 +67,7 @@ def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsop
     best = (dsopt.cwd / "autotuning_results" / "cmd_optimal.txt").read_text()
     assert "--output_dir out " in best
     assert "--save_steps 4 " in best
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**dsopt.environment, "PATH": path}
+    environment = {**dsopt.environment, "PATH": path_with(os.environ, Path(sys.executable))}
     final = subprocess.run(best, shell=True, capture_output=True, text=True, env=environment)
     assert final.returncode == 0, final.stderr
     assert "output_dir out, last checkpoint out/checkpoint-8" in final.stdout

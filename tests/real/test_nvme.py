@@ -14,6 +14,7 @@ import yaml
 
 from dsopt.errors import DsoptError
 from dsopt.launch.nvme import measure_nvme
+from dsopt.launch.program import path_with
 from tests.conftest import TINY_GPT, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
@@ -67,11 +68,9 @@ def test_a_file_system_in_memory_is_told_from_a_disk(tmp_path: Path) -> None:
 @needs_libaio
 def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
     """By a signal that no program can catch, while its scratch file is open."""
-    # the `ninja` that measure_nvme finds: one of another version would compile the op anew
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(
         [sys.executable, "-m", "dsopt.probe.aio", str(tmp_path)],
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path_with(os.environ, Path(sys.executable))},  # with `ninja`
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
