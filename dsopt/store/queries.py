@@ -149,10 +149,10 @@ def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[
     return connection.execute(query.order_by(workers.c.node, workers.c.pid)).mappings().all()
 
 
-def keep_worker(connection: sa.Connection, worker_id: str) -> bool:
-    """Lets nobody remove a worker until this transaction ends. False: it is gone."""
-    query = sa.select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True, key_share=True)
-    return connection.execute(query).first() is not None
+def keep_worker(connection: sa.Connection, worker_id: str) -> bool | None:
+    """Lets nobody remove a worker until this transaction ends. Returns whether it is to drain; None: it is gone."""
+    query = sa.select(workers.c.draining).where(workers.c.id == worker_id)
+    return connection.execute(query.with_for_update(read=True, key_share=True)).scalar_one_or_none()
 
 
 def hold_worker(connection: sa.Connection, worker_id: str) -> None:

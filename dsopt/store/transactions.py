@@ -28,6 +28,10 @@ class WorkerGone(Fenced):
     """Other workers took this one for dead."""
 
 
+class WorkerDrains(Fenced):
+    """Somebody has asked this worker to begin nothing more."""
+
+
 class AttemptOver(Fenced):
     """Somebody else ended the attempt."""
 
@@ -66,11 +70,12 @@ def changing(
         version: the version that the change was decided on; None: it holds in any.
         decisions: the same, of the study's decisions: what ended since then does not matter.
         decides: whether it is itself a decision.
-        is_open: whether the study must be neither finished nor stopped, also where any version will do.
+        is_open: whether it begins something: not in a study that is finished or stopped, nor by a worker that drains.
         values: new values of the study's own columns.
 
     Raises:
-        Fenced: the study or the worker is gone, or the study has another version or other decisions, or is stopped.
+        Fenced: the study or the worker is gone, or the study has another version or other decisions, or is stopped;
+            or the worker drains.
     """
     with writing(engine) as connection:
         is_free = worker_id is None or (version is None and decisions is None and not is_open)
@@ -86,6 +91,9 @@ def changing(
         ):
             raise StudyGone if queries.study_now(connection, study_id) is None else StudyChanged
         # asked last: whoever buries a worker changes its studies first, and this transaction may have waited for that
-        if worker_id is not None and not queries.keep_worker(connection, worker_id):
+        is_draining = worker_id is not None and queries.keep_worker(connection, worker_id)
+        if is_draining is None:
             raise WorkerGone
+        if is_draining and is_open:
+            raise WorkerDrains
         yield connection

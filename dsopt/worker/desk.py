@@ -10,7 +10,7 @@ from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
-from dsopt.store.transactions import Fenced, StudyGone, WorkerGone
+from dsopt.store.transactions import Fenced, StudyGone, WorkerDrains, WorkerGone
 from dsopt.store.workers import nodes_at_work
 from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
@@ -232,6 +232,8 @@ class Desk:
             self._leave_runs()
             self._hand.ledger.me = self._ask(self._heart.renew)
             self._asker.look_again()
+        elif isinstance(fenced, WorkerDrains):
+            self._ending.drain.set()
 
     def _settle_unknown(self) -> None:
         """Gives back what this worker took although the answer was lost with the connection."""

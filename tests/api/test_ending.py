@@ -10,7 +10,6 @@ import dsopt
 from tests.api.dry import dry_run
 from tests.conftest import SCRIPTS
 from tests.studies import STUDY, write_study
-from tests.worker.test_faults import until
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 # The runs of this launcher wait for a file.
@@ -97,7 +96,6 @@ def test_a_drained_worker_ends_its_run_and_begins_no_other(gated: dsopt.Study, t
         [asked] = dsopt.drain_workers([f"{os.uname().nodename[:1]}*"])
         assert asked.id == known.id
         assert dsopt.list_workers()[0].is_draining
-        until(lambda: worker._ending.drain.is_set())
     (tmp_path / "go").touch()
     assert ended(worker) == []
     assert [(run.candidate, run.state) for run in gated.runs] == [("baseline", "measured")]

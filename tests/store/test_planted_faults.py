@@ -27,6 +27,10 @@ def true(*_: object, **__: object) -> bool:
     return True
 
 
+def false(*_: object, **__: object) -> bool:
+    return False
+
+
 def lose_attempts_and_leases(connection: sa.Connection, worker_id: str, message: str) -> None:
     """Devices are free before their processes are gone."""
     lost = [row["id"] for row in queries.running_attempts(connection, worker_id)]
@@ -36,7 +40,7 @@ def lose_attempts_and_leases(connection: sa.Connection, worker_id: str, message:
 
 LOSE = queries.lose_attempts
 FAULTS = {
-    "a write without its worker": (queries, "keep_worker", true),
+    "a write without its worker": (queries, "keep_worker", false),
     "a run that others have decided against": (queries, "change_study", without("decisions", queries.change_study)),
     "the living are buried": (queries, "delete_worker", without("silent_seconds", queries.delete_worker)),
     "devices are free too early": (queries, "lose_attempts", lose_attempts_and_leases),
@@ -55,7 +59,7 @@ FAULTS = {
 def test_a_planted_fault_is_found(stores: list[Store], fault: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(*FAULTS[fault])
     settings = hypothesis.settings(
-        SETTINGS, phases=[hypothesis.Phase.generate], max_examples=100, report_multiple_bugs=False
+        SETTINGS, phases=[hypothesis.Phase.generate], max_examples=1000, report_multiple_bugs=False
     )
     with pytest.raises((AssertionError, sa.exc.SQLAlchemyError, DsoptError, hypothesis.errors.Flaky)):
         run_state_machine_as_test(partial(Machine, stores), settings=settings)
