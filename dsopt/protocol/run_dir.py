@@ -85,9 +85,11 @@ class RunDir:
         return self.path / "node_environment"
 
     def remove_node_environment(self) -> None:
-        """Removes that file; what a script has put in its place stays."""
-        with contextlib.suppress(OSError):
-            self.node_environment.unlink()
+        """Removes that file; what is there instead, such as in a folder that is no run's, stays."""
+        own = f"{RUN_DIR_VARIABLE}={self.path}".encode()
+        with contextlib.suppress(OSError), open_given(self.node_environment) as file:
+            if own in file.read().splitlines():
+                self.node_environment.unlink()
 
     def own_path(self, name: str, given: str) -> Path:
         """Where a run writes what the user's own training writes to `given`: a folder, or a file of that name in one.

@@ -165,14 +165,29 @@ def test_what_a_script_puts_in_place_of_its_figures_is_no_figure(tmp_path: Path,
 @pytest.mark.parametrize("lie", LIES)
 def test_figures_are_written_whatever_a_script_has_put_there(tmp_path: Path, lie: str) -> None:
     run = RunDir(tmp_path)
-    for name in (run.metrics, run.metrics.with_name("metrics.json.tmp"), run.node_environment):
+    for name in (run.metrics, run.metrics.with_name("metrics.json.tmp")):
         put(name, lie)
     with contextlib.suppress(IsADirectoryError):
         run.write_json(run.metrics, {"attempt": "1"})
-    run.remove_node_environment()
-    assert (lie == "folder") == run.metrics.is_dir() == run.node_environment.exists()
+    assert (lie == "folder") == run.metrics.is_dir()
     assert lie == "folder" or json.loads(run.metrics.read_text()) == {"attempt": "1"}
     assert not list(tmp_path.glob("*.*.tmp"))[1:]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_only_a_runs_own_node_environment_is_removed(tmp_path: Path, lie: str) -> None:
+    run = RunDir(tmp_path)
+    put(run.node_environment, lie)
+    run.remove_node_environment()
+    assert os.path.lexists(run.node_environment)
+
+
+def test_a_folder_that_is_no_runs_keeps_its_node_environment(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    for folder, is_kept in (("/another", True), (str(tmp_path), False)):
+        run.node_environment.write_text(f"TOKEN=x\nDSOPT_RUN_DIR={folder}\n")
+        run.remove_node_environment()
+        assert run.node_environment.exists() == is_kept
 
 
 def test_a_killed_guard_is_replaced_and_the_new_one_ends_the_run(tmp_path: Path) -> None:
