@@ -134,7 +134,7 @@ def is_away(error: BaseException | None) -> bool:
     """
     while error is not None:
         if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
-            return True
+            return "Could not decode" not in str(error)  # SQLite's word for text that somebody has altered
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             return True
         if isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig):

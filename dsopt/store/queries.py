@@ -194,7 +194,7 @@ def finish_attempt(
         sa.update(attempts)
         .where(attempts.c.id == attempt_id, attempts.c.worker_id == worker_id, attempts.c.state == "running")
         .values(state=state, reason=reason, message=message, finished_at=now(connection))
-        .returning((attempts.c.finished_at - attempts.c.started_at).label("seconds"))
+        .returning(sa.type_coerce(attempts.c.finished_at - attempts.c.started_at, sa.Float).label("seconds"))
     )
     return connection.execute(update).scalar_one_or_none()
 

@@ -7,21 +7,9 @@ seconds since the epoch (see `queries.now`), never as text.
 
 import uuid
 
-from sqlalchemy import (
-    Boolean,
-    CheckConstraint,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    false,
-)
+from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, MetaData, Table, UniqueConstraint, false
+
+from dsopt.store.column_types import LongText, Number, ShortText, Time, WholeNumber
 
 STUDY_STATES = ("created", "baseline", "searching", "confirming", "finished", "stopped")
 ATTEMPT_STATES = ("running", "measured", "slow", "infeasible", "failed", "cancelled")
@@ -37,7 +25,7 @@ metadata = MetaData(
 )
 
 
-_ID = String(32)
+_ID = ShortText(32)
 
 
 def new_id() -> str:
@@ -56,18 +44,18 @@ studies = Table(
     "dsopt_studies",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("name", String(100), nullable=False, unique=True),
-    Column("spec", Text, nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("decisions", Integer, nullable=False),
-    Column("marks", Text, nullable=False),
-    Column("note", Text),
-    Column("created_at", Float, nullable=False),
-    Column("finished_at", Float),
-    Column("signature", Text),
-    Column("signed_by", String(64)),
+    Column("name", ShortText(100), nullable=False, unique=True),
+    Column("spec", LongText, nullable=False),
+    Column("digest", ShortText(64), nullable=False),
+    Column("state", ShortText(16), nullable=False),
+    Column("version", WholeNumber, nullable=False),
+    Column("decisions", WholeNumber, nullable=False),
+    Column("marks", LongText, nullable=False),
+    Column("note", LongText),
+    Column("created_at", Time, nullable=False),
+    Column("finished_at", Time),
+    Column("signature", LongText),
+    Column("signed_by", ShortText(64)),
     _one_of("state", STUDY_STATES),
 )
 
@@ -77,14 +65,14 @@ workers = Table(
     "dsopt_workers",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("node", String(255), nullable=False),
-    Column("host", String(255), nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("process_started", Float, nullable=False),
-    Column("dsopt_version", String(32), nullable=False),
+    Column("node", ShortText(255), nullable=False),
+    Column("host", ShortText(255), nullable=False),
+    Column("pid", WholeNumber, nullable=False),
+    Column("process_started", Number, nullable=False),
+    Column("dsopt_version", ShortText(32), nullable=False),
     Column("study_id", _ID),
-    Column("registered_at", Float, nullable=False),
-    Column("heartbeat_at", Float, nullable=False),
+    Column("registered_at", Time, nullable=False),
+    Column("heartbeat_at", Time, nullable=False),
     Column("draining", Boolean, nullable=False, server_default=false()),
 )
 
@@ -94,16 +82,16 @@ workers = Table(
 claims = Table(
     "dsopt_claims",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WholeNumber, primary_key=True),
     Column("study_id", ForeignKey("dsopt_studies.id", ondelete="CASCADE"), nullable=False),
-    Column("stage", String(16), nullable=False),
-    Column("candidate", String(255), nullable=False),
-    Column("round", Integer, nullable=False),
-    Column("trial", Integer, nullable=False),
+    Column("stage", ShortText(16), nullable=False),
+    Column("candidate", ShortText(255), nullable=False),
+    Column("round", WholeNumber, nullable=False),
+    Column("trial", WholeNumber, nullable=False),
     Column("worker_id", ForeignKey("dsopt_workers.id", ondelete="SET NULL")),
-    Column("version", Integer, nullable=False),
-    Column("begun", Text, nullable=False),
-    Column("ended", Text),
+    Column("version", WholeNumber, nullable=False),
+    Column("begun", LongText, nullable=False),
+    Column("ended", LongText),
     UniqueConstraint("study_id", "stage", "candidate", "round"),
     UniqueConstraint("study_id", "stage", "trial"),
     Index("ix_dsopt_claims_study_id_version", "study_id", "version"),
@@ -115,18 +103,18 @@ attempts = Table(
     metadata,
     Column("id", _ID, primary_key=True),
     Column("study_id", ForeignKey("dsopt_studies.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("stage", String(16), nullable=False),
-    Column("trial", Integer, nullable=False),
-    Column("candidate", String(255), nullable=False),
-    Column("round", Integer, nullable=False),
+    Column("stage", ShortText(16), nullable=False),
+    Column("trial", WholeNumber, nullable=False),
+    Column("candidate", ShortText(255), nullable=False),
+    Column("round", WholeNumber, nullable=False),
     Column("worker_id", _ID),
-    Column("node", String(255)),
-    Column("state", String(16), nullable=False),
-    Column("reason", String(32)),
-    Column("message", Text),
-    Column("run_dir", Text, nullable=False),
-    Column("started_at", Float, nullable=False),
-    Column("finished_at", Float),
+    Column("node", ShortText(255)),
+    Column("state", ShortText(16), nullable=False),
+    Column("reason", ShortText(32)),
+    Column("message", LongText),
+    Column("run_dir", LongText, nullable=False),
+    Column("started_at", Time, nullable=False),
+    Column("finished_at", Time),
     _one_of("state", ATTEMPT_STATES),
 )
 
@@ -135,11 +123,11 @@ attempts = Table(
 leases = Table(
     "dsopt_leases",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("node", String(255), nullable=False),
-    Column("device", String(128), nullable=False),
-    Column("host", String(255), nullable=False),
-    Column("run_dir", Text, nullable=False),
+    Column("id", WholeNumber, primary_key=True),
+    Column("node", ShortText(255), nullable=False),
+    Column("device", ShortText(128), nullable=False),
+    Column("host", ShortText(255), nullable=False),
+    Column("run_dir", LongText, nullable=False),
     Column("attempt_id", _ID, nullable=False, index=True),
     UniqueConstraint("node", "device"),
 )
@@ -149,10 +137,10 @@ measurements = Table(
     "dsopt_measurements",
     metadata,
     Column("attempt_id", ForeignKey("dsopt_attempts.id", ondelete="CASCADE"), primary_key=True),
-    Column("metric", Float, nullable=False),
-    Column("step_seconds", Float, nullable=False),
-    Column("half_width_seconds", Float, nullable=False),
-    Column("samples_per_second", Float, nullable=False),
-    Column("peak_memory_bytes", Float, nullable=False),
-    Column("details", Text, nullable=False),
+    Column("metric", Number, nullable=False),
+    Column("step_seconds", Number, nullable=False),
+    Column("half_width_seconds", Number, nullable=False),
+    Column("samples_per_second", Number, nullable=False),
+    Column("peak_memory_bytes", Number, nullable=False),
+    Column("details", LongText, nullable=False),
 )
