@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
@@ -21,6 +21,7 @@ from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Kn
 from dsopt.study.strict import Strict
 
 Start = Literal["warm", "direct", "launcher"]
+_MONTH: Final = 31 * 86_400.0  # in seconds; longer waits are mistakes, and some cannot be waited for
 
 
 def _without_sharing(value: object) -> object:
@@ -40,7 +41,7 @@ class MeasurementBudget(Strict):
 
     precision: float = Field(0.02, gt=0, lt=1)
     max_steps: int = Field(300, ge=5)
-    max_seconds: float = Field(120.0, gt=0)
+    max_seconds: float = Field(120.0, gt=0, le=_MONTH)
     race: bool = True
 
 
@@ -101,13 +102,13 @@ class StudySpec(Strict):
     stop_when: Literal["patience", "payback"] = "patience"
     training_hours: float | None = Field(None, gt=0)
     warm_start: list[str] = Field(default_factory=list)
-    timeout_seconds: float = Field(900.0, gt=0)
+    timeout_seconds: float = Field(900.0, gt=0, le=_MONTH)
     isolate: Annotated[list[str], BeforeValidator(flag_names)] = Field(default_factory=list)
     pass_env: Annotated[list[str], BeforeValidator(variable_names)] = Field(default_factory=list)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
-    max_attempts: int = Field(2, ge=1)
+    max_attempts: int = Field(2, ge=1, le=1000)
     compare: list[ComparedRun] = Field(default_factory=list)
 
     @model_validator(mode="before")
