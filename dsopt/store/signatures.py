@@ -13,6 +13,7 @@ from dsopt.errors import DsoptError
 from dsopt.store import queries
 from dsopt.store.keys import Key, signing_key, trusted_keys
 from dsopt.store.queries import Row
+from dsopt.store.stored import StoredStudy
 from dsopt.study.spec import StudySpec, digest_of
 
 _PURPOSE: Final = "dsopt study, version 2"
@@ -70,6 +71,21 @@ def distrust_of(row: Row) -> str | None:
     except DsoptError as error:
         return str(error)
     return None
+
+
+def check_trust_now(engine: sa.Engine, study: StoredStudy) -> None:
+    """Refuses a study whose key this node has removed since it was read, unless one that it has signed it meanwhile.
+
+    Raises:
+        DsoptError: says so.
+    """
+    keys = trusted_keys()
+    if not keys or any(key.fingerprint == study.signed_by for key in keys):
+        return
+    with engine.connect() as connection:
+        row = queries.find_study(connection, study.name)
+    if row is not None and row["id"] == study.id:
+        check_signature(row, keys)
 
 
 def unsigned_spec_of(row: Row) -> StudySpec:

@@ -286,5 +286,5 @@ def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) ->
 
 
 def _stored(row: queries.Row) -> StoredStudy:
-    kept = ("id", "state", "note", "created_at", "finished_at")
+    kept = ("id", "state", "note", "created_at", "finished_at", "signed_by")
     return StoredStudy(spec=unsigned_spec_of(row), distrust=distrust_of(row), **{key: row[key] for key in kept})

@@ -14,6 +14,7 @@ from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.store.attempts import Task
 from dsopt.store.leases import count_free, find_orphans, sweep
 from dsopt.store.queries import Row
+from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
 from dsopt.store.turns import Turns
@@ -70,12 +71,14 @@ class Asker:
 
         Raises:
             Fenced: the study or this worker is gone.
-            DsoptError: the study cannot continue before the user has fixed something; it is stopped with that note.
+            DsoptError: the study cannot continue before the user has fixed something, such as its signature; where the
+                plan says so, it is stopped with that note.
         """
         self._look_after_the_dead()
         if self._idle_at == version or (self._lacks_devices and not self._are_devices_free()):
             return None
         self._idle_at, self._lacks_devices = None, False
+        check_trust_now(self._hand.store.engine, self._study)
         self._get_ready()
         refused_at = -1
         while True:
