@@ -23,6 +23,7 @@ TINY_GPT = STUDIES / "tiny-gpt" / "train.py"
 def nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whoever runs the tests may have keys, a storage and studies of their own."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+    monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path_factory.getbasetemp() / f"locks-{uuid.uuid4().hex}"))
     for name in (*OWN_ACCESS, "DSOPT_SIGNING_KEY"):
         monkeypatch.delenv(name, raising=False)
 

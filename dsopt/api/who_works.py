@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.api.storage import opened
+from dsopt.errors import DsoptError
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import HEARTBEAT_SECONDS, ask_to_drain
@@ -101,7 +102,7 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
 def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None) -> list[WorkerInfo]:
     """Asks workers to begin no more runs, and to leave when their current ones have ended. Does not wait.
 
-    A worker learns of it with its next heartbeat, within seconds.
+    A worker reads it before each run.
 
     Args:
         nodes: names of nodes, or patterns such as `gpu*`.
@@ -111,8 +112,10 @@ def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None
         The workers that were asked, by node; silent ones are left out.
 
     Raises:
-        DsoptError: the database cannot be used.
+        DsoptError: a name is empty, or the database cannot be used.
     """
+    if "" in nodes:
+        raise DsoptError("nodes: an empty name is that of no node. Give names, or patterns such as 'gpu*' or '*'.")
     try:
         with opened(storage) as store:
             asked = [

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dsopt.errors import DsoptError, Interrupted
+from dsopt.launch.device_locks import DeviceLocks
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import withheld
 from dsopt.store.engine import sever_connections
 from dsopt.store.frozen import end_frozen_holder
+from dsopt.store.identity import identity_of
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
@@ -89,9 +91,11 @@ class Worker:
         # a database that cannot be used at first is an error
         heart = Heart(self._store, self._wake.set, self._ending.drain)
         waker = Waker(self._store.engine, self._wake.set)
+        self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)
         try:
             problems = self._take_turns(find, heart)
         finally:
+            self._locks.close()
             waker.close()
             heart.close()
             self._patience(heart.leave)
@@ -127,6 +131,7 @@ class Worker:
         study.check_trust()
         check_node(study.spec, self._pool)
         if not study.spec.is_simulated:
+            self._locks.hold(self._pool)
             self._tell_withheld(study)
         check_folders(study.spec)
         self._patience(lambda: heart.begin(study.id))

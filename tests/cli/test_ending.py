@@ -80,3 +80,7 @@ def test_a_drained_worker_ends_well_and_says_what_it_leaves(
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: list[str], told: str) -> None:
     done = CliRunner().invoke(command, ["worker", *words])
     assert (done.exit_code, told in done.output) == (2, True)
+
+
+def test_a_node_without_a_name_is_not_one_without_workers(dsopt: Dsopt) -> None:
+    assert "an empty name is that of no node" in dsopt("worker", "--drain", "--node", "", code=1)

@@ -1,0 +1,106 @@
+"""Which devices of this machine workers on which database have.
+
+A run leases its devices in its study's database, which knows nothing of other databases. So a worker also locks the
+devices that it may use, with files on this machine. Workers on the same database share these locks, others are refused.
+The kernel frees a lock when its process ends, whatever ends it.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.private import make_private
+
+FOLDER_VARIABLE: Final = "DSOPT_DEVICE_LOCKS"
+_LOCK_SECONDS: Final = 2.0
+
+
+class DeviceLocks:
+    """The locks of one worker.
+
+    Args:
+        database: what identifies its database.
+        shown: how people are told which one it is.
+    """
+
+    def __init__(self, database: str, shown: str) -> None:
+        self._owner = f"{database}\n{shown}"
+        self._files: dict[Path, int] = {}
+
+    def hold(self, pool: DevicePool) -> None:
+        """Locks the devices of a pool until `close`. Where the folder cannot be written, this does nothing.
+
+        Raises:
+            DsoptError: workers on another database have one of them.
+        """
+        folder = _folder()
+        paths = {folder / (pool.uuids.get(index) or f"{pool.kind}-{index}"): index for index in pool.indices}
+        with contextlib.suppress(OSError), _alone(folder):
+            for path, index in paths.items():
+                if path not in self._files and (owner := self._lock(path)) is not None:
+                    device = "GPU" if pool.kind == "gpu" else "CPU slot"
+                    raise DsoptError(
+                        f"--devices: {device} {index} of this machine is in use by workers on another database "
+                        f"({owner}), so runs would slow each other down. Use the same database (--storage), name other "
+                        "devices (--devices), or wait until those workers have ended."
+                    )
+
+    def close(self) -> None:
+        """Frees them."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def _lock(self, path: Path) -> str | None:
+        """Locks a device. Returns which other database has it; None: it is locked."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._owner.encode(), 0)
+        except BlockingIOError:
+            database, _, shown = os.pread(descriptor, 4096, 0).decode(errors="replace").partition("\n")
+            if database != self._owner.partition("\n")[0]:
+                os.close(descriptor)
+                return shown
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self._files[path] = descriptor
+        return None
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE) or f"/dev/shm/dsopt-{os.getuid()}")  # noqa: S108 - of this user alone
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no other worker of this user locks devices or looks who has them."""
+    make_private(folder)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        _wait_for(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int) -> None:
+    """Waits for a lock that others have for milliseconds, unless they are suspended meanwhile.
+
+    Raises:
+        OSError: after two seconds.
+    """
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
