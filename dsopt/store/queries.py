@@ -26,6 +26,12 @@ def now(connection: sa.Connection) -> sa.ColumnElement[float]:
     return sa.literal_column("extract(epoch FROM clock_timestamp())", sa.Float)
 
 
+def not_before(connection: sa.Connection, earliest: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    """The database's clock as an expression, or what it has shown earlier, if somebody has set it back since."""
+    later = sa.func.max if connection.dialect.name == "sqlite" else sa.func.greatest
+    return later(now(connection), earliest)
+
+
 # --- studies
 
 
@@ -98,7 +104,7 @@ def change_study(
     state, or has another version or other decisions.
     """
     if values.get("state") == "finished":
-        values["finished_at"] = now(connection)
+        values["finished_at"] = not_before(connection, studies.c.created_at)
     update = sa.update(studies).where(studies.c.id == study_id, studies.c.state.in_(allowed))
     if version is not None:
         update = update.where(studies.c.version == version)
@@ -179,9 +185,12 @@ def delete_worker(connection: sa.Connection, worker_id: str, *, silent_seconds: 
 
 
 def insert_attempt(connection: sa.Connection, values: Mapping[str, Any]) -> str:
-    """Begins an attempt, and returns its id."""
+    """Begins an attempt, and returns its id. It is later than all others of its trial, whatever the clock says."""
     attempt_id = new_id()
-    row = {**values, "id": attempt_id, "state": "running", "started_at": now(connection)}
+    earlier = of_trial(attempts, values["study_id"], values["stage"], values["trial"])
+    last = sa.select(sa.func.coalesce(sa.func.max(attempts.c.started_at) + 0.001, 0.0)).where(earlier)
+    started_at = not_before(connection, last.scalar_subquery())
+    row = {**values, "id": attempt_id, "state": "running", "started_at": started_at}
     connection.execute(sa.insert(attempts).values(row))
     return attempt_id
 
@@ -190,10 +199,11 @@ def finish_attempt(
     connection: sa.Connection, attempt_id: str, *, worker_id: str, state: str, reason: str | None, message: str | None
 ) -> float | None:
     """Ends a worker's running attempt. Returns how long it ran, in seconds; None: it is not its, or was ended."""
+    ended_at = not_before(connection, attempts.c.started_at)
     update = (
         sa.update(attempts)
         .where(attempts.c.id == attempt_id, attempts.c.worker_id == worker_id, attempts.c.state == "running")
-        .values(state=state, reason=reason, message=message, finished_at=now(connection))
+        .values(state=state, reason=reason, message=message, finished_at=ended_at)
         .returning(sa.type_coerce(attempts.c.finished_at - attempts.c.started_at, sa.Float).label("seconds"))
     )
     return connection.execute(update).scalar_one_or_none()
@@ -207,10 +217,11 @@ def has_attempt(connection: sa.Connection, attempt_id: str, *, worker_id: str, s
 
 def lose_attempts(connection: sa.Connection, worker_id: str, message: str) -> None:
     """Ends all running attempts of a worker as lost."""
+    ended_at = not_before(connection, attempts.c.started_at)
     connection.execute(
         sa.update(attempts)
         .where(attempts.c.worker_id == worker_id, attempts.c.state == "running")
-        .values(state="failed", reason="lost", message=message, finished_at=now(connection))
+        .values(state="failed", reason="lost", message=message, finished_at=ended_at)
     )
 
 

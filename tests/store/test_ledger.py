@@ -229,6 +229,23 @@ def test_a_step_of_the_machines_clock_buries_nobody(store: Store) -> None:
     assert bury_now(store, two) == 0
 
 
+def test_attempts_stay_in_order_when_the_databases_clock_is_set_back(store: Store) -> None:
+    study, _ = store.create(spec())
+    ledger = ledger_of(store)
+    task, first = begin(ledger, study, new_task(), store)
+    an_hour_on = "UPDATE dsopt_attempts SET started_at = started_at + 3600"
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(an_hour_on))
+    died = Failed(reason="killed", message="")
+    ledger.end(study, task, first, died, {}, is_told=False)
+    for message in ("second", "third"):
+        _, attempt = begin(ledger, study, task, store)
+        ledger.end(study, task, attempt, replace(died, message=message), {}, is_told=message == "third")
+    rows = store.attempts_for(study, task)
+    assert [row["message"] for row in rows] == ["", "second", "third"]
+    assert all(row["finished_at"] >= row["started_at"] for row in rows)
+
+
 def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(store: Store) -> None:
     store.create(spec())
     far, me = ledger_of(store), ledger_of(store)
