@@ -37,6 +37,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_imported_candidate_is_never_measured_in_the_search(dsopt: Dsopt, results: Path) -> None:
     write_study(dsopt.cwd)
     dsopt("study", "create", "study.yaml")
@@ -83,6 +84,7 @@ def count_rows(dsopt: Dsopt) -> tuple[int, ...]:
     return tuple(counts)
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_knowledge_here_too(dsopt: Dsopt, results: Path) -> None:
     """The simulated device would take 32 samples; what ran out of memory there is not tried, nor what is larger."""
     write_study(dsopt.cwd, autotuning={"num_tuning_micro_batch_sizes": 1}, measurement={"max_steps": 20})

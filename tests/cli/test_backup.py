@@ -18,6 +18,7 @@ from tests.postgres import program
 from tests.studies import check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
 
 
+@pytest.mark.slow
 def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
     dsopt("study", "create", "study.yaml")

@@ -62,6 +62,7 @@ def test_mistakes(dsopt: Dsopt, args: str, code: int, message: str) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_a_config_gives_the_published_tables(dsopt: Dsopt, gpus: int) -> None:
     (dsopt.cwd / "config.json").write_text(json.dumps(T0_3B_CONFIG))

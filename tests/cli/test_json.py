@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from tests.api.dry import dry_run
@@ -22,6 +23,7 @@ def data(dsopt: Dsopt, *args: str) -> dict:
     return json.loads(apart(dsopt, *args, "--json")[0])
 
 
+@pytest.mark.slow
 def test_a_study_by_json_alone(dsopt: Dsopt) -> None:
     (dsopt.cwd / "dry.yaml").write_text(yaml.safe_dump(dry_run(dsopt.cwd)))
     created = data(dsopt, "study", "create", "dry.yaml")

@@ -178,6 +178,7 @@ def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words:
     assert "train it in bf16 or fp32" in outcome.message
 
 
+@pytest.mark.slow
 def test_a_loss_of_nan_is_seen_and_refused_only_where_the_users_own_run_is_better(tmp_path: Path) -> None:
     outcome = run(tmp_path, "diverges")
     assert isinstance(outcome, Measured), outcome

@@ -103,6 +103,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     assert "begins at step 0" in (dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beforehand", ["", "import torch, transformers, accelerate; "])
 def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, beforehand: str) -> None:
     """The Trainer's rotation would delete the user's checkpoints; a fork has its modules from before."""

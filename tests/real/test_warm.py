@@ -109,6 +109,7 @@ def test_a_forked_rank_is_what_a_started_one_is(tmp_path: Path) -> None:
     assert second == directly
 
 
+@pytest.mark.slow
 def test_whoever_is_killed_nothing_is_left(tmp_path: Path) -> None:
     why: list[str] = []
     warm = knows("torch", tmp_path, why.append)
@@ -141,6 +142,7 @@ def test_whoever_is_killed_nothing_is_left(tmp_path: Path) -> None:
     assert len(why) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_neither_ranks_nor_the_process_they_were_forked_from(tmp_path: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     pids = json.loads(worker.stdout.readline())
@@ -177,6 +179,7 @@ def test_imports_are_learned_from_the_first_run_and_memory_is_limited_in_ranks_a
     lane.close()
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun_are_forked_after_its_first_run(tmp_path: Path) -> None:
     why: list[str] = []
     lane = Lane(lambda: False, why.append)
@@ -192,6 +195,7 @@ def test_ranks_of_torchrun_are_forked_after_its_first_run(tmp_path: Path) -> Non
     lane.close()
 
 
+@pytest.mark.slow
 def test_a_script_that_bears_no_fork_is_started_directly_and_counts(tmp_path: Path) -> None:
     why: list[str] = []
     lane = Lane(lambda: False, why.append)

@@ -361,6 +361,7 @@ def test_what_comes_too_late_writes_nothing(store: Store, event) -> None:
 PAIRS = [(one, other) for one in WRITES for other in WRITES if one <= other]
 
 
+@pytest.mark.slow
 def test_every_pair_of_writes_at_the_same_time_leaves_a_study_whole(store: Store) -> None:
     """Two workers write at once, each with an attempt of its own: whoever is second finds a whole study."""
     for number, (one, other) in enumerate(PAIRS):
