@@ -205,12 +205,10 @@ class MemoryModel:
         if isinstance(before, MemoryModel) and before._sees_like(self) and before._has_learnt_of(measured):
             self._belief, self._rows = before._after, before._rows
             new = measured[len(before._learnt_of) :]
-        for run in new:
-            self._belief = self._taught(point_of(run))
+        self._teach(new)
         self._learnt_of, self._after = measured, self._belief
         history.learnt[MemoryModel] = self
-        for run in without_peak:
-            self._belief = self._taught(point_of(run))
+        self._teach(without_peak)
 
     def _sees_like(self, other: "MemoryModel") -> bool:
         mine, theirs = ((one.facts, one._activations, one._kinds) for one in (self, other))
@@ -222,8 +220,14 @@ class MemoryModel:
         """Whether the first of these runs are those that this model has learnt of."""
         return len(runs) >= len(self._learnt_of) and all(map(operator.is_, self._learnt_of, runs))
 
-    def _taught(self, point: Point) -> Belief:
-        row = self._design(Grid.of([point.candidate]))[0]
+    def _teach(self, runs: Sequence[Observation]) -> None:
+        """Learns from runs, one after the other."""
+        points = [point_of(run) for run in runs]
+        moments = self._moments(Grid.of([point.candidate for point in points])) if points else ()
+        for point, *rows in zip(points, *moments, strict=True):
+            self._belief = self._taught(point, max(rows, key=self._belief.mean.dot))
+
+    def _taught(self, point: Point, row: NDArray[np.float64]) -> Belief:
         device = float(self.facts.device_memory_bytes)
         belief = self._belief
         if point.peak_bytes is not None:
@@ -241,6 +245,12 @@ class MemoryModel:
 
     def _design(self, grid: Grid) -> NDArray[np.float64]:
         """What the weights multiply, for the higher of the two moments, shape `(n, k)`."""
+        forward, backward = self._moments(grid)
+        higher = forward @ self._belief.mean >= backward @ self._belief.mean
+        return np.where(higher[:, None], forward, backward)
+
+    def _moments(self, grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same when the forward pass has ended, and when all gradients are there."""
         known = [self._of_setting(stage, setting) for stage, setting in grid.settings]
         rows: NDArray[np.float64] = np.array([row for row, _ in known])[grid.which]
         gradients = np.array([size for _, size in known])[grid.which]
@@ -255,8 +265,7 @@ class MemoryModel:
         for moment, there in ((forward, accumulated), (backward, gradients)):
             moment[:, 0] += there
             moment[:, _SHARES] *= moment[:, :1]
-        higher = forward @ self._belief.mean >= backward @ self._belief.mean
-        return np.where(higher[:, None], forward, backward)
+        return forward, backward
 
     def _of_setting(self, stage: int, setting: Setting) -> tuple[NDArray[np.float64], float]:
         """A row without gradients and with ones for activations; and the gradients."""

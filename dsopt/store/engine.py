@@ -1,6 +1,7 @@
 """Connections: checks the storage URL, sets up SQLite and PostgreSQL for many workers, locks between processes."""
 
 import contextlib
+import math
 import os
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ from dsopt.protocol.private import create_private, make_private
 from dsopt.study.documents import check_text
 
 _SQLITE_BUSY_SECONDS = 15
+_REST_SECONDS = 1.0
 _LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
 _POSTGRES = {
     "connect_timeout": 10,
@@ -85,10 +87,7 @@ def shown(url: URL) -> str:
 
 def engine_options(url: URL) -> dict[str, Any]:
     """Options for `create_engine`, also for Optuna's own engine on the same database."""
-    if url.drivername == "sqlite":
-        return {"connect_args": {"timeout": _SQLITE_BUSY_SECONDS}}
-    # without the ping, a connection that the server dropped would lose an outcome
-    return {"pool_pre_ping": True, "connect_args": dict(_POSTGRES)}
+    return {"connect_args": {"timeout": _SQLITE_BUSY_SECONDS} if url.drivername == "sqlite" else dict(_POSTGRES)}
 
 
 def connect(url: URL) -> sa.Engine:
@@ -177,6 +176,19 @@ def prepare(engine: sa.Engine) -> None:
                 cursor.execute(_POSTGRES_SESSION)
             connection.commit()
             _open.add(connection)
+
+        @sa.event.listens_for(engine, "checkin")
+        def _(_connection: object, record: Any) -> None:  # noqa: ANN401 - of the pool
+            record.info["rests_since"] = time.monotonic()
+
+        @sa.event.listens_for(engine, "checkout")
+        def _(connection: Any, record: Any, _proxy: object) -> None:  # noqa: ANN401 - of the driver and the pool
+            """Asks whether a connection that has rested is still there (SQLAlchemy's `pool_pre_ping`: at every use)."""
+            if time.monotonic() - record.info.get("rests_since", math.inf) > _REST_SECONDS:
+                try:
+                    engine.dialect.do_ping(connection)
+                except engine.dialect.loaded_dbapi.Error:
+                    raise sa.exc.DisconnectionError from None
 
         return
 

@@ -22,8 +22,8 @@ def lock_nodes(connection: sa.Connection, nodes: Collection[str]) -> None:
 
 def lease(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> int:
     """Gives devices (or ports) to attempts. Returns how many of them no other attempt has: others are passed over."""
-    statement = insert_into(connection)(leases).values(rows).on_conflict_do_nothing().returning(leases.c.id)
-    return len(connection.execute(statement).all())
+    statement = insert_into(connection)(leases).on_conflict_do_nothing().returning(leases.c.id)
+    return len(connection.execute(statement, rows).all())
 
 
 def leases_on(connection: sa.Connection, *nodes: str) -> Sequence[Row]:

@@ -8,6 +8,7 @@ are those of Optuna's own models; a test compares what stands in them with what 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -59,7 +60,7 @@ def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:
         for name, value in trial.params.items()
     ]
     if params:
-        connection.execute(sa.insert(_PARAMS).values(params))
+        connection.execute(sa.insert(_PARAMS), params)
     _put(connection, _ATTRIBUTES, trial_id, trial.user_attrs)
     _put(connection, _SYSTEM_ATTRIBUTES, trial_id, trial.system_attrs)
     if trial.value is not None:
@@ -97,7 +98,7 @@ def report(connection: sa.Connection, trial_id: int, step: int, value: float) ->
     """Writes an intermediate value, unless the step has one."""
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     row = {"trial_id": trial_id, "step": step, "intermediate_value": stored, "intermediate_value_type": kind}
-    connection.execute(_insert(connection, _INTERMEDIATE).values(row).on_conflict_do_nothing())
+    connection.execute(_insert(connection.dialect.name, _INTERMEDIATE).values(row).on_conflict_do_nothing())
 
 
 def end_trial(
@@ -133,11 +134,7 @@ def end_trial(
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:
     """Writes user attributes of Optuna's study of that name."""
-    rows = [
-        {"study_id": study_id_of(connection, study), "key": key, "value_json": json.dumps(value)}
-        for key, value in attributes.items()
-    ]
-    _upsert(connection, _STUDY_ATTRIBUTES, ("study_id", "key"), rows)
+    _upsert(connection, _STUDY_ATTRIBUTES, "study_id", study_id_of(connection, study), attributes)
 
 
 def delete_studies(connection: sa.Connection, names: list[str]) -> None:
@@ -160,16 +157,29 @@ def _value(connection: sa.Connection, trial_id: int, value: float) -> None:
 
 
 def _put(connection: sa.Connection, table: sa.Table, trial_id: int, attributes: Attributes) -> None:
-    rows = [{"trial_id": trial_id, "key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
-    _upsert(connection, table, ("trial_id", "key"), rows)
+    _upsert(connection, table, "trial_id", trial_id, attributes)
 
 
-def _upsert(connection: sa.Connection, table: sa.Table, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    if rows:
-        insert = _insert(connection, table).values(rows)
-        update = {"value_json": insert.excluded.value_json}
-        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=update))
+def _upsert(connection: sa.Connection, table: sa.Table, owner: str, owner_id: int, attributes: Attributes) -> None:
+    if attributes:
+        # one document for all of them: SQLAlchemy compiles a statement anew for each number of rows
+        document = json.dumps({key: json.dumps(value) for key, value in attributes.items()})
+        connection.execute(_upsert_into(connection.dialect.name, table, owner), {"id": owner_id, "document": document})
 
 
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:  # noqa: ANN401 - of the database's own dialect
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+@cache
+def _upsert_into(dialect: str, table: sa.Table, owner: str) -> sa.Insert:
+    """Writes the attributes that a JSON document holds, each of them again as JSON."""
+    document = sa.bindparam("document", type_=sa.Text)
+    is_postgres = dialect == "postgresql"
+    each = sa.func.json_each_text(sa.cast(document, sa.JSON)) if is_postgres else sa.func.json_each(document)
+    rows = each.table_valued("key", "value")
+    chosen = sa.select(sa.bindparam("id", type_=sa.Integer), rows.c.key, rows.c.value).where(sa.true())
+    insert = _insert(dialect, table).from_select([owner, "key", "value_json"], chosen)
+    update = {"value_json": insert.excluded.value_json}
+    upsert: sa.Insert = insert.on_conflict_do_update(index_elements=(owner, "key"), set_=update)
+    return upsert
+
+
+def _insert(dialect: str, table: sa.Table) -> Any:  # noqa: ANN401 - of the database's own dialect
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

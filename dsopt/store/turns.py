@@ -1,64 +1,96 @@
 """Whose turn it is to plan: workers of one study plan one after another, so that nobody plans what another has begun.
 
 Nothing rests on it: a plan holds only as long as nobody has decided anything since (`transactions.changing`). So who
-has waited too long for its turn plans without it, and does not wait again for whoever has it: that may be frozen.
+keeps its turn for long, such as a process that is frozen, loses it, or the others go on without it.
 """
 
 import contextlib
+import fcntl
+import os
+import time
+import uuid
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-import filelock
 import sqlalchemy as sa
 
-from dsopt.store.engine import lock_file
-
-_WAIT_SECONDS: Final = 2.0  # nobody's results wait longer because another one plans
-_AGAIN_SECONDS: Final = 0.01
+_KEPT_SECONDS: Final = 2.0  # a plan takes a tenth of a second
+_QUEUE_SECONDS: Final = 45.0  # less than the server allows a statement
 _LOOK_SECONDS: Final = 0.01
 
 
 class Turns:
-    """The turns of one worker at planning a study.
-
-    They are a file lock beside an SQLite database; in PostgreSQL, an advisory lock of a transaction that does nothing
-    else. Either ends with the process, and the server ends its own when the process is frozen.
-    """
+    """The turns of one worker at planning a study."""
 
     def __init__(self, engine: sa.Engine, study_id: str) -> None:
-        self._engine = engine
-        self._name = f"turn-{study_id}"
-        self._wait_seconds = _WAIT_SECONDS
+        lock = _FileLock if engine.dialect.name == "sqlite" else _ServerLock
+        self._lock = lock(engine, f"turn-{study_id}")
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
         """Waits for this worker's turn, and holds it."""
-        with self._file_lock() if self._engine.dialect.name == "sqlite" else self._server_lock() as is_mine:
-            self._wait_seconds = _WAIT_SECONDS if is_mine else _AGAIN_SECONDS
+        with self._lock.hold():
             yield
 
-    @contextlib.contextmanager
-    def _file_lock(self) -> Iterator[bool]:
-        lock = lock_file(self._engine, self._name)
-        with contextlib.suppress(filelock.Timeout):
-            lock.acquire(timeout=self._wait_seconds, poll_interval=_LOOK_SECONDS)
-        try:
-            yield lock.is_locked
-        finally:
-            lock.release()
+
+class _FileLock:
+    """A lock of a file beside an SQLite database, in which its holder writes a name for this time."""
+
+    def __init__(self, engine: sa.Engine, name: str) -> None:
+        assert engine.url.database is not None
+        self._database = Path(engine.url.database)
+        self._path = Path(f"{self._database}.{name}.lock")
+        self._kept = b""  # the time that somebody kept it for too long
 
     @contextlib.contextmanager
-    def _server_lock(self) -> Iterator[bool]:
-        connection = self._engine.connect()
-        try:
-            limit = sa.func.set_config("lock_timeout", f"{1000 * self._wait_seconds:.0f}ms", True)
-            lock = sa.func.pg_advisory_xact_lock(zlib.crc32(f"dsopt:{self._name}".encode()))
-            is_mine = False
+    def hold(self) -> Iterator[None]:
+        """Waits as long as others have it one after another; not for one that keeps it."""
+        with contextlib.ExitStack() as opened:
+            with contextlib.suppress(OSError):  # such as a full disk
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+                opened.callback(os.close, descriptor)
+                with contextlib.suppress(PermissionError):  # another user's
+                    os.fchmod(descriptor, self._database.stat().st_mode & 0o666)
+                if self._wait_for(descriptor):
+                    os.pwrite(descriptor, uuid.uuid4().bytes, 0)
+            yield
+
+    def _wait_for(self, descriptor: int) -> bool:
+        """Returns whether this process has it now. False: somebody keeps it."""
+        holder, since = b"", time.monotonic()
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            now = os.pread(descriptor, 16, 0)
+            if now != holder:
+                holder, since = now, time.monotonic()
+            if holder == self._kept or time.monotonic() - since > _KEPT_SECONDS:
+                self._kept = holder
+                return False
+            time.sleep(_LOOK_SECONDS)
+
+
+class _ServerLock:
+    """An advisory lock in PostgreSQL, of a transaction that does nothing else; the server ends one that lasts long."""
+
+    def __init__(self, engine: sa.Engine, name: str) -> None:
+        limits = {"idle_in_transaction_session_timeout": _KEPT_SECONDS, "lock_timeout": _QUEUE_SECONDS}
+        set_limits = [sa.func.set_config(name, f"{1000 * limit:.0f}ms", True) for name, limit in limits.items()]
+        lock = sa.func.pg_advisory_xact_lock(zlib.crc32(f"dsopt:{name}".encode()))
+        self._engine = engine
+        self._take = sa.select(*set_limits, sa.cast(lock, sa.Text))
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Waits until the others have had it."""
+        with self._engine.connect() as connection:
             with contextlib.suppress(sa.exc.OperationalError):
-                connection.execute(sa.select(limit, sa.cast(lock, sa.Text)))
-                is_mine = True
-            yield is_mine
-        finally:
-            with contextlib.suppress(sa.exc.DBAPIError):
-                connection.close()
+                connection.execute(self._take)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(sa.exc.DBAPIError):
+                    connection.rollback()  # here, since the pool would print an error

@@ -70,10 +70,10 @@ def leave(engine: sa.Engine, me: Registration) -> None:
     _remove(engine, me.id, "its worker ended")
 
 
-def find_dead(connection: sa.Connection, me: Registration) -> list[Dead]:
-    """The dead workers: of this machine, those whose process is gone; of others, those whose lease is over."""
+def find_dead(others: Sequence[queries.Row], me: Registration) -> list[Dead]:
+    """The dead among other workers: of this machine, those whose process is gone; else, those whose lease is over."""
     found = []
-    for worker in queries.other_workers(connection, me.id):
+    for worker in others:
         gone = worker["host"] == me.host and start_ticks(worker["pid"]) != worker["process_started"]
         if gone or worker["silent_seconds"] > LEASE_SECONDS:
             found.append(Dead(id=worker["id"], is_gone=gone))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ _MOST_DEVICES: Final = 4096
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: the options are kept
 class LaunchCommand:
     """A launch command in its parts. `parse(...)` makes one, `argv()` returns its words.
 
@@ -97,7 +98,7 @@ class LaunchCommand:
         """The value of a launcher option, by any of its names; the last one given counts."""
         return self.options.value(*names)
 
-    @property
+    @cached_property
     def options(self) -> Options:
         """The launcher's options."""
         return self.launcher.options(self.launcher_args, str(self))

@@ -1,5 +1,6 @@
 """What to run next: adopts what dead workers left, or carries out the plan, on a snapshot and without a lock."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -13,7 +14,7 @@ from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.store.attempts import Task
 from dsopt.store.leases import count_free, find_orphans, sweep
-from dsopt.store.queries import Row
+from dsopt.store.queries import Row, other_workers
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
@@ -32,6 +33,7 @@ from dsopt.worker.history import HistoryReader, Snapshot
 
 _MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
+_LOOK_SECONDS_EACH: Final = 0.25  # or so often, times how many there are: all of them look as often as sixteen
 
 
 class Asker:
@@ -58,7 +60,7 @@ class Asker:
         self._foreign = Foreign(hand.ledger, study, hand.tell)
         self._turns = Turns(hand.store.engine, study.id)
         self._reader: HistoryReader | None = None
-        self._looked_at = -_LOOK_SECONDS
+        self._look_at = -math.inf
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._lacks_devices = False  # others had them when it last planned
@@ -132,20 +134,21 @@ class Asker:
         return known
 
     def _look_after_the_dead(self) -> None:
-        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
+        if time.monotonic() < self._look_at:
             return
-        self._looked_at = time.monotonic()
         engine, ledger = self._hand.store.engine, self._hand.ledger
         with engine.connect() as connection:
             added = ledger.find_added(connection, self._study)
-            dead = find_dead(connection, ledger.me) if self._may_bury() else []
+            others = other_workers(connection, ledger.me.id)
             orphans = find_orphans(connection, ledger.me, self._hand.pool)
+        self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(others))
         self._foreign.end_added(added)
+        dead = find_dead(others, ledger.me) if self._may_bury() else []
         for worker in dead:
             bury(engine, worker)
         is_any_free = sweep(engine, orphans)
         if dead or is_any_free:
-            self._idle_at, self._looked_at = None, -_LOOK_SECONDS  # the dead may have left devices
+            self._idle_at, self._look_at = None, -math.inf  # the dead may have left devices
 
     def _planned(self, ground: StudyGround) -> Assignment | None:
         found = next_run(self._study.spec, ground)

@@ -11,6 +11,7 @@ from dsopt.protocol.events import Engine
 from dsopt.store.attempts import Attempt, NewTask, Task
 from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.ledger import Ledger
+from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.workers import bury, find_dead, register
@@ -65,7 +66,7 @@ def measured(slowness: float = 1.0) -> Measured:
 def bury_now(store: Store, ledger: Ledger) -> int:
     """Buries whoever is dead, and returns how many."""
     with store.engine.connect() as connection:
-        dead = find_dead(connection, ledger.me)
+        dead = find_dead(other_workers(connection, ledger.me.id), ledger.me)
     return sum(bury(store.engine, worker) for worker in dead)
 
 

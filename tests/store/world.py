@@ -13,6 +13,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Attempt, NewTask, Task
 from dsopt.store.leases import Orphan, find_orphans, sweep
 from dsopt.store.ledger import Ledger
+from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Now, Store
 from dsopt.store.transactions import AttemptOver, DevicesTaken, Fenced, StudyChanged, WorkerGone
@@ -118,7 +119,7 @@ class World:
 
     def look_for_dead(self, worker: Worker) -> None:
         with worker.store.engine.connect() as connection:
-            worker.dead = find_dead(connection, worker.ledger.me)
+            worker.dead = find_dead(other_workers(connection, worker.ledger.me.id), worker.ledger.me)
 
     def bury(self, worker: Worker) -> None:
         """A worker buries those that it found dead, some of whom may have come back since."""
