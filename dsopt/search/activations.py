@@ -4,7 +4,7 @@ import numpy as np
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
-from dsopt.study.space import ZERO, Setting, is_resource
+from dsopt.study.space import Setting, activation_knobs
 
 
 def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
@@ -19,17 +19,12 @@ def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple
     if facts.activation_bytes:
         seen[own] = {facts.micro_batch: facts.activation_bytes}
     for o in history.everything:
-        if o.facts is not None and o.facts.activation_bytes:
-            kind = activation_knobs(o.candidate.knobs) if o.candidate else ()
-            seen.setdefault(kind, {})[o.facts.micro_batch] = o.facts.activation_bytes
+        if o.activations is not None:
+            kind, size, left = o.activations
+            seen.setdefault(kind, {})[size] = left
     lines = {kind: _line(left) for kind, left in seen.items()}
     unknown = (0.0, 0.25 * facts.peak_memory_bytes / facts.micro_batch)
     return {(): lines.get(own, unknown), **lines}
-
-
-def activation_knobs(setting: Setting) -> Setting:
-    """The knobs that may change what a forward pass leaves: the script's flags and what lies outside of ZeRO."""
-    return tuple((key, value) for key, value in setting if not key.startswith(ZERO) and not is_resource(key))
 
 
 def _line(left: dict[int, int]) -> tuple[float, float]:

@@ -24,11 +24,11 @@ class Belief:
 
     def measured(self, row: Vector, value: float, deviation: float) -> "Belief":
         """After y was measured with this standard deviation."""
-        expected, variance = self._at(row)
-        gain = self.covariance @ row / (variance + deviation**2)
+        along = self.covariance @ row
+        gain = along / (max(0.0, float(row @ along)) + deviation**2)
         return Belief(
-            mean=self.mean + gain * (value - expected),
-            covariance=self.covariance - np.outer(gain, row @ self.covariance),
+            mean=self.mean + gain * (value - float(row @ self.mean)),
+            covariance=self.covariance - np.outer(gain, along),
         )
 
     def above(self, row: Vector, bound: float, deviation: float) -> "Belief":

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
@@ -11,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.protocol.events import Engine
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
 from dsopt.study.part import Part
-from dsopt.study.space import Candidate
+from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import Phase, TrialAttributes, attributes_of
 
@@ -19,7 +20,7 @@ BASELINE: Final = "baseline"  # the reference run of the user's own configuratio
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: what is asked of every run at every claim is kept
 class Observation:
     """One trial that counts.
 
@@ -71,7 +72,15 @@ class Observation:
         """Whether it cost a run: False if it was pruned before its launch, or imported."""
         return self.reason not in ("predicted_oom", "early_stopping") and self.imported is None
 
-    @property
+    @cached_property
+    def activations(self) -> tuple[Setting, int, int] | None:
+        """What its forward pass left, if that was seen: the kind of setting, the micro-batch size, the bytes."""
+        if self.facts is None or not self.facts.activation_bytes:
+            return None
+        kind = activation_knobs(self.candidate.knobs) if self.candidate else ()
+        return kind, self.facts.micro_batch, self.facts.activation_bytes
+
+    @cached_property
     def is_spent(self) -> bool:
         """Whether it spends `tuner_num_trials` and patience: only this study's own runs do."""
         return self.launched and self.taken_over is None

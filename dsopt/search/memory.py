@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.optuna.normal import ndtr
-from dsopt.search.activations import activation_knobs, activation_lines
+from dsopt.search.activations import activation_lines
 from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
@@ -19,7 +19,7 @@ from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_buffers import live_parameters, reduce_buffers
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.quantity import gib
-from dsopt.study.space import Candidate, Setting
+from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
 
 # A full host kills processes, and whatever else runs there needs its share.

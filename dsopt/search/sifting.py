@@ -5,7 +5,7 @@ candidate that it was claimed for, and lie in the study's space.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import UnionType
@@ -49,9 +49,13 @@ def sift(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_: int
     return LeftOut(part=part, trial=trial.number, why=why)
 
 
-def not_a_reference(observation: Observation, references: frozenset[str], candidates: Collection[str]) -> str | None:
+def not_a_reference(
+    observation: Observation, references: frozenset[str], stages: Iterable[Sequence[Observation]]
+) -> str | None:
     """Why a reference run does not count: it has a name that is neither a reference's nor a measured candidate's."""
-    if observation.name in references or (observation.round > 0 and observation.name in candidates):
+    if observation.name in references:
+        return None
+    if observation.round > 0 and any(o.name == observation.name and o.state == "measured" for s in stages for o in s):
         return None
     return f"the name '{observation.name}', {_OWN}"
 
@@ -59,9 +63,9 @@ def not_a_reference(observation: Observation, references: frozenset[str], candid
 def _fault_of(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_: int) -> str | None:
     """What a trial's record has that shows that the study did not write it, in words."""
     attrs = attributes_of(trial)
-    wrong = next((key for key, value in trial.user_attrs.items() if not _is_of_its_kind(key, value)), None)
-    if wrong is not None:
-        return f"an attribute '{wrong}' {_OWN}"
+    for key, value in trial.user_attrs.items():
+        if not _is_of_its_kind(key, value):
+            return f"an attribute '{key}' {_OWN}"
     if part.stage is None:
         if trial.params:
             return f"parameters {_OWN}"

@@ -185,6 +185,11 @@ def group_of(setting: Setting) -> Setting:
     return tuple((key, value) for key, value in setting if not key.startswith(ZERO) or key.endswith(".device"))
 
 
+def activation_knobs(setting: Setting) -> Setting:
+    """The knobs that may change what a forward pass leaves: the script's flags and what lies outside of ZeRO."""
+    return tuple((key, value) for key, value in setting if not key.startswith(ZERO) and not is_resource(key))
+
+
 def is_script_flag(key: str) -> bool:
     """Whether a knob is a flag of the training script."""
     return key.startswith("-")

@@ -196,7 +196,7 @@ class StudySpec(Strict):
         """The user's configuration as the baseline runs it; nobody may change it."""
         return baseline_config(self.ds_config)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[int, ...]:
         """ZeRO stages to explore, ascending; none for a comparison."""
         return () if self.compare else zero_stages(self.ds_config)

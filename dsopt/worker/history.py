@@ -98,10 +98,9 @@ class HistoryReader:
             verdict = marks.get(part, {}).get(VERDICT)
             if isinstance(verdict, str):
                 verdicts[stage] = verdict
-        candidates = {o.name for tried in stages.values() for o in tried if o.state == "measured"}
         reference = []
         for o in _counted(self._seen[REFERENCE], left):
-            why = not_a_reference(o, self._references, candidates)
+            why = not_a_reference(o, self._references, stages.values())
             if why is None:
                 reference.append(o)
             else:

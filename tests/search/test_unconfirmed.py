@@ -1,6 +1,7 @@
 """How a study ends when its confirmation fails: the next finalist is tried, and no one is told what nobody measured."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -31,7 +32,7 @@ class Faulty(Machine):
     def observe(self, name: str, round_: int, candidate: Candidate | None, phase: str) -> Observation:
         if round_ and {(name, round_), (name, 0), ("any", 0)} & set(self.failing):
             failed = observation(candidate, None, name=name, round=round_, state="failed", reason="crash")
-            return Observation(**{**{f: getattr(failed, f) for f in failed.__slots__}, "message": "no disk."})
+            return replace(failed, message="no disk.")
         return super().observe(name, round_, candidate, phase)
 
     def confirmed(self) -> list[tuple[str, int, str]]:
