@@ -104,7 +104,7 @@ def handed_on(storage: str | None, *, make: bool = False) -> "Iterator[Store]":
 
 
 def database_error(error: BaseException) -> str | None:
-    """The database's own words if an exception came from it, else None."""
-    engine = sys.modules.get("dsopt.store.engine")  # whose exception it is has imported it
-    found: str | None = engine.database_error(error) if engine else None
-    return found
+    """Which database an exception comes from, its own words, and what to do if that is known; else None."""
+    trouble = sys.modules.get("dsopt.store.trouble")  # whose exception it is has imported it
+    words = trouble.database_error(error) if trouble else None
+    return f"{trouble.database_of(error)}: {words}" if trouble and words else None

@@ -94,7 +94,7 @@ def main() -> None:
     except Exception as error:
         reason = database_error(error)
         if reason is not None:
-            click.echo(f"error: the database: {reason}", err=True)
+            click.echo(f"error: {reason}", err=True)
             sys.exit(1)
         traceback.print_exc()
         click.echo(

@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
 from dsopt.protocol.private import create_private, make_private
+from dsopt.store import trouble
 from dsopt.study.documents import check_text
 
 _SQLITE_BUSY_SECONDS = 15
@@ -37,7 +38,6 @@ _open: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _POSTGRES_SESSION = (
     "SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '15s'"
 )
-_MISSING_RIGHTS = ("42501", "25006")  # of PostgreSQL: no privilege; a write in a transaction that only reads
 
 
 def storage_url(text: str) -> URL:
@@ -126,39 +126,11 @@ def connect(url: URL) -> sa.Engine:
     return engine
 
 
-def is_away(error: BaseException | None) -> bool:
-    """Whether an exception says that the database cannot be used now, though it may be soon.
-
-    A restart, a dropped connection, a lock that is not given, a full disk, a server that only reads are such reasons.
-    """
-    while error is not None:
-        if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
-            return "Could not decode" not in str(error)  # SQLite's word for text that somebody has altered
-        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
-            return True
-        if isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig):
-            return True  # a standby that has just taken over
-        error = error.__cause__ or error.__context__
-    return False
-
-
 def _make_file(path: Path) -> None:
     """Creates an empty database that only its owner may read; SQLite gives the files beside it the same mode."""
     make_private(path.parent)
     with contextlib.suppress(FileExistsError):
         create_private(path).close()
-
-
-def database_error(error: BaseException | None) -> str | None:
-    """The database's own words if an exception came from it, such as about a file that cannot be written."""
-    while error is not None:
-        if isinstance(error, sa.exc.DBAPIError):
-            words = " ".join(str(error.orig).split())
-            if getattr(error.orig, "sqlstate", None) in _MISSING_RIGHTS:
-                words += ". The role may not do this; docs/operations.md lists what each role needs"
-            return words
-        error = error.__cause__
-    return None
 
 
 def exists(url: URL) -> bool:
@@ -167,7 +139,16 @@ def exists(url: URL) -> bool:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Sets up each connection: in SQLite, WAL, foreign keys, a wait instead of an error; in PostgreSQL, time limits."""
+    """Sets up each connection: in SQLite, WAL, foreign keys, a wait instead of an error; in PostgreSQL, time limits.
+
+    Errors get to know which database they come from.
+    """
+
+    @sa.event.listens_for(engine, "handle_error")
+    def _(context: sa.engine.ExceptionContext) -> None:
+        if context.sqlalchemy_exception is not None:
+            trouble.note_database(context.sqlalchemy_exception, shown(engine.url))
+
     if engine.dialect.name != "sqlite":
 
         @sa.event.listens_for(engine, "connect")

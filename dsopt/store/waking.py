@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import sqlalchemy as sa
 
-from dsopt.store.engine import is_away
+from dsopt.store.trouble import is_away
 
 _LISTEN_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = (0.05, 0.5)  # SQLite: the shortest and the longest pause between two looks

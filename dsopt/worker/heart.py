@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dsopt.store.engine import is_away
 from dsopt.store.studies import Store
+from dsopt.store.trouble import is_away
 from dsopt.store.workers import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Registration, beat, leave, register
 
 _LOOK_SECONDS: Final = 1.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from dsopt.errors import Interrupted
-from dsopt.store.engine import database_error, is_away
+from dsopt.store.trouble import database_error, is_away
 from dsopt.store.workers import LEASE_SECONDS
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 

@@ -12,6 +12,7 @@ from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
 from dsopt.store import engine
 from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
+from dsopt.store.trouble import is_away
 from dsopt.store.workers import leave
 from tests.store.ledger import begin, ledger_of, new_task, spec, sweep_now
 
@@ -46,7 +47,7 @@ def test_postgres_takes_the_study_from_who_is_frozen_in_a_transaction(
     goes_on.set()
     frozen.join(60)
     assert len(lost) == 1
-    assert engine.is_away(lost[0])  # it waits and goes on, as after any dropped connection
+    assert is_away(lost[0])  # it waits and goes on, as after any dropped connection
     assert store.get("s").state == "confirming"
     store.close()
     other.close()

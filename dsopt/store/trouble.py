@@ -1,0 +1,63 @@
+"""What an exception from the database means: whether it will be there again, its own words, and what to do."""
+
+from typing import Final
+
+import sqlalchemy as sa
+
+_DATABASE: Final = "dsopt_database"  # an attribute of exceptions
+_MISSING_RIGHTS: Final = "The role may not do this; docs/operations.md lists what each role needs"
+_FULL_DISK: Final = "Free some space on the disk that the database is on, and try again"
+_UNWRITABLE: Final = "Check that the file and its folder are there, and that you may write to both"
+# by PostgreSQL's code for an error, or SQLite's words
+_ADVICE: Final = {
+    "42501": _MISSING_RIGHTS,
+    "25006": _MISSING_RIGHTS,  # a write in a transaction that only reads
+    "53100": _FULL_DISK,
+    "53300": "End some of its clients, or allow more (max_connections): each worker has up to three",
+    "database or disk is full": _FULL_DISK,
+    "unable to open database file": _UNWRITABLE,
+    "attempt to write a readonly database": _UNWRITABLE,
+    "database disk image is malformed": "Restore it from a backup (dsopt db restore)",
+}
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Whether an exception says that the database cannot be used now, though it may be soon.
+
+    A restart, a dropped connection, a lock that is not given, a full disk, a server that only reads are such reasons.
+    """
+    while error is not None:
+        if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
+            return "Could not decode" not in str(error)  # SQLite's word for text that somebody has altered
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            return True
+        if isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig):
+            return True  # a standby that has just taken over
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def note_database(error: BaseException, shown: str) -> None:
+    """Notes on an exception which database it comes from, as it may be printed."""
+    setattr(error, _DATABASE, shown)
+
+
+def database_error(error: BaseException | None) -> str | None:
+    """The database's own words if an exception comes from it, and what to do if that is known."""
+    found = _of_database(error)
+    if found is None:
+        return None
+    words = " ".join(str(found.orig).split())
+    advice = _ADVICE.get(getattr(found.orig, "sqlstate", None) or words)
+    return f"{words}. {advice}" if advice else words
+
+
+def database_of(error: BaseException | None) -> str:
+    """The database that an exception comes from, as it may be printed."""
+    return str(getattr(_of_database(error), _DATABASE, "the database"))
+
+
+def _of_database(error: BaseException | None) -> sa.exc.DBAPIError | None:
+    while error is not None and not isinstance(error, sa.exc.DBAPIError):
+        error = error.__cause__
+    return error

@@ -1,0 +1,44 @@
+"""Errors of a database say which one it is, and what to do."""
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dsopt.cli import main
+from dsopt.store.studies import Store
+from dsopt.store.trouble import database_error, database_of
+from tests.store.ledger import spec
+
+TROUBLES = {
+    "PRAGMA max_page_count = 1": "database or disk is full. Free some space on the disk that the database is on",
+    "PRAGMA query_only = on": "attempt to write a readonly database. Check that the file and its folder are there",
+}
+
+
+@pytest.mark.parametrize(("pragma", "expected"), TROUBLES.items())
+def test_an_error_says_which_database_and_what_to_do(
+    pragma: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/dsopt.db", make=True)
+
+    @sa.event.listens_for(store.engine, "checkout")
+    def _(connection: sa.pool.PoolProxiedConnection, *_: object) -> None:
+        connection.cursor().execute(pragma)
+
+    def fail(**_: object) -> None:
+        for number in range(100):  # until the pages that the file has are full
+            store.create(spec().model_copy(update={"name": f"s{number}"}))
+
+    monkeypatch.setattr(main, "dsopt", fail)
+    with pytest.raises(SystemExit, match="1"):
+        main.main()
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: sqlite:///{tmp_path}/dsopt.db: {expected}")
+    assert error.count("\n") == 1
+    store.close()
+
+
+def test_other_errors_are_none_of_a_database() -> None:
+    assert database_error(OSError("no space")) is None
+    assert database_of(ValueError()) == "the database"
