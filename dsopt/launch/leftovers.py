@@ -1,5 +1,6 @@
 """Removes what runs leave behind on a machine, before it hurts the next run."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ _NETWORK_FILESYSTEMS = frozenset(
     ["nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "beegfs", "ceph", "fuse.sshfs", "9p"]
 )
 _OLD_SECONDS = 600.0
+_RELEASE_SECONDS = 1.0
 
 
 def remove_shared_memory(port: int) -> list[Path]:
@@ -28,19 +30,31 @@ def remove_shared_memory(port: int) -> list[Path]:
 def remove_stale_build_locks() -> list[Path]:
     """Removes locks in torch's extension cache whose owner was killed while compiling. Every run would wait for them.
 
-    The owner of a lock keeps the file open while it compiles. On a network file system, the owner may be on another
-    node, so only locks older than ten minutes count as stale there.
+    The owner of a lock keeps the file open while it compiles. It releases the lock by closing the file, then removing
+    it, and dies if it is gone by then; so a lock is stale only if nobody has the very same file open a second later. On
+    a network file system, the owner may be on another node, so only locks older than ten minutes count as stale there.
     """
-    locks = list(_extensions_cache().glob("*/*/lock")) + list(_extensions_cache().glob("*/lock"))
-    removed = []
-    for lock in locks:
-        if lock in _open_files():
-            continue
-        if _is_on_network(lock) and time.time() - lock.stat().st_mtime < _OLD_SECONDS:
-            continue
+    found = _locks_without_owner()
+    if not found:
+        return []
+    time.sleep(_RELEASE_SECONDS)
+    stale = [lock for lock, made in _locks_without_owner().items() if found.get(lock) == made]
+    for lock in stale:
         lock.unlink(missing_ok=True)
-        removed.append(lock)
-    return removed
+    return stale
+
+
+def _locks_without_owner() -> dict[Path, tuple[int, int]]:
+    """The locks that nobody has open, each with what tells it from a later one of the same name."""
+    cache = _extensions_cache()
+    found = {}
+    for lock in (*cache.glob("*/*/lock"), *cache.glob("*/lock")):
+        with contextlib.suppress(FileNotFoundError):
+            made = lock.stat()
+            if not _is_on_network(lock) or time.time() - made.st_mtime >= _OLD_SECONDS:
+                found[lock] = (made.st_ino, made.st_ctime_ns)
+    opened = _open_files() if found else set()
+    return {lock: made for lock, made in found.items() if lock.resolve() not in opened}
 
 
 def _extensions_cache() -> Path:
@@ -53,12 +67,11 @@ def _extensions_cache() -> Path:
 def _open_files() -> set[Path]:
     paths = set()
     for process in psutil.process_iter():
-        try:
-            # not psutil's open_files(): it leaves out files opened in the way that torch opens its locks
+        # not psutil's open_files(): it leaves out files opened in the way that torch opens its locks
+        with contextlib.suppress(OSError):  # it is gone, or another user's
             for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
-                paths.add(descriptor.readlink())
-        except OSError:
-            continue
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile; the others may be open still
+                    paths.add(descriptor.readlink())
     return paths
 
 
