@@ -22,7 +22,7 @@ from dsopt.store import trouble
 from dsopt.study.documents import check_text
 
 _SQLITE_BUSY_SECONDS = 15
-_REST_SECONDS = 1.0
+_REST_SECONDS = 30.0  # longer than an idle worker rests: each ping is a transaction
 _LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
 _POSTGRES = {
     "connect_timeout": 10,

@@ -27,7 +27,7 @@ from dsopt.worker.patience import Patience
 
 LEFT: Final = ("finished", "stopped", None)
 _BUSY_SECONDS: Final = 1.0  # how long it waits at most for something to happen while runs are in hand, and without any
-_IDLE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 5.0  # others that die while it is idle are found dead within this time after their lease
 _ANOTHER: Final = "other workers took this one for dead while it ran; it is tried again"
 
 
