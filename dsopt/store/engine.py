@@ -206,25 +206,19 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
             return
 
 
-def lock_file(engine: sa.Engine, subject: str) -> filelock.BaseFileLock:
-    """The lock named `subject` of an SQLite database: a file beside it, which whoever may write to it may lock."""
-    assert engine.url.database is not None
-    path = f"{engine.url.database}.{subject.replace(os.sep, '-')}.lock"
-    return filelock.FileLock(path, mode=Path(engine.url.database).stat().st_mode & 0o666)
-
-
 @contextlib.contextmanager
 def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
     """Holds a lock named `subject` that no other process on the same database holds; it ends with the process.
 
-    A file lock beside an SQLite database, an advisory lock in PostgreSQL. Workers decide without it: it is for what
-    people do.
+    A file lock beside an SQLite database, which whoever may write to it may lock; an advisory lock in PostgreSQL.
+    Workers decide without it: it is for what people do.
 
     Raises:
         DsoptError: another process holds it for a minute.
     """
     if engine.dialect.name == "sqlite":
-        lock = lock_file(engine, subject)
+        path = f"{engine.url.database}.{subject.partition('-')[0]}.lock"  # not one for each study that ever was
+        lock = filelock.FileLock(path, mode=Path(str(engine.url.database)).stat().st_mode & 0o666)
         try:
             lock.acquire(timeout=_LOCK_SECONDS)
         except filelock.Timeout:

@@ -25,8 +25,7 @@ class Turns:
     """The turns of one worker at planning a study."""
 
     def __init__(self, engine: sa.Engine, study_id: str) -> None:
-        lock = _FileLock if engine.dialect.name == "sqlite" else _ServerLock
-        self._lock = lock(engine, f"turn-{study_id}")
+        self._lock = _FileLock(engine) if engine.dialect.name == "sqlite" else _ServerLock(engine, f"turn-{study_id}")
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
@@ -36,12 +35,12 @@ class Turns:
 
 
 class _FileLock:
-    """A lock of a file beside an SQLite database, in which its holder writes a name for this time."""
+    """The lock of a file beside an SQLite database, for all its studies; its holder writes a name for this time."""
 
-    def __init__(self, engine: sa.Engine, name: str) -> None:
+    def __init__(self, engine: sa.Engine) -> None:
         assert engine.url.database is not None
         self._database = Path(engine.url.database)
-        self._path = Path(f"{self._database}.{name}.lock")
+        self._path = Path(f"{self._database}.turn.lock")
         self._kept = b""  # the time that somebody kept it for too long
 
     @contextlib.contextmanager
