@@ -38,7 +38,7 @@ def event_line(event: Event) -> str | None:
         case WarmStartsEnded(why=why):
             return f"From now on dsopt starts ranks directly instead of forking them, which takes longer: {why}."
         case WorkerPaused(why=why):
-            return f"Waiting: {why}. Current runs go on (Ctrl-C ends the worker)."
+            return f"Waiting: {why.rstrip('.')}. Current runs go on (Ctrl-C ends the worker)."
         case WorkerWentOn():
             return "Going on."
         case HelperReplaced(what=what):

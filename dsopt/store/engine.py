@@ -242,8 +242,11 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": key})
-            connection.execute(sa.text(_POSTGRES_SESSION))
+            try:
+                connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+                connection.execute(sa.text(_POSTGRES_SESSION))
+            except sa.exc.DBAPIError:
+                connection.invalidate()  # which frees the lock, too
 
 
 def _held(engine: sa.Engine, subject: str) -> DsoptError:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from dsopt.worker.happenings import WorkerPaused
+
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
 
@@ -23,3 +25,8 @@ def has_room(folder: Path) -> bool:
     except OSError:
         return True  # whatever is wrong, it is not this
     return found.f_bavail * found.f_frsize >= _ROOM_BYTES
+
+
+def pause_for_room(folder: Path) -> WorkerPaused:
+    """What watchers are told when a worker waits for room."""
+    return WorkerPaused(why=f"the disk of {folder} is full. Make room on it")

@@ -1,5 +1,6 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -139,7 +140,8 @@ class StudyGround:
             else:
                 claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count, hosts=hosts)
         except BaseException:
-            run_dir.path.rmdir()
+            with contextlib.suppress(OSError):  # somebody has removed it
+                run_dir.path.rmdir()
             raise
         return Assignment(
             study=study,

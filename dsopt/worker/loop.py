@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError, Interrupted
@@ -17,18 +18,20 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.waking import Waker
 from dsopt.study.comparison import specs_of_runs
-from dsopt.study.folders import check_folders
+from dsopt.study.folders import check_folders, results_folder
 from dsopt.worker.capacity import lanes_of
 from dsopt.worker.check_node import check_node
 from dsopt.worker.desk import LEFT, Desk
+from dsopt.worker.disk import full_disk, pause_for_room
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished
+from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished, WorkerWentOn
 from dsopt.worker.heart import Heart
 from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
 
 _LOOK_SECONDS: Final = 0.1
+_ROOM_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 90.0  # no server takes so long for an answer: it gives up after a minute
 _STUCK_SECONDS: Final = 1.0  # a question to the database that takes longer does not keep a worker that is to stop
 
@@ -117,8 +120,10 @@ class Worker:
                 try:
                     has_begun |= self._work_on_one(study, heart)
                     is_left = self._is_left(study)
-                except DsoptError as error:
-                    problems.append(str(error))
+                except BrokenPipeError:
+                    raise  # nobody reads what this worker says
+                except (DsoptError, OSError) as error:
+                    problems.append(str(error) if isinstance(error, DsoptError) else _of_folder(study, error))
                     is_left = True
                 if is_left:
                     left.add(study.id)
@@ -151,8 +156,32 @@ class Worker:
                 f"study '{study.name}' was deleted while this worker was working on it; nothing of it is left"
             )
         if state == "finished":
-            self._tell(StudyFinished(study=study, files=ensure_results(self._store, study)))
+            self._tell(StudyFinished(study=study, files=self._write_files(study)))
         return state in LEFT
+
+    def _write_files(self, study: StoredStudy) -> Sequence[Path]:
+        """Writes the files of a finished study, as soon as the disk has room for them.
+
+        Raises:
+            OSError: they cannot be written for another reason.
+        """
+        is_told = False
+        while True:
+            try:
+                files = self._patience(lambda: ensure_results(self._store, study))
+            except OSError as error:
+                full = full_disk(results_folder(study.spec), error)
+                if full is None:
+                    raise
+                if not is_told:
+                    self._tell(pause_for_room(full))
+                    is_told = True
+            else:
+                if is_told:
+                    self._tell(WorkerWentOn())
+                return files
+            if self._ending.stop.wait(_ROOM_SECONDS):
+                raise Interrupted
 
     def _tell_withheld(self, study: StoredStudy) -> None:
         """Says which variables of this worker no run of the study gets."""
@@ -164,3 +193,12 @@ class Worker:
     def _tell(self, happening: Happening) -> None:
         with self._telling:
             self._on_happening(happening)
+
+
+def _of_folder(study: StoredStudy, error: OSError) -> str:
+    """What the system refuses in the folders of a study, and what to do."""
+    where = f"{error.filename2 or error.filename}: " if error.filename else ""
+    return (
+        f"study '{study.name}': {where}{error.strerror or error}. Nothing that was recorded is lost. Mend this, then "
+        f"go on with: dsopt worker {study.name}"
+    )

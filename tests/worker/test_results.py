@@ -1,23 +1,29 @@
 """A finished study's files: who finishes it writes them, without its lock; an interruption is made up for."""
 
+import errno
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
+from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.store.engine import storage_url as parsed
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
 from dsopt.study.load import load_spec
 from dsopt.study.space import Candidate
-from dsopt.worker import loop
+from dsopt.worker import loop, results
 from dsopt.worker.ending import Ending
-from dsopt.worker.happenings import Happening, StudyFinished, StudyProgressed
+from dsopt.worker.happenings import Happening, StudyFinished, StudyProgressed, WorkerPaused, WorkerWentOn
 from dsopt.worker.loop import Worker
-from dsopt.worker.results import worked_seconds
+from dsopt.worker.results import ensure_results, worked_seconds
 from tests.conftest import Dsopt
 from tests.made_up import history, observation
 from tests.studies import write_study
@@ -54,6 +60,87 @@ def test_a_worker_by_itself_writes_the_files(tmp_path: Path, storage_url: str) -
     counts = [len(event.history.everything) for event in told if isinstance(event, StudyProgressed)]
     assert counts[0] == 0
     assert counts == sorted(counts)
+
+
+def finish_two(
+    folder: Path, url: str, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[list[Happening], str | None]:
+    """Works on two dry runs; gives what the worker told, and its error. The second study is finished."""
+    store = Store.open(url, make=True)
+    told: list[Happening] = []
+    error = None
+
+    def tell(happening: Happening) -> None:
+        told.append(happening)
+        meanwhile()
+
+    try:
+        for name in ("one", "two"):
+            own = {"results_dir": f"results-{name}", "exps_dir": f"exps-{name}"}
+            write_dry_run(folder, name=name, autotuning={**STUDY.get("autotuning", {}), **own})
+            store.create(load_spec(folder / "dry.yaml")[0])
+        try:
+            Worker(store, POOL, Ending(), tell).work(lambda: [store.get(name) for name in ("one", "two")])
+        except DsoptError as problem:
+            error = str(problem)
+        assert store.get("two").state == "finished"
+    finally:
+        store.close()
+    assert (folder / "results-two" / "summary.txt").is_file()
+    return told, error
+
+
+def test_what_is_wrong_with_one_studys_folder_stops_no_other_study(tmp_path: Path, storage_url: str) -> None:
+    taken = tmp_path / "results-one" / "summary.txt"
+    _, error = finish_two(tmp_path, storage_url, lambda: taken.mkdir(parents=True, exist_ok=True))
+    assert error is not None
+    assert error.startswith(
+        f"study 'one': {tmp_path}/results-one/summary.txt: Is a directory. Nothing that was recorded"
+    )
+
+
+def test_a_database_that_is_away_while_the_files_are_written_is_waited_for(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends all of the worker's connections when it has the lock for writing."""
+    summary_of, calls = results.summary_of, [0]
+
+    def cut(*args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            engine = sa.create_engine(parsed(postgres_url))
+            mine = "datname = current_database() AND pid <> pg_backend_pid()"
+            with engine.connect() as connection:
+                connection.execute(sa.text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}"))
+            engine.dispose()
+        return summary_of(*args)
+
+    monkeypatch.setattr(results, "summary_of", cut)
+    told, error = finish_two(tmp_path, postgres_url)
+    assert error is None
+    assert [type(event) for event in told if isinstance(event, WorkerPaused | WorkerWentOn)] == [
+        WorkerPaused,
+        WorkerWentOn,
+    ]
+    assert (tmp_path / "results-one" / "summary.txt").is_file()
+
+
+def test_a_disk_that_is_full_while_the_files_are_written_is_waited_for(
+    tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_ROOM_SECONDS", 0.01)
+    left = [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def fill(*args: Any) -> Sequence[Path]:
+        if left:
+            raise left.pop()
+        return ensure_results(*args)
+
+    monkeypatch.setattr(loop, "ensure_results", fill)
+    told, error = finish_two(tmp_path, storage_url)
+    assert error is None
+    pauses = [event for event in told if isinstance(event, WorkerPaused | WorkerWentOn)]
+    assert pauses == [WorkerPaused(why=f"the disk of {tmp_path}/results-one is full. Make room on it"), WorkerWentOn()]
 
 
 def test_others_can_write_while_the_files_are_written(
