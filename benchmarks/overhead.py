@@ -7,6 +7,7 @@ backwards. Prints the ratios of the medians, and whether steps take as long in r
     python -m benchmarks.overhead [ROUNDS [STEPS]]
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from dsopt.experiment.rules import RunRules
 from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_shared_memory
-from dsopt.launch.program import find_launcher
+from dsopt.launch.program import find_launcher, path_with
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import MeasurementBudget, Start
@@ -44,7 +45,8 @@ def bare(port: int, steps: int) -> Timed:
     """What the launcher alone takes for the steps."""
     launcher = find_launcher("deepspeed", Path.cwd())
     command = [launcher, "--num_gpus", "2", "--master_port", str(port), TINY_GPT / "train.py", "--steps", str(steps)]
-    environment = {"OMP_NUM_THREADS": "1", "PATH": f"{launcher.parent}:/usr/bin:/bin", "HOME": str(Path.home())}
+    # the same ninja as in experiments: another one compiles DeepSpeed's operators anew
+    environment = {"OMP_NUM_THREADS": "1", "PATH": path_with(os.environ, launcher), "HOME": str(Path.home())}
     started = time.perf_counter()
     subprocess.run(
         [*command, "--deepspeed_config", TINY_GPT / "ds_config.json"], env=environment, check=True, capture_output=True
