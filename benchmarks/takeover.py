@@ -28,7 +28,7 @@ ELSEWHERE = (*NAMESPACES, "sh", "-c", 'hostname elsewhere; exec "$@"', "sh")
 
 @contextmanager
 def worker(folder: Path, url: str, study: str, *prefix: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of one device, in a process group of its own."""
+    """A worker of one device."""
     command = [*prefix, sys.executable, "-m", "dsopt", "worker", study, "--devices", "cpu:1"]
     environment = {**os.environ, "DSOPT_STORAGE": url, "DSOPT_DEVICE_LOCKS": str(folder / "locks")}
     with (folder / "log").open("ab") as log:

@@ -24,10 +24,10 @@ class Belief:
 
     def measured(self, row: Vector, value: float, deviation: float) -> "Belief":
         """After y was measured with this standard deviation."""
-        along = self.covariance @ row
-        gain = along / (max(0.0, float(row @ along)) + deviation**2)
+        expected, variance, along = self._at(row)
+        gain = along / (variance + deviation**2)
         return Belief(
-            mean=self.mean + gain * (value - float(row @ self.mean)),
+            mean=self.mean + gain * (value - expected),
             covariance=self.covariance - np.outer(gain, along),
         )
 
@@ -37,15 +37,14 @@ class Belief:
         The truncated Gaussian is replaced by the Gaussian with its mean and variance (assumed-density filtering;
         Herbrich, "On Gaussian Expectation Propagation", 2005).
         """
-        expected, variance = self._at(row)
+        expected, variance, along = self._at(row)
         total = variance + deviation**2
         distance = (expected - bound) / np.sqrt(total)
         # the inverse Mills ratio φ/Φ, by logarithms, since both vanish for a belief that lies far below its bound
         ratio = float(np.exp(-0.5 * distance**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(distance)))
-        gain = self.covariance @ row
         return Belief(
-            mean=self.mean + gain * ratio / np.sqrt(total),
-            covariance=self.covariance - np.outer(gain, gain) * ratio * (ratio + distance) / total,
+            mean=self.mean + along * ratio / np.sqrt(total),
+            covariance=self.covariance - np.outer(along, along) * ratio * (ratio + distance) / total,
         )
 
     def below(self, row: Vector, bound: float, deviation: float) -> "Belief":
@@ -58,7 +57,7 @@ class Belief:
         Args:
             most: standard deviations, the bound's own included, that y may be expected below the bound.
         """
-        expected, variance = self._at(row)
+        expected, variance, _ = self._at(row)
         missing = (max(0.0, bound - expected) / most) ** 2 - variance - deviation**2
         if missing <= 0:
             return self
@@ -68,6 +67,7 @@ class Belief:
         """Mean and variance of y for each of `rows`, shape `(n, k)`; both results have shape `(n,)`."""
         return rows @ self.mean, np.maximum(0.0, ((rows @ self.covariance) * rows).sum(axis=1))
 
-    def _at(self, row: Vector) -> tuple[float, float]:
-        mean, variance = self.predict(row[None, :])
-        return float(mean[0]), float(variance[0])
+    def _at(self, row: Vector) -> tuple[float, float, Vector]:
+        """Mean and variance of one y, and its covariance with each weight."""
+        along = self.covariance @ row
+        return float(row @ self.mean), max(0.0, float(row @ along)), along

@@ -22,7 +22,7 @@ def lock_nodes(connection: sa.Connection, nodes: Collection[str]) -> None:
 
 def lease(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> int:
     """Gives devices (or ports) to attempts. Returns how many of them no other attempt has: others are passed over."""
-    statement = insert_into(connection)(leases).on_conflict_do_nothing().returning(leases.c.id)
+    statement = insert_into(connection.dialect.name)(leases).on_conflict_do_nothing().returning(leases.c.id)
     return len(connection.execute(statement, rows).all())
 
 

@@ -16,7 +16,8 @@ from optuna.distributions import distribution_to_json
 from optuna.storages._rdb import models
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.dialects import postgresql, sqlite
+
+from dsopt.store.queries import insert_into
 
 Attributes = Mapping[str, Any]
 _STUDIES: Final = models.StudyModel.__table__
@@ -98,7 +99,7 @@ def report(connection: sa.Connection, trial_id: int, step: int, value: float) ->
     """Writes an intermediate value, unless the step has one."""
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     row = {"trial_id": trial_id, "step": step, "intermediate_value": stored, "intermediate_value_type": kind}
-    connection.execute(_insert(connection.dialect.name, _INTERMEDIATE).values(row).on_conflict_do_nothing())
+    connection.execute(insert_into(connection.dialect.name)(_INTERMEDIATE).values(row).on_conflict_do_nothing())
 
 
 def end_trial(
@@ -175,11 +176,7 @@ def _upsert_into(dialect: str, table: sa.Table, owner: str) -> sa.Insert:
     each = sa.func.json_each_text(sa.cast(document, sa.JSON)) if is_postgres else sa.func.json_each(document)
     rows = each.table_valued("key", "value")
     chosen = sa.select(sa.bindparam("id", type_=sa.Integer), rows.c.key, rows.c.value).where(sa.true())
-    insert = _insert(dialect, table).from_select([owner, "key", "value_json"], chosen)
+    insert = insert_into(dialect)(table).from_select([owner, "key", "value_json"], chosen)
     update = {"value_json": insert.excluded.value_json}
     upsert: sa.Insert = insert.on_conflict_do_update(index_elements=(owner, "key"), set_=update)
     return upsert
-
-
-def _insert(dialect: str, table: sa.Table) -> Any:  # noqa: ANN401 - of the database's own dialect
-    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

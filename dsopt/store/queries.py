@@ -272,12 +272,14 @@ def of_trial(table: sa.Table, study_id: str, stage: str, trial: int) -> sa.Colum
     return sa.and_(table.c.study_id == study_id, table.c.stage == stage, table.c.trial == trial)
 
 
-def insert_into(connection: sa.Connection) -> Callable[[sa.Table], Any]:
+def insert_into(dialect: str) -> Callable[[sa.Table], Any]:
     """The INSERT of the database's own dialect, which can pass over rows that are there."""
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return postgresql.insert if dialect == "postgresql" else sqlite.insert
 
 
 def insert_if_absent(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
     """Adds a row. False: there is one like it."""
-    statement = insert_into(connection)(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+    statement = (
+        insert_into(connection.dialect.name)(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+    )
     return connection.execute(statement).first() is not None

@@ -27,11 +27,9 @@ class Turns:
     def __init__(self, engine: sa.Engine, study_id: str) -> None:
         self._lock = _FileLock(engine) if engine.dialect.name == "sqlite" else _ServerLock(engine, f"turn-{study_id}")
 
-    @contextlib.contextmanager
-    def take(self) -> Iterator[None]:
+    def take(self) -> contextlib.AbstractContextManager[None]:
         """Waits for this worker's turn, and holds it."""
-        with self._lock.hold():
-            yield
+        return self._lock.hold()
 
 
 class _FileLock:
@@ -41,7 +39,7 @@ class _FileLock:
         assert engine.url.database is not None
         self._database = Path(engine.url.database)
         self._path = Path(f"{self._database}.turn.lock")
-        self._kept = b""  # the time that somebody kept it for too long
+        self._kept: bytes | None = None  # the time that somebody kept it for too long
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

@@ -17,10 +17,10 @@ from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.blame import NodeHealth, Verdict, verdict
-from dsopt.worker.disk import full_disk, has_room, pause_for_room
+from dsopt.worker.disk import full_disk, has_room, no_room
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerWentOn, WroteOutside
+from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand
 from dsopt.worker.patience import Patience
@@ -276,7 +276,7 @@ class Desk:
             return True
         if not self._paused:
             self._paused = True
-            self._hand.tell(pause_for_room(folder))
+            self._hand.tell(WorkerPaused(why=no_room(folder)))
         return False
 
     def _do_others_live(self) -> bool:

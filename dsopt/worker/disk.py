@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-from dsopt.worker.happenings import WorkerPaused
-
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
 
@@ -27,6 +25,6 @@ def has_room(folder: Path) -> bool:
     return found.f_bavail * found.f_frsize >= _ROOM_BYTES
 
 
-def pause_for_room(folder: Path) -> WorkerPaused:
+def no_room(folder: Path) -> str:
     """What watchers are told when a worker waits for room."""
-    return WorkerPaused(why=f"the disk of {folder} is full. Make room on it")
+    return f"the disk of {folder} is full. Make room on it"

@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError, Interrupted
@@ -22,16 +21,14 @@ from dsopt.study.folders import check_folders, results_folder
 from dsopt.worker.capacity import lanes_of
 from dsopt.worker.check_node import check_node
 from dsopt.worker.desk import LEFT, Desk
-from dsopt.worker.disk import full_disk, pause_for_room
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished, WorkerWentOn
+from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished
 from dsopt.worker.heart import Heart
 from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
 
 _LOOK_SECONDS: Final = 0.1
-_ROOM_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 90.0  # no server takes so long for an answer: it gives up after a minute
 _STUCK_SECONDS: Final = 1.0  # a question to the database that takes longer does not keep a worker that is to stop
 
@@ -156,32 +153,9 @@ class Worker:
                 f"study '{study.name}' was deleted while this worker was working on it; nothing of it is left"
             )
         if state == "finished":
-            self._tell(StudyFinished(study=study, files=self._write_files(study)))
+            files = self._patience(lambda: ensure_results(self._store, study), results_folder(study.spec))
+            self._tell(StudyFinished(study=study, files=files))
         return state in LEFT
-
-    def _write_files(self, study: StoredStudy) -> Sequence[Path]:
-        """Writes the files of a finished study, as soon as the disk has room for them.
-
-        Raises:
-            OSError: they cannot be written for another reason.
-        """
-        is_told = False
-        while True:
-            try:
-                files = self._patience(lambda: ensure_results(self._store, study))
-            except OSError as error:
-                full = full_disk(results_folder(study.spec), error)
-                if full is None:
-                    raise
-                if not is_told:
-                    self._tell(pause_for_room(full))
-                    is_told = True
-            else:
-                if is_told:
-                    self._tell(WorkerWentOn())
-                return files
-            if self._ending.stop.wait(_ROOM_SECONDS):
-                raise Interrupted
 
     def _tell_withheld(self, study: StoredStudy) -> None:
         """Says which variables of this worker no run of the study gets."""

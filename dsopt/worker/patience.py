@@ -1,13 +1,15 @@
-"""Does something in the database, however long it takes until the database is there."""
+"""Does something in the database, however long it takes until the database is there, or a disk has room."""
 
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 from dsopt.errors import Interrupted
 from dsopt.store.trouble import database_error, is_away
 from dsopt.store.workers import LEASE_SECONDS
+from dsopt.worker.disk import full_disk, no_room
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _T = TypeVar("_T")
@@ -41,11 +43,11 @@ class Patience:
         since = self._asking_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def __call__(self, act: Callable[[], _T]) -> _T:
-        """What `act` returns once the database answers.
+    def __call__(self, act: Callable[[], _T], folder: Path | None = None) -> _T:
+        """What `act` returns once the database answers and, if it writes into a folder, that folder's disk has room.
 
         Raises:
-            Interrupted: someone asked the worker to stop while the database was away.
+            Interrupted: someone asked the worker to stop while it waited.
         """
         pause, longest = _PAUSES
         is_told = False
@@ -55,11 +57,12 @@ class Patience:
             try:
                 found = act()
             except Exception as error:
-                if not is_away(error):
+                why = _why_to_wait(error, folder)
+                if why is None:
                     raise
                 self.failures += 1
                 if not is_told:
-                    self._tell(WorkerPaused(why=f"the database cannot be used now: {database_error(error) or error}"))
+                    self._tell(WorkerPaused(why=why))
                     is_told = True
                 if time.monotonic() - began > LEASE_SECONDS and (done := self._unlock()) is not None:
                     self._tell(WorkerPaused(why=done))
@@ -72,3 +75,11 @@ class Patience:
             if self._stop.wait(pause):
                 raise Interrupted
             pause = min(longest, 1.5 * pause)
+
+
+def _why_to_wait(error: Exception, folder: Path | None) -> str | None:
+    """What is in the way that may soon be gone; None: nothing is."""
+    if is_away(error):
+        return f"the database cannot be used now: {database_error(error) or error}"
+    full = full_disk(folder, error) if folder is not None and isinstance(error, OSError) else None
+    return None if full is None else no_room(full)

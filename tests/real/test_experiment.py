@@ -10,9 +10,8 @@ import pytest
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.rules import OwnSizes
 from dsopt.experiment.run import run_experiment
-from dsopt.launch import leftovers
 from dsopt.launch.devices import free_ports
-from dsopt.launch.leftovers import remove_shared_memory, remove_stale_build_locks
+from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import processes_of
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.space import Candidate
@@ -197,65 +196,6 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     started = time.monotonic()
     assert isinstance(run(tmp_path, "hangs", stop=stop), Cancelled)
     assert time.monotonic() - started < 100  # it would hang for 600
-
-
-def test_a_lock_whose_owner_was_killed_is_removed_and_a_held_one_kept(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    stale, held = tmp_path / "py311_cpu" / "stale" / "lock", tmp_path / "py311_cpu" / "held" / "lock"
-    for lock in (stale, held):
-        lock.parent.mkdir(parents=True)
-    stale.touch()
-    with held.open("x"):
-        assert remove_stale_build_locks() == [stale]
-    assert held.exists()
-    assert not stale.exists()
-
-
-def test_a_held_lock_is_kept_while_its_owner_closes_other_files(tmp_path: Path, monkeypatch) -> None:
-    """A file that vanishes from the list of a process's files hides none of the others."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(leftovers, "_RELEASE_SECONDS", 0.01)
-    held = tmp_path / "py311_cpu" / "held" / "lock"
-    held.parent.mkdir(parents=True)
-    is_over = threading.Event()
-
-    def open_and_close() -> None:
-        while not is_over.is_set():
-            for file in [open("/dev/null") for _ in range(20)]:  # noqa: SIM115 - it is about open files
-                file.close()
-
-    busy = threading.Thread(target=open_and_close)
-    busy.start()
-    opened = [open("/dev/null") for _ in range(40)]  # noqa: SIM115
-    for file in opened[::2]:
-        file.close()
-    with held.open("x"):
-        assert not any(remove_stale_build_locks() for _ in range(30))
-    is_over.set()
-    busy.join()
-    for file in opened:
-        file.close()
-
-
-def test_a_lock_that_its_owner_is_releasing_is_kept(tmp_path: Path, monkeypatch) -> None:
-    """torch closes it, then removes it, and dies of a lock that is gone; or another one takes its place."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    released, taken_again = tmp_path / "py311_cpu" / "released" / "lock", tmp_path / "py311_cpu" / "taken" / "lock"
-    for lock in (released, taken_again):
-        lock.parent.mkdir(parents=True)
-        lock.touch()
-    gone: list[bool] = []
-
-    def release(_: float) -> None:
-        gone.extend(not lock.exists() for lock in (released, taken_again))
-        released.unlink()
-        taken_again.unlink()
-        taken_again.touch()
-
-    monkeypatch.setattr(leftovers.time, "sleep", release)
-    assert remove_stale_build_locks() == []
-    assert gone == [False, False]
-    assert taken_again.exists()
 
 
 def test_an_events_file_speaks_the_documented_protocol(tmp_path: Path) -> None:

@@ -128,7 +128,6 @@ def test_a_database_that_is_away_while_the_files_are_written_is_waited_for(
 def test_a_disk_that_is_full_while_the_files_are_written_is_waited_for(
     tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "_ROOM_SECONDS", 0.01)
     left = [OSError(errno.ENOSPC, "No space left on device")] * 2
 
     def fill(*args: Any) -> Sequence[Path]:

@@ -1,0 +1,79 @@
+"""Locks of torch's extension cache: only one whose owner was killed is taken away."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch import leftovers
+from dsopt.launch.leftovers import remove_stale_build_locks
+
+LockOf = Callable[[str], Path]
+
+
+@pytest.fixture
+def lock_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LockOf:
+    """Where torch has the lock of an extension by its name; there is no lock yet."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+
+    def path(name: str) -> Path:
+        lock = tmp_path / "py311_cpu" / name / "lock"
+        lock.parent.mkdir(parents=True)
+        return lock
+
+    return path
+
+
+def test_a_lock_whose_owner_was_killed_is_removed_and_a_held_one_kept(lock_of: LockOf) -> None:
+    stale, held = lock_of("stale"), lock_of("held")
+    stale.touch()
+    with held.open("x"):
+        assert remove_stale_build_locks() == [stale]
+    assert held.exists()
+    assert not stale.exists()
+
+
+def test_a_held_lock_is_kept_while_its_owner_closes_other_files(
+    lock_of: LockOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that vanishes from the list of a process's files hides none of the others."""
+    monkeypatch.setattr(leftovers, "_RELEASE_SECONDS", 0.01)
+    held = lock_of("held")
+    is_over = threading.Event()
+
+    def open_and_close() -> None:
+        while not is_over.is_set():
+            for file in [open("/dev/null") for _ in range(20)]:  # noqa: SIM115 - it is about open files
+                file.close()
+
+    busy = threading.Thread(target=open_and_close, daemon=True)
+    busy.start()
+    opened = [open("/dev/null") for _ in range(40)]  # noqa: SIM115
+    for file in opened[::2]:
+        file.close()
+    with held.open("x"):
+        assert not any(remove_stale_build_locks() for _ in range(30))
+    is_over.set()
+    busy.join()
+    for file in opened:
+        file.close()
+
+
+def test_a_lock_that_its_owner_is_releasing_is_kept(lock_of: LockOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch closes it, then removes it, and dies of a lock that is gone; or another one takes its place."""
+    released, taken_again = lock_of("released"), lock_of("taken")
+    released.touch()
+    taken_again.touch()
+    gone: list[bool] = []
+
+    def release(_: float) -> None:
+        gone.extend(not lock.exists() for lock in (released, taken_again))
+        released.unlink()
+        taken_again.unlink()
+        taken_again.touch()
+
+    monkeypatch.setattr(leftovers.time, "sleep", release)
+    assert remove_stale_build_locks() == []
+    assert gone == [False, False]
+    assert taken_again.exists()
