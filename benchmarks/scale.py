@@ -251,7 +251,7 @@ def statements(folder: Path, url: str) -> None:
 
 
 def idle(folder: Path, url: str, seconds: float) -> None:
-    """An idle worker: another one runs the baseline, which everything waits for."""
+    """An idle worker: another one runs the baseline, which everything waits for until that one's lease is over."""
     with new_study(folder, url, 100) as (store, _):
         other = Worker(url)
         assert other._asker.next(-1) is not None
@@ -311,7 +311,7 @@ def main() -> None:
             _allow_connections(server)
             statements(folder, url)
             with _no_vacuum(server):
-                idle(folder, url, 20)
+                idle(folder, url, 30)
             for count in (1, 8, processes):
                 at_once(folder, url, count, seconds)
             for count in (100, trials):
