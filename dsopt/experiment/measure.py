@@ -16,6 +16,9 @@ _MAX_CORRELATION = 0.9
 _MIN_FREEDOM = 2.0
 # a single step further than this from the others, in their standard deviations, is a straggler and not warm-up
 _CHANCE_DEVIATION = 4.0
+# a single step this many times as long as the median is a pause, such as a compilation or a stalled disk
+_PAUSE = 10.0
+_FEWEST_BESIDE_A_PAUSE = 4
 _MAD_TO_DEVIATION = 1.4826  # median absolute deviation to standard deviation, of a normal distribution
 
 
@@ -33,6 +36,8 @@ class Measurement:
         samples_per_step: global samples in an optimizer step.
         skipped_steps: steps after warm-up that the optimizer skipped; the mean leaves them out.
         drifting: whether the steps still became slower or faster during the measurement.
+        pause_seconds: the one step that the mean leaves out because it was a pause; 0 if there was none. Two or more
+            would come again, and count.
     """
 
     step_seconds: float
@@ -44,6 +49,7 @@ class Measurement:
     drifting: bool
     freedom: float = math.inf  # earlier versions did not save it
     skipped_steps: int = 0
+    pause_seconds: float = 0.0
 
     @property
     def samples_per_second(self) -> float:
@@ -97,6 +103,9 @@ def measure(
     kept = times[applied[(applied >= warmup) & (applied < end)]]
     if len(kept) < 2:
         return None
+    pauses = kept > _PAUSE * np.median(kept)
+    pause = float(kept[pauses][0]) if pauses.sum() == 1 and len(kept) > _FEWEST_BESIDE_A_PAUSE else 0.0
+    kept = kept[~pauses] if pause else kept
     half_width, freedom = interval(kept)
     return Measurement(
         step_seconds=float(kept.mean()),
@@ -107,6 +116,7 @@ def measure(
         measured_steps=len(kept),
         skipped_steps=sum(warmup <= index < end for index in skipped),
         samples_per_step=samples_per_step,
+        pause_seconds=pause,
         drifting=window is None and is_drifting(kept, precision),
     )
 

@@ -51,9 +51,9 @@ class Measured:
 
     @property
     def window(self) -> range:
-        """Indices of the steps after warm-up, including skipped ones."""
+        """Indices of the steps after warm-up, including skipped ones and a pause."""
         m = self.measurement
-        return range(m.warmup_steps, m.warmup_steps + m.measured_steps + m.skipped_steps)
+        return range(m.warmup_steps, m.warmup_steps + m.measured_steps + m.skipped_steps + (m.pause_seconds > 0))
 
     @property
     def skipped_share(self) -> float:
@@ -82,7 +82,9 @@ class Measured:
             return self.measurement.step_seconds * 1000
         if name in PASSES:
             seconds = self.pass_seconds[name]
-            seen = [seconds[index] for index in self.window if index not in self.skipped]
+            pause = self.measurement.pause_seconds
+            counted = [i for i in self.window if i not in self.skipped and self.step_seconds[i] != pause]
+            seen = [seconds[index] for index in counted]
             return sum(seen) / len(seen) * 1000
         assert name == "FLOPS"
         assert self.flops_per_step is not None, "FLOPS are counted whenever they are the metric"

@@ -16,6 +16,7 @@ class RunQuality:
         name: the run.
         interval_percent: half-width of the 95 % interval of its mean step time.
         drifting: whether its steps still became slower or faster during the measurement.
+        pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
         skipped_percent: share of the steps after warm-up that the optimizer skipped.
         nonfinite_loss_percent: share of the same steps whose loss was NaN or infinite.
         dtype: fp32, fp16 or bf16.
@@ -24,6 +25,7 @@ class RunQuality:
     name: str
     interval_percent: float
     drifting: bool
+    pause_seconds: float = 0.0
     skipped_percent: float = 0.0
     nonfinite_loss_percent: float = 0.0
     dtype: str = "fp32"
@@ -31,7 +33,7 @@ class RunQuality:
     def is_doubtful(self, precision: float) -> bool:
         """Whether a reader should know about it; `precision` is the requested relative half-width."""
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
-        return self.drifting or is_unsound or self.interval_percent > 100 * precision
+        return self.drifting or self.pause_seconds > 0 or is_unsound or self.interval_percent > 100 * precision
 
 
 def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
@@ -48,6 +50,10 @@ def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
         lines.append(f"{runs} missed the ±{100 * precision:g} % target: {', '.join(shown)}{more}.")
     if drifting:
         lines.append(f"Step times kept drifting during the measurement: {', '.join(drifting)}.")
+    if paused := [f"{q.name} ({q.pause_seconds:.1f} s)" for q in qualities if q.pause_seconds > 0]:
+        lines.append(
+            f"dsopt left out one step that took more than ten times as long as the others: {', '.join(paused)}."
+        )
     if nonfinite:
         runs = ", ".join(f"{q.name} ({q.nonfinite_loss_percent:.0f} % of its steps)" for q in nonfinite)
         lines.append(f"WARNING: the loss was NaN or infinite, so the model learns nothing: {runs}.")

@@ -154,6 +154,7 @@ def _headline(outcome: Measured) -> TrialAttributes:
         headline["flops_per_step"] = outcome.flops_per_step
     troubles: TrialAttributes = {
         "drifting": m.drifting,
+        "pause_seconds": m.pause_seconds,
         "unsound": not is_sound(outcome),
         "skipped_percent": outcome.skipped_share * 100,
         "nonfinite_loss_percent": outcome.nonfinite_share * 100,

@@ -35,6 +35,7 @@ class TrialAttributes(TypedDict, total=False):
         interval_percent: half-width of the 95 % interval of the mean step time, relative to it.
         steps: how many were measured, in words.
         drifting, unsound: whether the figures have these faults; absent: not.
+        pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
         peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, flops_per_step: as `Measured`.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
@@ -60,6 +61,7 @@ class TrialAttributes(TypedDict, total=False):
     interval_percent: float
     steps: str
     drifting: bool
+    pause_seconds: float
     unsound: bool
     skipped_percent: float
     nonfinite_loss_percent: float

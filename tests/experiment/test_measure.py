@@ -91,3 +91,28 @@ def test_a_window_is_taken_as_given() -> None:
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_too_few_steps_support_nothing(steps: int) -> None:
     assert measure([0.1] * steps, 8, PRECISION) is None
+
+
+def test_a_single_pause_is_left_out_and_told() -> None:
+    times = [0.5] * 40
+    times[20] = 30.0
+    measurement = measure(times, samples_per_step=8, precision=0.02)
+    assert measurement is not None
+    assert measurement.step_seconds == pytest.approx(0.5)
+    assert measurement.pause_seconds == 30.0
+    assert not measurement.drifting
+
+
+def test_pauses_that_come_again_count() -> None:
+    times = [0.5] * 40
+    times[20] = times[35] = 30.0
+    measurement = measure(times, samples_per_step=8, precision=0.02)
+    assert measurement is not None
+    assert measurement.step_seconds > 1.5
+    assert measurement.pause_seconds == 0
+
+
+def test_a_few_steps_say_nothing_about_which_one_is_a_pause() -> None:
+    measurement = measure([0.5, 0.5, 0.5, 9.0], samples_per_step=8, precision=0.02)
+    assert measurement is not None
+    assert measurement.pause_seconds == 0
