@@ -71,8 +71,6 @@ def _run(
                 return Cancelled()
             time.sleep(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
     finally:
-        if watched.seen.problems and watched.process.exit_code() is None:
-            time.sleep(_LAST_WORDS_SECONDS)  # other ranks and tracebacks are still being written
         watched.process.kill()
 
 
@@ -105,6 +103,9 @@ class _Watched:
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._reader.read(), key=lambda event: isinstance(event, Step))
         has_problem = any(isinstance(event, Oom | Error) for event in events)
+        if has_problem and exit_code is None:
+            time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
+            events += self._reader.read()
         measurement: Measurement | None = None
         outcome: Outcome | None = None
         steps = len(self.seen.steps)

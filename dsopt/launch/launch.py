@@ -10,6 +10,7 @@ from dsopt.launch.environment import asked_for, known_secrets, only_passed, pass
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
     COUNT_FLOPS_VARIABLE,
+    DEVICE_KIND_VARIABLE,
     MEMORY_LIMIT_VARIABLE,
     PLAIN_VARIABLE,
     RUN_DIR_VARIABLE,
@@ -64,7 +65,7 @@ class Launch:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The launcher's environment: the worker's without its secrets, the assignments in front of the command, and
         the run protocol's."""
-        protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path)}
+        protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path), DEVICE_KIND_VARIABLE: self.devices.kind}
         if self.memory_limit_bytes:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:

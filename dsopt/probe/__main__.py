@@ -2,11 +2,11 @@
 user's checkpoints, runs it."""
 
 import os
-import resource
 import runpy
 import sys
 from pathlib import Path
 
+from dsopt.probe.device import HostDevice
 from dsopt.probe.engine import EngineObserver
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
@@ -14,7 +14,13 @@ from dsopt.probe.isolation import Isolation
 from dsopt.probe.plain import PlainObserver
 from dsopt.protocol.events import End, Error, EventWriter, Oom, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
-from dsopt.protocol.run_dir import COUNT_FLOPS_VARIABLE, MEMORY_LIMIT_VARIABLE, PLAIN_VARIABLE, from_environment
+from dsopt.protocol.run_dir import (
+    COUNT_FLOPS_VARIABLE,
+    DEVICE_KIND_VARIABLE,
+    MEMORY_LIMIT_VARIABLE,
+    PLAIN_VARIABLE,
+    from_environment,
+)
 
 
 def main(*, is_warm: bool = False) -> None:
@@ -29,9 +35,8 @@ def main(*, is_warm: bool = False) -> None:
         run_script(target, is_module, argv)
         return
     limit = int(os.environ.get(MEMORY_LIMIT_VARIABLE, 0))
-    if limit:
-        # On the CPU the kernel enforces it: private writable memory may not grow beyond the limit.
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if limit and os.environ.get(DEVICE_KIND_VARIABLE) == "cpu":
+        HostDevice().limit_memory(limit)  # before torch is loaded
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
     flush = observer.flush

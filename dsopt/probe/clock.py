@@ -37,11 +37,12 @@ class HostClock:
 class DeviceClock:
     """Events on the device's stream: measuring needs no synchronisation, which would itself slow the training."""
 
-    def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - DeepSpeed's accelerator
-        self._accelerator = accelerator
+    def __init__(self, library: Any, index: int) -> None:  # noqa: ANN401 - such as torch.cuda
+        self._library = library
+        self._index = index
 
     def mark(self) -> Mark:
-        event = self._accelerator.Event(enable_timing=True)
+        event = self._library.Event(enable_timing=True)
         event.record()
         return event
 
@@ -52,4 +53,4 @@ class DeviceClock:
         return float(earlier.elapsed_time(later)) / 1000
 
     def wait(self) -> None:
-        self._accelerator.synchronize()
+        self._library.synchronize(self._index)

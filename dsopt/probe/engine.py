@@ -1,18 +1,19 @@
 """Observes a DeepSpeed engine: finds the step boundaries, times the passes, follows memory, emits events."""
 
 import functools
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
+from dsopt.probe.clock import Mark
+from dsopt.probe.device import Device, HostDevice, device_of
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
-from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
+from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import common_rows, describe
-from dsopt.protocol.events import Batch, EventWriter, Step
+from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
+from dsopt.protocol.out_of_memory import is_out_of_memory
 
 
 @dataclass(slots=True)
@@ -57,14 +58,13 @@ class EngineObserver:
         self._memory_limit_bytes = memory_limit_bytes
         self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
-        self._clock: Clock = HostClock()
-        self._memory: MemoryMeter = HostMemory()
+        self._use(HostDevice())
         self._pending: deque[_Pending] = deque()
         self._current: _Pending | None = None
         self._steps = 0
         self._activation_bytes = 0
         self._saw_batch = False
-        self._peaks = PeakWriter(writer, self._memory)
+        self._is_out_of_memory = False
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
@@ -88,31 +88,49 @@ class EngineObserver:
         original = getattr(owner, name)
 
         @functools.wraps(original)
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            return around(self, _Call(original, self, args, kwargs))
+        def method(engine: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            try:
+                return around(engine, _Call(original, engine, args, kwargs))
+            except BaseException as error:
+                self._tell_out_of_memory(error)
+                raise
 
         setattr(owner, name, method)
+
+    def _tell_out_of_memory(self, error: BaseException) -> None:
+        """Tells at once: the script may catch the error and try a smaller size, or hang while it cleans up."""
+        if not self._is_out_of_memory and is_out_of_memory(error):
+            self._is_out_of_memory = True
+            self._writer.emit(Oom(rank=self._writer.rank, message=str(error), time=now()))
 
     def _around_init(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         from deepspeed.accelerator import get_accelerator
 
-        accelerator = get_accelerator()
-        on_device = accelerator.device_name() != "cpu"
-        if on_device and self._memory_limit_bytes:
-            device = int(os.environ.get("LOCAL_RANK", 0))
-            limit_device_memory(self._memory_limit_bytes, device, accelerator.total_memory(device))
+        device = device_of(get_accelerator())
+        self._limit(device)
         result = call()
+        self._limit(device)  # communication libraries have taken their part
         if self._engine is None and engine.optimizer is not None:
             self._engine = engine
-            if on_device:
-                self._clock, self._memory = DeviceClock(accelerator), DeviceMemory(accelerator)
-                self._peaks = PeakWriter(self._writer, self._memory)
-            self._writer.emit(describe(engine, accelerator, self._writer.rank, self._memory_limit_bytes))
+            self._use(device)
+            self._writer.emit(describe(engine, device, self._writer.rank, self._memory_limit_bytes))
             self.on_engine()
         return result
 
+    def _use(self, device: Device) -> None:
+        self._clock, self._memory = device.clock(), device.memory()
+        self._peaks = PeakWriter(self._writer, self._memory)
+
+    def _limit(self, device: Device) -> None:
+        if self._memory_limit_bytes:
+            device.limit_memory(self._memory_limit_bytes)
+
     def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
-        if engine is not self._engine or not engine.training:
+        if engine is not self._engine:
+            return call()
+        if not _trains(engine):
+            if self._current is not None and not self._current.forward:
+                self._current = None  # an evaluation between two steps belongs to neither
             return call()
         first = self._steps == 0 and not self._activation_bytes
         if not self._saw_batch:
@@ -146,6 +164,7 @@ class EngineObserver:
         if engine is not self._engine:
             return call()
         boundary, skipped_before = engine.is_gradient_accumulation_boundary(), engine.skipped_steps
+        self._flops.end(self._writer, engine.gradient_accumulation_steps())  # a script may call backward of its loss
         start = self._clock.mark()
         result = call()
         step = self._begin_step()
@@ -200,3 +219,10 @@ class EngineObserver:
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)
+
+
+def _trains(engine: Any) -> bool:  # noqa: ANN401
+    """Whether a forward pass is one of training. `engine.eval()` changes the mode of the module, not of the engine."""
+    import torch
+
+    return bool(engine.module.training) and torch.is_grad_enabled()

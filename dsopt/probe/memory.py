@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dsopt.protocol.events import EventWriter, Memory
-from dsopt.protocol.run_dir import MEMORY_LIMIT_VARIABLE
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM, _STATUS = Path("/proc/self/statm"), Path("/proc/self/status")
@@ -18,7 +17,9 @@ class MemoryMeter(Protocol):
 
     def peaks(self) -> tuple[int, int]: ...
 
-    def outside(self) -> int: ...
+    def outside(self) -> int:
+        """What is in use on the device beyond what torch reserved."""
+        ...
 
 
 class HostMemory:
@@ -46,23 +47,20 @@ class HostMemory:
 class DeviceMemory:
     """torch's own counters, which do not include the context and communication libraries."""
 
-    def __init__(self, accelerator: Any) -> None:  # noqa: ANN401 - DeepSpeed's accelerator
-        self._accelerator = accelerator
+    def __init__(self, library: Any, index: int) -> None:  # noqa: ANN401 - such as torch.cuda
+        self._library = library
+        self._index = index
 
     def in_use(self) -> int:
-        return int(self._accelerator.memory_allocated())
+        return int(self._library.memory_allocated(self._index))
 
     def peaks(self) -> tuple[int, int]:
-        return int(self._accelerator.max_memory_allocated()), int(self._accelerator.max_memory_reserved())
+        allocated, reserved = self._library.max_memory_allocated, self._library.max_memory_reserved
+        return int(allocated(self._index)), int(reserved(self._index))
 
     def outside(self) -> int:
-        """What is in use on a CUDA device beyond what torch reserved; 0 if torch is limited to a share of it."""
-        if self._accelerator.device_name() != "cuda" or MEMORY_LIMIT_VARIABLE in os.environ:
-            return 0
-        import torch
-
-        free, total = torch.cuda.mem_get_info()
-        return max(0, int(total - free - torch.cuda.memory_reserved()))
+        free, total = self._library.mem_get_info(self._index)
+        return max(0, int(total - free - self._library.memory_reserved(self._index)))
 
 
 class PeakWriter:
@@ -90,14 +88,15 @@ class PeakWriter:
             )
 
 
-def limit_device_memory(limit_bytes: int, device: int, total_bytes: int) -> None:
-    """Limits torch to this much of a CUDA device."""
-    import torch
-
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
-
-
 def _peak_resident() -> int:
     """The peak of this program alone: that of `getrusage` includes the process that started it."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
+
+
+def host_memory_bytes() -> int:
+    """Memory of this node, or the part of it that a container may use."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(total, int(text)) if text.isdecimal() else total

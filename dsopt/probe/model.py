@@ -1,17 +1,17 @@
 """Describes an engine and its model: sizes, the settings in force, the batches that it gets."""
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from dsopt.probe.device import Device
+from dsopt.probe.memory import host_memory_bytes
 from dsopt.protocol.events import Engine
 
 _HIDDEN_SIZE: Final = ("hidden_size", "n_embd", "d_model", "dim")
 _NUM_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 
-def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
+def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) -> Engine:  # noqa: ANN401
     """Describes an engine that has just been built: its model, its device and the settings in force."""
     dtype = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
     return Engine(
@@ -21,13 +21,13 @@ def describe(engine: Any, accelerator: Any, rank: int, memory_limit_bytes: int) 
         micro_batch=engine.train_micro_batch_size_per_gpu(),
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
-        **_model_and_device(engine.module, accelerator, memory_limit_bytes),
+        **_model_and_device(engine.module, device, memory_limit_bytes),
     )
 
 
 def describe_plain(
     module: Any,  # noqa: ANN401 - a torch module
-    accelerator: Any,  # noqa: ANN401
+    device: Device,
     rank: int,
     memory_limit_bytes: int,
     *,
@@ -45,28 +45,21 @@ def describe_plain(
         gas=gas,
         dtype=dtype,
         framework="torch",
-        **_model_and_device(module, accelerator, memory_limit_bytes),
+        **_model_and_device(module, device, memory_limit_bytes),
     )
 
 
-def _model_and_device(module: Any, accelerator: Any, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
+def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
     parameters = list(module.parameters())
     sizes = [(_size(p), p.requires_grad) for p in parameters]
-    if accelerator.device_name() == "cpu":
-        ranks_here = int(os.environ.get("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", 1)))
-        device, capacity = "cpu", accelerator.total_memory() // ranks_here
-    else:
-        import torch
-
-        index = accelerator.current_device()
-        device, capacity = torch.cuda.get_device_name(index), accelerator.total_memory(index)
+    capacity = device.capacity_bytes()
     if memory_limit_bytes:
         capacity = min(capacity, memory_limit_bytes)
     return {
         "num_params": sum(size for size, _ in sizes),
         "trainable_params": sum(size for size, trainable in sizes if trainable),
-        "device": device,
-        "device_memory_bytes": int(capacity),
+        "device": device.name(),
+        "device_memory_bytes": capacity,
         "largest_layer_params": max(
             (sum(_size(p) for p in part.parameters(recurse=False)) for part in module.modules()), default=0
         ),
@@ -105,11 +98,3 @@ def _configured(module: Any, names: Sequence[str]) -> int | None:  # noqa: ANN40
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
     return None
-
-
-def host_memory_bytes() -> int:
-    """Memory of this node, or the part of it that a container may use."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(total, int(text)) if text.isdecimal() else total

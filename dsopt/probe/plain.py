@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from dsopt.probe.clock import Clock, DeviceClock, HostClock, Mark
-from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, PeakWriter, limit_device_memory
-from dsopt.probe.model import common_rows, describe_plain, host_memory_bytes
+from dsopt.probe.clock import Mark
+from dsopt.probe.device import Device, HostDevice, cuda_device
+from dsopt.probe.memory import PeakWriter
+from dsopt.probe.model import common_rows, describe_plain
 from dsopt.protocol.events import Batch, EventWriter, Step
 
 # steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
@@ -41,10 +42,7 @@ class PlainObserver:
         self._memory_limit_bytes = memory_limit_bytes
         self._micro_batch = micro_batch
         self._gas = gas
-        self._device: _Device = _Device()
-        self._clock: Clock = HostClock()
-        self._memory: MemoryMeter = HostMemory()
-        self._peaks = PeakWriter(writer, self._memory)
+        self._use(HostDevice())
         self._seekers: list[Any] = []  # hooks of all modules, until the model is found
         self._others: list[Any] = []
         self._outermost: Any = None
@@ -87,11 +85,13 @@ class PlainObserver:
             if not module.training or parameter is None or not torch.is_grad_enabled():
                 return
             self._outermost = module
-            if parameter.device.type == "cuda" and not self._device.is_cuda:
-                self._use_cuda()
+            if parameter.device.type == "cuda" and self._device.kind != "cuda":
+                self._use(cuda_device())
+                if self._memory_limit_bytes:
+                    self._device.limit_memory(self._memory_limit_bytes)
             self._before = self._memory.in_use()
             self._start = self._clock.mark()
-        kind = self._device.device_name()
+        kind = self._device.kind
         if torch.is_autocast_enabled(kind):
             self._autocast = str(torch.get_autocast_dtype(kind))
 
@@ -112,7 +112,13 @@ class PlainObserver:
         self._others.append(module.register_forward_pre_hook(self._count_forward))
 
     def _count_forward(self, module: Any, _args: Any) -> None:  # noqa: ANN401
-        self._forwards += module.training
+        import torch
+
+        if module.training and torch.is_grad_enabled():
+            self._start = self._clock.mark() if self._start is None else self._start
+            self._forwards += 1
+        elif not self._forwards:
+            self._start = None  # an evaluation between two steps belongs to neither
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401
         if self._model is None or optimizer is not (self._optimizer or optimizer):
@@ -154,33 +160,9 @@ class PlainObserver:
             seconds = self._clock.seconds(step.start, step.end)
             self._writer.emit(Step(rank=self._writer.rank, step=step.number, seconds=seconds, samples=samples))
 
-    def _use_cuda(self) -> None:
-        self._device = _Device(is_cuda=True)
-        self._clock, self._memory = DeviceClock(self._device), DeviceMemory(self._device)
+    def _use(self, device: Device) -> None:
+        self._device, self._clock, self._memory = device, device.clock(), device.memory()
         self._peaks = PeakWriter(self._writer, self._memory)
-        if self._memory_limit_bytes:
-            device = self._device.current_device()
-            limit_device_memory(self._memory_limit_bytes, device, self._device.total_memory(device))
-
-
-class _Device:
-    """What clocks and meters need from DeepSpeed's accelerator, without DeepSpeed."""
-
-    def __init__(self, *, is_cuda: bool = False) -> None:
-        self.is_cuda = is_cuda
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        import torch
-
-        return getattr(torch.cuda, name)
-
-    def device_name(self) -> str:
-        return "cuda" if self.is_cuda else "cpu"
-
-    def total_memory(self, device: int = 0) -> int:
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).total_memory) if self.is_cuda else host_memory_bytes()
 
 
 def _world_size() -> int:

@@ -4,15 +4,23 @@ import errno
 import re
 import sys
 
-# what torch, its CPU allocator, cuBLAS and NCCL say when memory is short and the exception's type does not show it
+# what torch, its CPU allocator, CUDA's libraries and NCCL say when memory is short, beside exceptions of that type
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "cuda out of memory",
     "cuda error: out of memory",
+    "cuda driver error: out of memory",
+    "triton error [cuda]: out of memory",
     "hip out of memory",
     "cublas_status_alloc_failed",
-    "cuda failure 2 'out of memory'",
+    "failed to cuda calloc",
     "std::bad_alloc",
+)
+_PATTERNS = re.compile(
+    r"cuda failure (?:2 )?'out of memory'"
+    r"|cublas_status_not_initialized when calling .?cublascreate"  # it finds no room for its handle
+    r"|cudnn_status_\w*alloc\w*_failed"
+    r"|unable to mmap .*cannot allocate memory"
 )
 # logs also contain advice about memory; a real failure is called an error or failure
 _FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
@@ -42,7 +50,7 @@ def says_out_of_memory(line: str) -> bool:
 
 def _names_memory(text: str) -> bool:
     lowered = text.lower()
-    return any(known in lowered for known in _OUT_OF_MEMORY)
+    return any(known in lowered for known in _OUT_OF_MEMORY) or _PATTERNS.search(lowered) is not None
 
 
 def _is_torch_oom(error: BaseException) -> bool:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.experiment.outcome import Measured
+from dsopt.experiment import run
+from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.experiment.run import Progress, run_experiment
-from dsopt.protocol.events import End, EventWriter, Memory
+from dsopt.protocol.events import End, Error, EventWriter, Memory, Oom
 from dsopt.protocol.run_dir import RunDir
 from tests.runs import engine, launch, rules, steps
 
@@ -54,3 +55,21 @@ def test_late_reading_changes_nothing(tmp_path: Path, code: int | None) -> None:
     assert outcome.peak_memory_bytes == 5 * GIB
     assert len(outcome.step_seconds) < 60  # it ends as soon as that is enough
     assert [progress.engine for progress in told] == [engine()]
+
+
+def test_a_rank_that_fails_of_another_ones_lack_of_memory_is_not_believed(tmp_path: Path, monkeypatch) -> None:
+    """Its peers lose their connection to it, and may be the first to say so."""
+    run_dir = written(tmp_path)
+    peer, short = EventWriter(run_dir, 1), EventWriter(run_dir, 0)
+    peer.emit(Error(rank=1, type="DistBackendError", message="NCCL remote error", time=1.0))
+
+    def wait(_: float) -> None:
+        short.emit(Oom(rank=0, message="CUDA out of memory", time=2.0))
+
+    monkeypatch.setattr(run.time, "sleep", wait)
+    started = launch(run_dir=run_dir)
+    outcome = run_experiment(started, rules(), lambda: False, lambda progress: None, start=lambda _launch: Ranks(None))
+    for writer in (peer, short):
+        writer._file.close()
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "oom"

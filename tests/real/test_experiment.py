@@ -85,6 +85,32 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
     assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
 
 
+def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "evaluates-first", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.rows == 4
+    assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
+
+
+def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "evaluates-between-steps")
+    assert isinstance(outcome, Measured), outcome
+    assert max(outcome.step_seconds[1:]) < 0.5
+
+
+def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_path: Path) -> None:
+    config = {**CONFIG, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}  # at stage 0 none may
+    outcome = run(tmp_path, "calls-backward-of-its-loss", config=config, needs_flops=True)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.flops_per_step == 2 * 2 * (2 * 4 * 64 * 64)
+
+
+def test_a_script_that_catches_out_of_memory_does_not_hide_it(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "catches-out-of-memory")
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "oom"
+
+
 def test_an_exception_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
     outcome = run(tmp_path, "raises")
     assert isinstance(outcome, Failed), outcome

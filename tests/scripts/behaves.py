@@ -30,15 +30,39 @@ if args.how == "own-config":
         "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},
     }
 
-model = torch.nn.Linear(64, 64)
+
+class Model(torch.nn.Linear):
+    def forward(self, batch):
+        if args.how == "catches-out-of-memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(batch)
+
+
+model = Model(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
 if args.how == "keeps-its-engine":
     torch.kept = engine
+if args.how == "evaluates-first":
+    engine.eval()
+    with torch.no_grad():
+        engine(torch.ones(32, 64))
+    engine.train()
 for step in range(3 if args.how == "ends-early" else 10_000):
     size = 64 * 2**20 if args.how == "hogs" and step == 2 else args.batch_size
     if args.how == "raises" and step == 2 and args.local_rank == 1:
         raise ValueError("the second rank has had enough")
     batch = torch.ones(size, 64, device=engine.device, dtype=next(model.parameters()).dtype)
-    loss = engine(batch).float().sum() * (float("nan") if args.how == "diverges" and step >= 2 else 1)
-    engine.backward(loss)
+    try:
+        output = engine(batch)
+    except torch.OutOfMemoryError:
+        time.sleep(600)
+    loss = output.float().sum() * (float("nan") if args.how == "diverges" and step >= 2 else 1)
+    if args.how == "calls-backward-of-its-loss":
+        loss.backward()
+    else:
+        engine.backward(loss)
     engine.step()
+    if args.how == "evaluates-between-steps" and step % 3 == 2:
+        with torch.no_grad():
+            engine(batch)
+            time.sleep(0.5)

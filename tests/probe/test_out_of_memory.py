@@ -1,0 +1,38 @@
+"""What running out of memory looks like, and what only reads like it."""
+
+import pytest
+
+from dsopt.protocol.out_of_memory import is_out_of_memory, says_out_of_memory
+
+FAILURES = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "CUDA driver error: out of memory",
+    "Triton Error [CUDA]: out of memory",
+    "NCCL error: unhandled cuda error, NCCL version 2.21.5. Last error: Cuda failure 'out of memory'",
+    "NCCL error: unhandled cuda error. Last error: Cuda failure 2 'out of memory'",
+    "NCCL error: unhandled system error. Last error: Failed to CUDA calloc 8388608 bytes",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+    "unable to mmap 34359738368 bytes from file </dev/shm/x>: Cannot allocate memory (12)",
+)
+
+
+@pytest.mark.parametrize("said", FAILURES)
+def test_each_librarys_words_are_known(said: str) -> None:
+    assert is_out_of_memory(RuntimeError(said))
+    assert says_out_of_memory(f"RuntimeError: {said}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm(handle, opa, opb)`",
+        "CUDA error: device-side assert triggered",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    ],
+)
+def test_other_failures_are_not_taken_for_it(said: str) -> None:
+    assert not is_out_of_memory(RuntimeError(said))
+    assert not says_out_of_memory(f"RuntimeError: {said}")
