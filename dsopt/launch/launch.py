@@ -73,6 +73,8 @@ class Launch:
         if self.plain is not None:
             protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
         assigned = dict(with_values(self.command, base).environment)
+        if self.devices.kind == "gpu":
+            protocol["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the driver's own order, which devices are leased by
         environment = {**passed_on(base, self.command, self.pass_env), **assigned, **QUIET, **protocol}
         if self.command.uses_hostfile:
             everywhere = {**asked_for(base, self.pass_env), **QUIET, **protocol}

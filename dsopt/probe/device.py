@@ -97,6 +97,29 @@ def device_of(accelerator: Any) -> Device:  # noqa: ANN401 - DeepSpeed's
     return AcceleratorDevice(kind, accelerator if kind == CPU else getattr(torch, kind, accelerator), index)
 
 
+def check_device(device: Device, leased: str | None) -> None:
+    """Refuses to train on other devices than the run has leased.
+
+    Args:
+        device: what DeepSpeed chose.
+        leased: `gpu` or `cpu`; None if nobody said.
+
+    Raises:
+        RuntimeError: says what to do.
+    """
+    is_host = isinstance(device, HostDevice)
+    if leased == "cpu" and not is_host:
+        raise RuntimeError(
+            f"dsopt gave this run CPU slots, but DeepSpeed would train on {device.name()}. "
+            "Let 'dsopt worker' see the GPUs (does nvidia-smi list them?), or set DS_ACCELERATOR=cpu."
+        )
+    if leased == "gpu" and is_host:
+        raise RuntimeError(
+            "dsopt gave this run GPUs, but DeepSpeed would train on the CPU: PyTorch sees no GPU here. "
+            "Let 'python -c \"import torch; print(torch.cuda.is_available())\"' print True in the script's environment."
+        )
+
+
 def cuda_device() -> Device:
     """The current CUDA device, without DeepSpeed."""
     import torch

@@ -1,19 +1,21 @@
 """Observes a DeepSpeed engine: finds the step boundaries, times the passes, follows memory, emits events."""
 
 import functools
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from dsopt.probe.clock import Mark
-from dsopt.probe.device import Device, HostDevice, device_of
+from dsopt.probe.device import Device, HostDevice, check_device, device_of
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import common_rows, describe
 from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
+from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class EngineObserver:
         from deepspeed.accelerator import get_accelerator
 
         device = device_of(get_accelerator())
+        check_device(device, os.environ.get(DEVICE_KIND_VARIABLE))
         self._limit(device)
         result = call()
         self._limit(device)  # communication libraries have taken their part

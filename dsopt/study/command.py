@@ -141,6 +141,17 @@ class LaunchCommand:
         return included or None, excluded
 
     @property
+    def visible_gpus(self) -> tuple[str, ...] | None:
+        """The GPUs that ranks may see of each node, by index or by a UUID's beginning, as the command says; None: all.
+
+        `CUDA_VISIBLE_DEVICES=2,3` in front of it says so, or an option such as `--gpu_ids 2,3`.
+        """
+        launcher = self.launcher
+        names = [name for name in launcher.devices if name not in launcher.include + launcher.exclude]
+        given = self.option(*names) or dict(self.environment).get("CUDA_VISIBLE_DEVICES", "all")
+        return None if given == "all" else tuple(name.strip() for name in given.split(","))
+
+    @property
     def ranks(self) -> int | None:
         """Ranks on each node, if the command says so in numbers."""
         value = self.option(*self.launcher.ranks)

@@ -67,12 +67,29 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
 
 
 def pool_of(spec: StudySpec, pool: DevicePool) -> DevicePool:
-    """The devices of a worker that a study's command lets it use: `--include` and `--exclude` name GPUs."""
-    included, excluded = spec.resources.chosen_gpus
-    if pool.kind != "gpu" or spec.resources.uses_hostfile or spec.is_simulated:
+    """The devices of a worker that a study's command lets it use, if they are GPUs.
+
+    Raises:
+        DsoptError: it lets it use none of them.
+    """
+    command = spec.resources
+    included, excluded = command.chosen_gpus
+    if pool.kind != "gpu" or command.uses_hostfile or spec.is_simulated:
         return pool
     kept = [index for index in pool.indices if index not in excluded and (included is None or index in included)]
+    if (visible := spec.launch.visible_gpus) is not None:
+        kept = [index for index in kept if any(_is_named(name, index, pool) for name in visible)]
+    if not kept:
+        raise DsoptError(
+            f"study '{spec.name}': command: it uses none of this worker's {pool}. Give the worker the GPUs that the "
+            "command names, or change its --include, --exclude, --gpu_ids or CUDA_VISIBLE_DEVICES."
+        )
     return replace(pool, indices=tuple(kept))
+
+
+def _is_named(name: str, index: int, pool: DevicePool) -> bool:
+    """Whether a name in CUDA_VISIBLE_DEVICES is that of a GPU."""
+    return name == str(index) or bool(name.startswith("GPU-") and pool.uuids.get(index, "").startswith(name))
 
 
 def check_capacity(spec: StudySpec, pool: DevicePool) -> None:

@@ -96,9 +96,36 @@ def test_a_broken_nvidia_smi_is_a_machine_without_gpus(tmp_path: Path, monkeypat
     ],
 )
 def test_a_command_keeps_to_the_gpus_that_it_names(options: str, indices: tuple[int, ...], ranks: int) -> None:
-    study = spec()
-    study = study.model_copy(update={"command": f"deepspeed {options} t.py --deepspeed_config c.json"})
-    four = DevicePool(kind="gpu", indices=(0, 1, 2, 3))
+    keeps_to(f"deepspeed {options} t.py --deepspeed_config c.json", indices, ranks)
+
+
+@pytest.mark.parametrize(
+    ("command", "indices", "ranks"),
+    [
+        ("CUDA_VISIBLE_DEVICES=2,3 deepspeed t.py --deepspeed_config c.json", (2, 3), 2),
+        ("CUDA_VISIBLE_DEVICES=GPU-b,3 deepspeed t.py --deepspeed_config c.json", (1, 3), 2),
+        ("CUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc_per_node 2 t.py --deepspeed c.json", (1, 2, 3), 2),
+        (
+            "accelerate launch --gpu_ids 0,2 --num_processes 2 --use_deepspeed --deepspeed_config_file c.json t.py",
+            (0, 2),
+            2,
+        ),
+        ("accelerate launch --gpu_ids all --num_processes 2 --deepspeed_config_file c.json t.py", (0, 1, 2, 3), 2),
+    ],
+)
+def test_a_command_keeps_to_the_gpus_that_it_lets_ranks_see(command: str, indices: tuple[int, ...], ranks: int) -> None:
+    keeps_to(command, indices, ranks)
+
+
+def test_a_command_for_other_gpus_than_the_workers_is_refused() -> None:
+    study = spec().model_copy(update={"command": "CUDA_VISIBLE_DEVICES=2,3 deepspeed t.py --deepspeed_config c.json"})
+    with pytest.raises(DsoptError, match=r"uses none of this worker's GPUs 0,1\. Give the worker the GPUs"):
+        places_of(study, DevicePool(kind="gpu", indices=(0, 1)))
+
+
+def keeps_to(command: str, indices: tuple[int, ...], ranks: int) -> None:
+    study = spec().model_copy(update={"command": command})
+    four = DevicePool(kind="gpu", indices=(0, 1, 2, 3), uuids={i: f"GPU-{name}" for i, name in enumerate("abcd")})
     assert pool_of(study, four).indices == indices
     assert places_of(study, four).count == ranks
     slots = DevicePool(kind="cpu", indices=(0, 1, 2, 3))

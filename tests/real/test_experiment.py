@@ -10,7 +10,7 @@ import pytest
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.rules import OwnSizes
 from dsopt.experiment.run import run_experiment
-from dsopt.launch.devices import free_ports
+from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import processes_of
 from dsopt.protocol.run_dir import RunDir
@@ -46,6 +46,7 @@ def run(
     needs_flops: bool = False,
     stop: threading.Event | None = None,
     script_args: str = "",
+    leases: str = "cpu",
     **further: object,
 ) -> Outcome:
     """One run of the misbehaving script with two ranks, under `further` rules; checks that nothing of it is left."""
@@ -60,6 +61,8 @@ def run(
         port=port,
         memory_limit_bytes=memory_limit_bytes,
         count_flops=needs_flops,
+        devices=DevicePool(kind=leases, indices=(0, 1)),
+        start="direct" if leases == "gpu" else "launcher",  # the launcher knows the devices itself
     )
     under = rules(timeout_seconds=timeout_seconds, expected=expected, needs_flops=needs_flops, **further)
     outcome = run_experiment(started, under, (stop or threading.Event()).is_set, lambda progress: None)
@@ -109,6 +112,12 @@ def test_a_script_that_catches_out_of_memory_does_not_hide_it(tmp_path: Path) ->
     outcome = run(tmp_path, "catches-out-of-memory")
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
+
+
+def test_a_run_on_other_devices_than_it_leased_ends(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "trains", leases="gpu")
+    assert isinstance(outcome, Failed), outcome
+    assert "dsopt gave this run GPUs, but DeepSpeed would train on the CPU" in outcome.message
 
 
 def test_an_exception_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
