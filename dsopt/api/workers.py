@@ -47,6 +47,11 @@ class WorkerThread:
         return str(self._pool)
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """Devices that the worker does not use although they are there, and why."""
+        return [f"{why}; no run uses it. To use it all the same, name it in --devices." for why in self._pool.left_out]
+
+    @property
     def was_stopped(self) -> bool:
         """Whether the worker ended because `stop` was called, with its studies unfinished."""
         return self._was_stopped
@@ -116,10 +121,10 @@ class WorkerThread:
 
 
 def pool_of(devices: Devices) -> DevicePool:
-    """The devices named by `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all there are.
+    """The devices named by `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all that nobody uses.
 
     Raises:
-        DsoptError: the text has another form, or names a GPU that does not exist.
+        DsoptError: the text has another form, or names a GPU that is not there or cannot be used; or all are in use.
     """
     return devices if isinstance(devices, DevicePool) else parse_devices(devices)
 

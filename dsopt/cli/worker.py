@@ -150,6 +150,7 @@ def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
     from dsopt.cli.live import watch
 
     seen: dict[str, None] = {}
+    print_warnings(running.warnings)
     with running, watch(running.devices) as show:
         _heed_signals(running)
         for event in running.events():

@@ -4,15 +4,14 @@ import functools
 import os
 import random
 import re
-import shutil
 import socket
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.launch.gpus import Gpu, installed_gpus
 
 # below the kernel's ephemeral range, so that no outgoing connection gets a port that dsopt has just chosen
 _PORTS = range(20000, 32768)
@@ -26,12 +25,14 @@ class DevicePool:
     Attributes:
         kind: "gpu" or "cpu".
         indices: their indices on this node.
-        uuids: what identifies GPUs wherever they are seen from, by index, as far as the driver says it.
+        uuids: what identifies GPUs wherever they are seen from, by index.
+        left_out: which GPUs it has not because others use them, as text.
     """
 
     kind: str
     indices: tuple[int, ...]
     uuids: Mapping[int, str] = field(default_factory=dict, compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         if self.kind == "cpu":
@@ -40,28 +41,55 @@ class DevicePool:
 
 
 def parse_devices(text: str | None) -> DevicePool:
-    """The pool that a person asks for: `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all devices.
+    """The pool that a person asks for: `0,1,4-7` (GPUs), `cpu:16` (slots), or None for all devices that are free.
 
     Raises:
-        DsoptError: text of another form, a GPU that does not exist, GPUs on a machine without any, or slices of GPUs.
+        DsoptError: text of another form, a GPU that does not exist or cannot be used, GPUs on a machine without any, or
+            nothing asked for where every GPU is in use.
     """
     _refuse_slices()
-    gpus = visible_gpus()
-    if text is None:
-        if gpus:
-            return DevicePool(kind="gpu", indices=tuple(gpus), uuids=gpus)
-        return DevicePool(kind="cpu", indices=tuple(range(len(os.sched_getaffinity(0)))))
-    slots = re.fullmatch(r"cpu:(\d{1,5})", text, re.ASCII)
-    if slots and int(slots.group(1)) == 0:
+    gpus = [] if os.environ.get("DS_ACCELERATOR") == "cpu" else visible_gpus()
+    slots = re.fullmatch(r"cpu:(\d{1,5})", text or f"cpu:{len(os.sched_getaffinity(0))}", re.ASCII)
+    if slots and (text is not None or not gpus):
+        return _slots(text, int(slots.group(1)), gpus)
+    chosen = gpus if text is None else _named(text, gpus)
+    faulty = [gpu for gpu in chosen if gpu.fault]
+    if faulty:
+        raise DsoptError(
+            f"GPU {faulty[0].index} of this machine cannot be used: {faulty[0].fault}. "
+            "Name others with --devices, such as --devices 0,1."
+        )
+    left_out = [gpu for gpu in chosen if gpu.users and text is None]
+    if chosen and len(left_out) == len(chosen):
+        raise DsoptError(
+            f"every GPU of this machine is in use: {_use(left_out[0])}. Wait, or name the GPUs that dsopt may use all "
+            "the same: --devices 0,1."
+        )
+    kept = [gpu for gpu in chosen if gpu not in left_out]
+    return DevicePool(
+        kind="gpu",
+        indices=tuple(gpu.index for gpu in kept),
+        uuids={gpu.index: gpu.uuid for gpu in kept},
+        left_out=tuple(map(_use, left_out)),
+    )
+
+
+def _slots(text: str | None, count: int, gpus: Sequence[Gpu]) -> DevicePool:
+    if count == 0:
         raise DsoptError(f"--devices: {text!r} means no slots; use at least cpu:1.")
-    if slots and int(slots.group(1)) <= _MOST_SLOTS:
-        if gpus and os.environ.get("DS_ACCELERATOR") != "cpu":
-            raise DsoptError(
-                f"--devices: {text!r}: this machine has GPUs, and DeepSpeed would use them. "
-                "Name GPUs, or set DS_ACCELERATOR=cpu to train on the CPU."
-            )
-        return DevicePool(kind="cpu", indices=tuple(range(int(slots.group(1)))))
-    indices: list[int] = []
+    if count > _MOST_SLOTS:
+        raise DsoptError(f"--devices: {text!r} means more slots than any node has; use at most cpu:{_MOST_SLOTS}.")
+    if gpus:
+        raise DsoptError(
+            f"--devices: {text!r}: this machine has GPUs, and DeepSpeed would use them. "
+            "Name GPUs, or set DS_ACCELERATOR=cpu to train on the CPU."
+        )
+    return DevicePool(kind="cpu", indices=tuple(range(count)))
+
+
+def _named(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs that a text such as `0,1,4-7` names, in their order."""
+    indices: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part, re.ASCII)
         if match is None or int(match.group(2) or match.group(1)) < int(match.group(1)):
@@ -69,35 +97,35 @@ def parse_devices(text: str | None) -> DevicePool:
                 f"--devices: {text!r}: {part!r} does not name a device. Expected GPU indices such as '0,1,4-7', "
                 "or 'cpu:N' for N slots on a machine without GPUs."
             )
-        indices += range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1)
-    missing = sorted(set(indices) - set(gpus))
+        indices |= set(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
+    missing = sorted(indices - {gpu.index for gpu in gpus})
     if missing:
-        have = f"GPUs {', '.join(map(str, gpus))}" if gpus else "no GPU; use 'cpu:N' for N slots"
+        have = f"GPUs {', '.join(str(gpu.index) for gpu in gpus)}" if gpus else "no GPU; use 'cpu:N' for N slots"
         raise DsoptError(f"--devices: {text!r}: no GPU {', '.join(map(str, missing))} here. This machine has {have}.")
-    chosen = tuple(sorted(set(indices)))
-    return DevicePool(kind="gpu", indices=chosen, uuids={index: gpus[index] for index in chosen})
+    return sorted((gpu for gpu in gpus if gpu.index in indices), key=lambda gpu: gpu.index)
 
 
-def visible_gpus() -> dict[int, str]:
-    """The GPUs that this process may use, by `nvidia-smi` and CUDA_VISIBLE_DEVICES: the UUID of each by its index."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return {}
-    try:
-        listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return {}
-    uuids = {int(index): uuid for index, uuid in re.findall(r"^GPU (\d+):.*\(UUID: ([^)]+)\)", listing, re.MULTILINE)}
+def _use(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} is used by {', '.join(gpu.users)}"
+
+
+def visible_gpus() -> list[Gpu]:
+    """The GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, in its order, or all.
+
+    Raises:
+        DsoptError: there are GPUs, and the driver does not work.
+    """
+    gpus = installed_gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return dict(sorted(uuids.items()))
-    chosen: dict[int, str] = {}
+        return gpus
+    chosen: dict[int, Gpu] = {}
     for name in (word.strip() for word in visible.split(",")):
-        found = [i for i, uuid in uuids.items() if name and (name == str(i) or uuid.startswith(name))]
+        found = [gpu for gpu in gpus if name and (name == str(gpu.index) or gpu.uuid.startswith(name))]
         if len(found) != 1:
             break  # as CUDA does: whatever follows an unknown name is invisible
-        chosen[found[0]] = uuids[found[0]]
-    return chosen
+        chosen[found[0].index] = found[0]
+    return list(chosen.values())
 
 
 def _refuse_slices() -> None:

@@ -2,14 +2,14 @@
 
 import importlib.metadata
 import platform
-import shutil
-import subprocess
+
+from dsopt.errors import DsoptError
+from dsopt.launch.gpus import driver_version, installed_gpus
 
 _PACKAGES = (
     "dsopt", "torch", "deepspeed", "transformers", "accelerate", "optuna", "optuna-dashboard", "xgboost", "sqlalchemy",
     "psycopg", "alembic", "numpy", "pydantic",
 )  # fmt: skip
-_TIMEOUT_SECONDS = 20.0
 
 
 def versions() -> dict[str, str]:
@@ -24,20 +24,10 @@ def versions() -> dict[str, str]:
 
 
 def gpus() -> list[str]:
-    """Name, memory and driver of each GPU from `nvidia-smi`; empty without it."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    fields = "name,memory.total,driver_version,compute_cap"
+    """Name and memory of each GPU, with the driver's version, or why they cannot be used; empty without GPUs."""
     try:
-        done = subprocess.run(
-            [program, f"--query-gpu={fields}", "--format=csv,noheader"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+        return [
+            f"{gpu}, driver {driver_version()}" + (f"; {gpu.fault}" if gpu.fault else "") for gpu in installed_gpus()
+        ]
+    except DsoptError as error:
+        return [str(error)]

@@ -1,30 +1,59 @@
 """Which devices a worker may use."""
 
+import ctypes
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dsopt.errors import DsoptError
+from dsopt.launch import gpus
 from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
 from dsopt.worker.capacity import places_of, pool_of
 from tests.made_up import spec
 
-LISTING = "\n".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{name * 4}-1)" for i, name in enumerate("abcd"))
+DRIVER_NOT_LOADED, IS_LOST = 9, 15  # nvml.h
+MEMORY = 80 * 2**30
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Loads a library in place of the driver's: whoever asks for `libnvidia-ml.so.1` afterwards gets this one."""
+    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    source = Path(__file__).parent / "nvml_stub.c"
+    command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", library]
+    subprocess.run([*command, source], check=True)
+    ctypes.CDLL(str(library))
 
 
 @pytest.fixture
-def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose `nvidia-smi -L` lists four GPUs."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\ncat <<END\n{LISTING}\nEND\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def node(nvml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives this node GPUs, by lines of the stub's file."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+
+    def make(*gpus: str, result: int = 0) -> None:
+        file = tmp_path / "gpus"
+        file.write_text("\n".join([str(result), *gpus]))
+        monkeypatch.setenv("NVML_STUB", str(file))
+
+    return make
+
+
+def gpu(name: str, *users: int, error: int = 0, sliced: int = 0) -> str:
+    return f"{error} GPU-{name * 4}-1 H200 {MEMORY} {sliced} {' '.join(map(str, users))}"
+
+
+@pytest.fixture
+def four_gpus(node: Callable[..., None]) -> None:
+    node(*map(gpu, "abcd"))
 
 
 @pytest.mark.parametrize(
-    ("visible", "gpus"),
+    ("visible", "expected"),
     [
         (None, [0, 1, 2, 3]),
         ("2,0", [2, 0]),
@@ -36,10 +65,12 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("\u00b2", []),
     ],
 )
-def test_visible_gpus(four_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, gpus: list[int]) -> None:
+def test_visible_gpus(
+    four_gpus: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[int]
+) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert list(visible_gpus()) == gpus
+    assert [gpu.index for gpu in visible_gpus()] == expected
 
 
 @pytest.mark.parametrize(("text", "indices"), [("0,2-3", (0, 2, 3)), ("1", (1,)), ("2,2", (2,)), (None, (0, 1, 2, 3))])
@@ -77,12 +108,63 @@ def test_slices_of_gpus_are_no_cpu_slots(four_gpus: None, monkeypatch: pytest.Mo
     assert parse_devices("cpu:2").indices == (0, 1)
 
 
-def test_a_broken_nvidia_smi_is_a_machine_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho driver mismatch >&2\nexit 9\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert visible_gpus() == {}
+def test_a_node_without_a_driver_has_cpu_slots(node: Callable[..., None]) -> None:
+    node(result=DRIVER_NOT_LOADED)
+    assert parse_devices(None).kind == "cpu"
+
+
+@pytest.mark.parametrize("device_file", ["nvidia0", "nvidia12"])
+def test_gpus_that_nobody_can_use_are_no_cpu_slots(
+    node: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device_file: str
+) -> None:
+    (tmp_path / device_file).touch()
+    monkeypatch.setattr(gpus, "_FOLDER", tmp_path)
+    node(result=DRIVER_NOT_LOADED)
+    with pytest.raises(DsoptError, match=rf"this node has GPUs \(.*/{device_file}\), but .*Driver Not Loaded"):
+        parse_devices(None)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert parse_devices(None).kind == "cpu"
+
+
+def test_a_gpu_that_is_lost_is_told_and_the_others_work(node: Callable[..., None]) -> None:
+    node(gpu("a"), gpu("b", error=IS_LOST))
+    for asked in (None, "0-1"):
+        with pytest.raises(DsoptError, match="GPU 1 of this machine cannot be used: it does not answer: GPU is lost"):
+            parse_devices(asked)
+    assert parse_devices("0").indices == (0,)
+
+
+def test_a_gpu_that_is_cut_into_slices_is_told(node: Callable[..., None]) -> None:
+    node(gpu("a", sliced=1))
+    with pytest.raises(DsoptError, match="GPU 0 of this machine cannot be used: it is cut into MIG slices"):
+        parse_devices(None)
+
+
+def test_a_gpu_that_somebody_uses_is_left_out_unless_it_is_asked_for(node: Callable[..., None]) -> None:
+    node(gpu("a"), gpu("b", os.getpid(), 2**22 + 1))
+    pool = parse_devices(None)
+    assert pool.indices == (0,)
+    user = psutil.Process().username()
+    assert len(pool.left_out) == 1
+    assert f"GPU 1 is used by process {os.getpid()} (" in pool.left_out[0]
+    assert f", user {user}), process {2**22 + 1} of another container" in pool.left_out[0]
+    assert parse_devices("1").indices == (1,)
+    assert parse_devices("1").left_out == ()
+
+
+def test_a_machine_whose_gpus_are_all_used_is_no_machine_with_cpu_slots(node: Callable[..., None]) -> None:
+    node(gpu("a", os.getpid()))
+    with pytest.raises(DsoptError, match=r"every GPU of this machine is in use: GPU 0 is used by process"):
+        parse_devices(None)
+
+
+def test_runs_of_dsopt_are_not_somebody(node: Callable[..., None]) -> None:
+    """Which of them uses what is known from leases."""
+    environment = {**os.environ, "DSOPT_RUN_DIR": "/somewhere"}
+    with subprocess.Popen(["sleep", "60"], env=environment) as run:
+        node(gpu("a", run.pid))
+        assert parse_devices(None).indices == (0,)
+        run.kill()
 
 
 @pytest.mark.parametrize(

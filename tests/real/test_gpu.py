@@ -45,7 +45,7 @@ def run(tmp_path: Path, memory_limit_bytes: int | None, plain: tuple[int, int] |
         typed,
         cwd=tmp_path,
         run_dir=run_dir,
-        devices=DevicePool(kind="gpu", indices=(next(iter(visible_gpus())),)),
+        devices=DevicePool(kind="gpu", indices=(visible_gpus()[0].index,)),
         port=next(free_ports()),
         memory_limit_bytes=memory_limit_bytes,
         plain=plain,

@@ -1,0 +1,133 @@
+"""The GPUs of this node, by NVIDIA's management library (NVML), in the order of the PCI bus."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import psutil
+
+from dsopt.errors import DsoptError
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
+from dsopt.study.quantity import gib
+
+_FOLDER, _FILES = Path("/dev"), "nvidia[0-9]*"  # the kernel's driver makes a file for each GPU
+_CPU_INSTEAD: Final = "To train on the CPU, set DS_ACCELERATOR=cpu."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU.
+
+    Attributes:
+        index: its number in the order of the PCI bus.
+        uuid: what identifies it wherever it is seen from.
+        name: its model.
+        memory_bytes: all of its memory.
+        fault: why nobody can train on it; empty if they can.
+        users: who computes on it beside dsopt's runs, as text.
+    """
+
+    index: int
+    uuid: str = ""
+    name: str = "GPU"
+    memory_bytes: int = 0
+    fault: str = ""
+    users: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}, {gib(self.memory_bytes)}"
+
+
+def installed_gpus() -> list[Gpu]:
+    """The GPUs of this node; none if it has none.
+
+    Raises:
+        DsoptError: there are GPUs, and the driver or its library does not work.
+    """
+    with _nvml() as nvml:
+        if nvml is None:
+            return []
+        return [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def driver_version() -> str:
+    """The version of the driver; empty without one.
+
+    Raises:
+        DsoptError: as above.
+    """
+    with _nvml() as nvml:
+        return "" if nvml is None else str(nvml.nvmlSystemGetDriverVersion())
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[ModuleType | None]:
+    """The library; None on a node without GPUs."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        files = sorted(_FOLDER.glob(_FILES))
+        if files:
+            raise DsoptError(
+                f"this node has GPUs ({files[0]}), but NVIDIA's driver cannot be used: {error}. 'nvidia-smi' should "
+                f"list them; a container must be started with its GPUs and the driver's utilities. {_CPU_INSTEAD}"
+            ) from None
+        yield None
+        return
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise DsoptError(f"NVIDIA's driver on this node does not work: {error}. {_CPU_INSTEAD}") from None
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:  # noqa: ANN401 - a module
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        return Gpu(
+            index=index,
+            uuid=nvml.nvmlDeviceGetUUID(handle),
+            name=nvml.nvmlDeviceGetName(handle),
+            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            fault="it is cut into MIG slices; dsopt works with whole GPUs" if _is_sliced(nvml, handle) else "",
+            users=tuple(_user(process.pid) for process in _processes(nvml, handle) if not _is_own(process.pid)),
+        )
+    except nvml.NVMLError as error:
+        return Gpu(index=index, fault=f"it does not answer: {error}")
+
+
+def _is_sliced(nvml: Any, handle: Any) -> bool:  # noqa: ANN401
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError_NotSupported:
+        return False
+
+
+def _processes(nvml: Any, handle: Any) -> list[Any]:  # noqa: ANN401
+    try:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except nvml.NVMLError_NotSupported:
+        return []
+
+
+def _is_own(pid: int) -> bool:
+    """Whether a process belongs to a run of dsopt, whose devices are leased."""
+    try:
+        return RUN_DIR_VARIABLE in psutil.Process(pid).environ()
+    except (psutil.Error, OSError):
+        return False
+
+
+def _user(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
+        return f"process {pid} ({process.name()}, user {process.username()})"
+    except psutil.Error:
+        return f"process {pid} of another container"
