@@ -13,7 +13,6 @@ from dsopt.api.shown import shown_json, shown_text
 from dsopt.api.workers import DELETED, Devices, WorkerThread, work_on
 from dsopt.autotuner.importing import Imported, import_results
 from dsopt.errors import DsoptError
-from dsopt.launch.foreground import train
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
 from dsopt.report.summary import Summary
@@ -23,6 +22,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.spec import StudySpec
 from dsopt.worker import results
+from dsopt.worker.final_training import train_best
 from dsopt.worker.history import load_history
 from dsopt.worker.takeover import TakenOver
 
@@ -288,13 +288,13 @@ class Study:
         """
         return import_results(self._store, self._stored, Path(folder))
 
-    def train(self, *, apply_lr_scaling: bool = False) -> int:
-        """Starts the real training with the best configuration on this terminal, and waits for it.
+    def train(self, *, apply_lr_scaling: bool = False, tell: Callable[[str], object] = lambda _: None) -> int:
+        """Starts the real training with the best configuration on this terminal, and returns its exit code.
 
-        Returns:
-            Its exit code.
+        No run of dsopt begins on its devices meanwhile; `tell` hears if it waits for one. It passes signals on.
 
         Raises:
             DsoptError: there is no best configuration, or the launcher is missing.
         """
-        return train(training_of(self._store, self._stored, scale_lr=apply_lr_scaling), Path(self.spec.cwd))
+        command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
+        return train_best(self._store, self.spec, command, tell)

@@ -1,9 +1,10 @@
 """`dsopt worker`: works on studies with the devices of this machine."""
 
+import contextlib
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -151,8 +152,7 @@ def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
 
     seen: dict[str, None] = {}
     print_warnings(running.warnings)
-    with running, watch(running.devices) as show:
-        _heed_signals(running)
+    with running, watch(running.devices) as show, _heeding_signals(running):
         for event in running.events():
             if isinstance(event, StudyProgressed):
                 seen[event.study.name] = None
@@ -164,7 +164,8 @@ def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
     return list(seen)
 
 
-def _heed_signals(running: "WorkerThread") -> None:
+@contextlib.contextmanager
+def _heeding_signals(running: "WorkerThread") -> Iterator[None]:
     """Stops a worker when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
 
     A second Ctrl-C raises KeyboardInterrupt.
@@ -174,9 +175,13 @@ def _heed_signals(running: "WorkerThread") -> None:
         running.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    signal.signal(signal.SIGUSR1, lambda *_: running.drain())
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: running.drain())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:

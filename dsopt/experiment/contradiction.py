@@ -23,6 +23,13 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
     """Why a run is not the candidate's, from its engine and its first batch."""
     if seen.engine is None:
         return None
+    if len(sizes := dict.fromkeys(step.samples for step in seen.steps)) > 1:
+        first, other, *_ = sizes
+        return Infeasible(
+            reason="invalid_config",
+            message=f"the script changed its batch during the run, from {first} to {other} samples a step, so its step "
+            "times do not belong together. Let it keep one size, such as without a ramp-up or set_train_batch_size.",
+        )
     if rules.expected is None:
         return _stale_batch(seen, seen.engine.micro_batch, rules, command)
     asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)

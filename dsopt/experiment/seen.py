@@ -1,10 +1,13 @@
 """Puts together what the events of a run have said so far."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step, Withheld
+
+_SHORTEST_SECONDS: Final = 1e-6  # no optimizer step takes less; with less, figures would overflow
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class Seen:
             self.engine = event
         elif isinstance(event, Batch) and event.rank == 0:
             self.rows = event.rows
-        elif isinstance(event, Step) and event.rank == 0 and event.seconds > 0 and event.samples > 0:
+        elif isinstance(event, Step) and event.rank == 0 and event.seconds >= _SHORTEST_SECONDS and event.samples > 0:
             self.steps.append(event)
         elif isinstance(event, Memory):
             self.memory[event.rank] = event

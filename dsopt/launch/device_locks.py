@@ -2,7 +2,8 @@
 
 A run leases its devices in its study's database, which knows nothing of other databases. So a worker also locks the
 devices that it may use, with files on this machine. Workers on the same database share these locks, others are refused.
-The kernel frees a lock when its process ends, whatever ends it.
+A training that `dsopt run` starts takes locks of another kind, beside which no run begins, on whatever database. The
+kernel frees a lock when its process ends, whatever ends it.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,7 @@ from dsopt.protocol.private import make_private
 
 FOLDER_VARIABLE: Final = "DSOPT_DEVICE_LOCKS"
 _LOCK_SECONDS: Final = 2.0
+_TRAINING: Final = ".training"
 
 
 class DeviceLocks:
@@ -40,7 +43,7 @@ class DeviceLocks:
             DsoptError: workers on another database have one of them.
         """
         folder = _folder()
-        paths = {folder / (pool.uuids.get(index) or f"{pool.kind}-{index}"): index for index in pool.indices}
+        paths = {folder / name: index for index, name in _names(pool).items()}
         with contextlib.suppress(OSError), _alone(folder):
             for path, index in paths.items():
                 if path not in self._files and (owner := self._lock(path)) is not None:
@@ -72,6 +75,45 @@ class DeviceLocks:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self._files[path] = descriptor
         return None
+
+
+def reserve(pool: DevicePool) -> list[int]:
+    """Keeps all runs off the devices of a pool, for as long as somebody has these files open."""
+    files: list[int] = []
+    with contextlib.suppress(OSError):
+        make_private(_folder())
+        for name in _names(pool).values():
+            path = _folder() / f"{name}{_TRAINING}"
+            files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            _wait_for(files[-1])
+    return files
+
+
+def without_reserved(pool: DevicePool) -> DevicePool:
+    """The devices of a pool that no training of `dsopt run` has now."""
+    taken = {index for index, name in _names(pool).items() if _is_locked(_folder() / f"{name}{_TRAINING}")}
+    return replace(pool, indices=tuple(index for index in pool.indices if index not in taken)) if taken else pool
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that workers that look meet no lock
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _names(pool: DevicePool) -> dict[int, str]:
+    """What the files of devices are called, by index."""
+    return {index: pool.uuids.get(index) or f"{pool.kind}-{index}" for index in pool.indices}
 
 
 def _folder() -> Path:

@@ -1,17 +1,33 @@
 """Starts a training as the user would, in the foreground."""
 
+import contextlib
 import os
+import signal
 import subprocess
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Final
 
 from dsopt.launch.program import find_launcher, path_with
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
 from dsopt.study.secrets import OWN_ACCESS
 
+# what schedulers and terminals end, warn or steer a training with; a terminal itself sends SIGINT to all
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
-def train(command: LaunchCommand, cwd: Path) -> int:
+
+def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
     """Runs a launch command to its end, on this terminal; Ctrl-C reaches it as it would without dsopt.
+
+    It passes signals on if this is the main thread.
+
+    Args:
+        command: the command.
+        cwd: where to start it.
+        files: open files that the training gets, such as locks.
 
     Returns:
         Its exit code, as a shell gives it: 128 and the signal's number when a signal ended it.
@@ -24,10 +40,33 @@ def train(command: LaunchCommand, cwd: Path) -> int:
     own = {name: value for name, value in os.environ.items() if name not in OWN_ACCESS}
     environment = {**own, **dict(command.environment)}
     environment["PATH"] = path_with(environment, program)
-    process = subprocess.Popen([str(program), *command.argv()[1:]], cwd=cwd, env=environment)
-    while True:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            continue  # the launcher has it too, and ends its ranks
-        return code if code >= 0 else 128 - code
+    with _signals_passed_on() as receivers:
+        argv = [str(program), *command.argv()[1:]]
+        process = subprocess.Popen(argv, cwd=cwd, env=environment, pass_fds=files)
+        receivers.append(process)
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                continue  # the launcher has it too, and ends its ranks
+            return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_passed_on() -> "Iterator[list[subprocess.Popen[bytes]]]":
+    """Passes signals on to the processes in the list that it gives."""
+    receivers: list[subprocess.Popen[bytes]] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield receivers
+        return
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for process in receivers:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    try:
+        yield receivers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

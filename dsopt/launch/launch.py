@@ -66,6 +66,7 @@ class Launch:
         """The launcher's environment: the worker's without its secrets, the assignments in front of the command, and
         the run protocol's."""
         protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path), DEVICE_KIND_VARIABLE: self.devices.kind}
+        protocol["SPT_NOENV"] = "1"  # setproctitle overwrites the environment that shows which run a process is of
         if self.memory_limit_bytes:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:

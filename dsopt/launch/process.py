@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psutil
+
 from dsopt.errors import DsoptError
 from dsopt.launch.forked import ForkedRank, ForkedStarts
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.observed import ObservedStarts, RunStart
-from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all
+from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all, processes_of
 from dsopt.launch.program import find_launcher, path_with
 from dsopt.launch.swap import remove_swap
 from dsopt.protocol.presence import be_present
@@ -123,7 +125,11 @@ class Process:
         """
         if self._launch.command.uses_hostfile:
             self._ask_to_end(NODES_PATIENCE_SECONDS)
+        ranks = processes_of(self._launch.run_dir.path)  # while the launcher lives, it shows which are its own
         self._signal(signal.SIGKILL)
+        for rank in ranks:
+            with contextlib.suppress(psutil.Error):
+                rank.kill()
         for process in self._started:
             process.wait()
         self._clean_up()

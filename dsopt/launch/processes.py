@@ -1,4 +1,4 @@
-"""Finds and ends every process of an attempt, by the run directory in its environment, never by name."""
+"""Finds and ends every process of an attempt, by the run directory that it belongs to, never by name."""
 
 import contextlib
 import os
@@ -15,19 +15,35 @@ NODES_PATIENCE_SECONDS: Final = 10.0  # for a launcher that ends its ranks on ot
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:
-    """The living processes of this run directory, whatever session or process group they moved to."""
-    wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
-    found = []
+    """The living processes of this run directory, whatever session or process group they moved to.
+
+    They have it in their environment, unless they have overwritten that to change their title; or they write to its
+    logs; or one of these has started them.
+    """
+    found: dict[int, psutil.Process] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            # not psutil's environ(): this looks at every process of the machine between two runs
-            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                found.append(psutil.Process(int(entry.name)))
+            if _is_of(entry.path, run_dir):
+                process = psutil.Process(int(entry.name))
+                found[process.pid] = process
         except (psutil.Error, OSError):
             continue  # ended meanwhile, or another user's
-    return [process for process in found if _is_alive(process)]
+    for process in list(found.values()):
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid: child for child in process.children(recursive=True)}
+    return [process for process in found.values() if _is_alive(process)]
+
+
+def _is_of(process: str, run_dir: Path) -> bool:
+    """Whether a process, by its folder in /proc, belongs to a run directory."""
+    wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
+    # not psutil's environ(): this looks at every process of the machine between two runs
+    if wanted in Path(process, "environ").read_bytes().split(b"\0"):
+        return True
+    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr)
+    return any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
 
 
 def end_run(run_dir: RunDir) -> bool:

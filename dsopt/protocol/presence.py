@@ -17,13 +17,15 @@ def be_present(log: int) -> None:
         fcntl.flock(log, fcntl.LOCK_SH)
 
 
-def may_be_present(run_dir: RunDir) -> bool:
-    """Whether processes of a run may be alive: they are, or its folder cannot be looked at."""
+def may_be_present(run_dir: RunDir, *, is_hidden: bool) -> bool:
+    """Whether processes of a run may be alive: they are, or, if they are hidden, its folder cannot be looked at."""
     try:
         with open_given(run_dir.stdout) as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return not run_dir.path.is_dir()  # it has started nothing yet
-    except OSError:
+    except BlockingIOError:
         return True
+    except FileNotFoundError:
+        return is_hidden and not run_dir.path.is_dir()  # it has started nothing yet
+    except OSError:
+        return is_hidden
     return False

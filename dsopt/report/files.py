@@ -75,7 +75,8 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
         files = [folder / name for name in note["files"]]
     except FileNotFoundError:  # a study that an earlier version of dsopt finished
         files = [folder / name for name in (_SUMMARY, CONFIG, _COMMAND)]
-        return files if any_scaling and all(path.is_file() for path in files) else None
+        is_whole = any_scaling and all(path.is_file() for path in files)
+        return files if is_whole and all(path.stat().st_mtime > about.created_at for path in files) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_of_it = (found.created_at, found.finished_at) == (about.created_at, about.finished_at)
@@ -137,9 +138,9 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
         number += 1
         aside = folder / f"{_EARLIER}.{number}"
     make_private(aside, exist_ok=False)
-    (folder / _NOTE).unlink(missing_ok=True)
     for path in found:
         path.replace(aside / path.name)
+    (folder / _NOTE).unlink(missing_ok=True)  # last: files without a note are those of an earlier version of dsopt
     return aside
 
 

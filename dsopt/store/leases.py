@@ -72,10 +72,10 @@ def take(
     raise DevicesTaken
 
 
-def count_free(connection: sa.Connection, me: Registration, pool: DevicePool) -> int:
-    """How many devices of a pool no attempt has now."""
-    held, slots = _held(connection, me.node)
-    return sum(_is_free(_names(me.node, pool, index), held, slots) for index in pool.indices)
+def count_free(connection: sa.Connection, node: str, pool: DevicePool) -> int:
+    """How many devices of a node's pool no attempt has now."""
+    held, slots = _held(connection, node)
+    return sum(_is_free(_names(node, pool, index), held, slots) for index in pool.indices)
 
 
 def _held(connection: sa.Connection, *nodes: str) -> tuple[set[Name], set[Name]]:
@@ -153,7 +153,7 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     is_any_free = False
     for orphan in orphans:
         run_dir = RunDir(orphan.run_dir)
-        if end_run(run_dir) and not (orphan.is_hidden and may_be_present(run_dir)):
+        if end_run(run_dir) and not may_be_present(run_dir, is_hidden=orphan.is_hidden):
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
             if orphan.node is None:

@@ -116,9 +116,19 @@ def change_study(
 
 def mark_part(connection: sa.Connection, study_id: str, part: str, attributes: Mapping[str, Any]) -> None:
     """Writes attributes of a part of a study that only this transaction can change."""
-    marks = json.loads(connection.execute(sa.select(studies.c.marks).where(studies.c.id == study_id)).scalar_one())
+    text = connection.execute(sa.select(studies.c.marks).where(studies.c.id == study_id)).scalar_one()
+    marks = marks_in(text)
     marks[part] = {**marks.get(part, {}), **attributes}
     connection.execute(sa.update(studies).where(studies.c.id == study_id).values(marks=json.dumps(marks)))
+
+
+def marks_in(text: str) -> dict[str, Mapping[str, Any]]:
+    """The marks of each part that has some; what dsopt cannot have written is none."""
+    try:
+        marks = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {part: of for part, of in marks.items() if isinstance(of, dict)} if isinstance(marks, dict) else {}
 
 
 def delete_study(connection: sa.Connection, study_id: str) -> None:

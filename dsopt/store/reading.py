@@ -1,6 +1,5 @@
 """Reads what a study knows: its state, its marks, and its trials as dsopt's own tables keep them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +64,7 @@ def known_since(store: Store, study: StoredStudy, version: int) -> Known:
     return Known(
         version=first["version"],
         decisions=first["decisions"],
-        marks=_marks(first["marks"]),
+        marks=queries.marks_in(first["marks"]),
         count=first["claims"],
         changed=[_kept(row) for row in rows if row["id"] is not None],
     )
@@ -81,16 +80,7 @@ def marks_of(store: Store, study: StoredStudy, part: Part) -> Mapping[str, Any]:
     """What a part of a study is marked with; nothing if the study was deleted."""
     with store.engine.connect() as connection:
         now = queries.study_now(connection, study.id)
-    return {} if now is None else _marks(now["marks"]).get(part, {})
-
-
-def _marks(text: str) -> Mapping[str, Mapping[str, Any]]:
-    """The marks of each part that has some; what dsopt cannot have written is none."""
-    try:
-        marks = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return {part: of for part, of in marks.items() if isinstance(of, dict)} if isinstance(marks, dict) else {}
+    return {} if now is None else queries.marks_in(now["marks"]).get(part, {})
 
 
 def _kept(row: queries.Row) -> Kept:

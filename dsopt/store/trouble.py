@@ -13,7 +13,7 @@ _ADVICE: Final = {
     "42501": _MISSING_RIGHTS,
     "25006": _MISSING_RIGHTS,  # a write in a transaction that only reads
     "53100": _FULL_DISK,
-    "53300": "End some of its clients, or allow more (max_connections): each worker has up to three",
+    "53300": "End some of its clients, or allow more (max_connections): each worker has up to four",
     "database or disk is full": _FULL_DISK,
     "unable to open database file": _UNWRITABLE,
     "attempt to write a readonly database": _UNWRITABLE,

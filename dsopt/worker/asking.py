@@ -7,6 +7,7 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
+from dsopt.launch.device_locks import without_reserved
 from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
@@ -106,7 +107,8 @@ class Asker:
         """Whether there are devices for some run: to plan takes longer than to look."""
         spec, hand = self._study.spec, self._hand
         with hand.store.engine.connect() as connection:
-            return count_free(connection, hand.ledger.me, pool_of(spec, hand.pool)) >= least_of(spec, hand.pool)
+            free = count_free(connection, hand.ledger.me.node, without_reserved(pool_of(spec, hand.pool)))
+            return free >= least_of(spec, hand.pool)
 
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""
@@ -146,6 +148,9 @@ class Asker:
         dead = find_dead(others, ledger.me) if self._may_bury() else []
         for worker in dead:
             bury(engine, worker)
+        if dead:
+            with engine.connect() as connection:
+                orphans = find_orphans(connection, ledger.me, self._hand.pool)  # their runs are among them now
         is_any_free = sweep(engine, orphans)
         if dead or is_any_free:
             self._idle_at, self._look_at = None, -math.inf  # the dead may have left devices

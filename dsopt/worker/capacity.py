@@ -56,7 +56,11 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
     hosts = hosts_of(command, Path(spec.cwd), where)
     # of a single node, the launcher looks at the devices alone, and starts them where it is
     is_local = len(hosts) == 1 and not command.has_launcher_flag("--force_multi")
-    here = {index for name, indices in hosts.items() if is_local or is_this_node(name) for index in indices}
+    own = {name: indices for name, indices in hosts.items() if is_local or is_this_node(name)}
+    if len(own) > 1:
+        names = " and ".join(map(repr, own))
+        raise DsoptError(f"{where}: command: the host file has this node twice, as {names}. Name it once.")
+    here = {index for indices in own.values() for index in indices}
     if missing := sorted(here - set(pool.indices)):
         raise DsoptError(
             f"{where}: command: the host file gives runs device {missing[0]} of this node; this worker has {pool}. "

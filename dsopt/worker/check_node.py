@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import check_variables
 from dsopt.launch.program import find_launcher
@@ -20,5 +21,8 @@ def check_node(spec: StudySpec, pool: DevicePool) -> None:
     check_capacity(spec, pool)
     if not spec.is_simulated:
         for run in specs_of_runs(spec):
-            find_launcher(run.launch.program[0], Path(run.cwd))
+            try:
+                find_launcher(run.launch.program[0], Path(run.cwd))
+            except DsoptError as error:
+                raise DsoptError(f"study '{spec.name}': {error}") from None
             check_variables(run, os.environ)

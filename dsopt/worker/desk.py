@@ -17,7 +17,7 @@ from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.blame import NodeHealth, Verdict, verdict
-from dsopt.worker.disk import full_disk, has_room, no_room
+from dsopt.worker.disk import unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
@@ -140,7 +140,7 @@ class Desk:
                     self._settle(fenced)
                     return
                 except OSError as error:
-                    if full_disk(results_folder(self._study.spec), error) is None:
+                    if unusable(results_folder(self._study.spec), error) is None:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
@@ -267,16 +267,16 @@ class Desk:
             self._wait()
 
     def _has_room(self) -> bool:
-        """Whether the results' disk has room; if not, the worker waits for it."""
-        folder = results_folder(self._study.spec)
-        if has_room(folder):
+        """Whether the results' disk takes files; if not, the worker waits until it does."""
+        why = unusable(results_folder(self._study.spec))
+        if why is None:
             if self._paused:
                 self._paused = False
                 self._hand.tell(WorkerWentOn())
             return True
         if not self._paused:
             self._paused = True
-            self._hand.tell(WorkerPaused(why=no_room(folder)))
+            self._hand.tell(WorkerPaused(why=why))
         return False
 
     def _do_others_live(self) -> bool:

@@ -1,30 +1,45 @@
-"""Whether a disk is full: that is no candidate's fault, and a worker waits until there is room again."""
+"""Whether a disk takes files: if not, that is no candidate's fault, and a worker waits until it does again."""
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Final
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+# or read-only, broken, or a network file system whose server has forgotten the file
+_UNUSABLE: Final = (*_FULL, errno.EROFS, errno.EIO, errno.ESTALE)
+_ERROR_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
 
 
-def full_disk(folder: Path, error: OSError | None = None) -> Path | None:
-    """The folder, if its disk is full: an error says so, or there is no room for the files of a run."""
-    return folder if (error is not None and error.errno in _FULL) or not has_room(folder) else None
+def unusable(folder: Path, error: OSError | None = None, said: str = "") -> str | None:
+    """Why the disk of a folder takes no files; None: nothing is known to be wrong with it.
+
+    Args:
+        folder: on the disk.
+        error: what writing to it has raised.
+        said: what a run that failed has said. It counts if it names an error of a disk and a file in the folder.
+    """
+    numbers = [error.errno] if error is not None else []
+    if str(folder) in said:
+        numbers += map(int, _ERROR_NUMBER.findall(said))
+    number = next((number for number in numbers if number in _UNUSABLE), None) or _trouble(folder)
+    if number in _FULL:
+        return f"the disk of {folder} is full. Make room on it"
+    if number is not None:
+        return f"the disk of {folder} cannot be written to: {os.strerror(number).lower()}. Mend it"
+    return None
 
 
-def has_room(folder: Path) -> bool:
-    """Whether the files of a run fit on the disk of a folder."""
+def _trouble(folder: Path) -> int | None:
+    """The number of the error that writing to a folder would raise, as far as its disk says so."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
         found = os.statvfs(folder)
     except OSError:
-        return True  # whatever is wrong, it is not this
-    return found.f_bavail * found.f_frsize >= _ROOM_BYTES
-
-
-def no_room(folder: Path) -> str:
-    """What watchers are told when a worker waits for room."""
-    return f"the disk of {folder} is full. Make room on it"
+        return None  # whatever is wrong, it is not this
+    if found.f_flag & os.ST_RDONLY:
+        return errno.EROFS
+    return None if found.f_bavail * found.f_frsize >= _ROOM_BYTES else errno.ENOSPC

@@ -1,4 +1,4 @@
-"""Does something in the database, however long it takes until the database is there, or a disk has room."""
+"""Does something in the database, however long it takes until the database is there, or a disk can be written to."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from dsopt.errors import Interrupted
 from dsopt.store.trouble import database_error, is_away
 from dsopt.store.workers import LEASE_SECONDS
-from dsopt.worker.disk import full_disk, no_room
+from dsopt.worker.disk import unusable
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _T = TypeVar("_T")
@@ -44,7 +44,7 @@ class Patience:
         return 0.0 if since is None else time.monotonic() - since
 
     def __call__(self, act: Callable[[], _T], folder: Path | None = None) -> _T:
-        """What `act` returns once the database answers and, if it writes into a folder, that folder's disk has room.
+        """What `act` returns once the database answers and, if it writes into a folder, that folder's disk takes it.
 
         Raises:
             Interrupted: someone asked the worker to stop while it waited.
@@ -81,5 +81,4 @@ def _why_to_wait(error: Exception, folder: Path | None) -> str | None:
     """What is in the way that may soon be gone; None: nothing is."""
     if is_away(error):
         return f"the database cannot be used now: {database_error(error) or error}"
-    full = full_disk(folder, error) if folder is not None and isinstance(error, OSError) else None
-    return None if full is None else no_room(full)
+    return unusable(folder, error) if folder is not None and isinstance(error, OSError) else None

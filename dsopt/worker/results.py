@@ -147,8 +147,11 @@ def ensure_results(store: Store, study: StoredStudy, *, scale_lr: bool | None = 
 
     Raises:
         OSError: they cannot be written.
+        DsoptError: the study was deleted.
     """
     now = store.get(study.name)
+    if now.id != study.id:
+        raise DsoptError(f"study '{study.name}' was deleted and created anew before its files were written.")
     about = FilesOf(created_at=now.created_at, finished_at=now.finished_at, is_scaled=bool(scale_lr))
     with exclusive(store.engine, f"results-{study.id}"):
         there = written_files(now.spec, about, any_scaling=scale_lr is None)

@@ -20,7 +20,7 @@ from dsopt.study.folders import results_folder
 from dsopt.study.space import OFFLOADS, ZERO
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.disk import full_disk
+from dsopt.worker.disk import unusable
 from dsopt.worker.preparing import prepare, rules_of
 
 _measuring_disk = threading.Lock()
@@ -34,14 +34,12 @@ class Ended:
         outcome: the outcome; cancelled if the run says nothing about its candidate.
         aio: the `aio` section, if it was measured for this run.
         wrote_outside: what looks like checkpoints and appeared in the working folder meanwhile.
-        full: the folder whose disk is full, if that is why.
-        error: what ended the run, if that is neither its own fault nor a full disk.
+        error: what ended the run, if that is neither its own fault nor that of the disk of the results.
     """
 
     outcome: Outcome
     aio: Mapping[str, Any] | None = None
     wrote_outside: tuple[str, ...] = ()
-    full: Path | None = None
     error: BaseException | None = None
 
 
@@ -51,12 +49,14 @@ def run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], No
     try:
         ended = _run(assignment, lane, on_progress)
     except OSError as error:
-        full = full_disk(results_folder(spec), error)
-        return Ended(outcome=Cancelled(), full=full, error=None if full else error)
+        disk = unusable(results_folder(spec), error)
+        return Ended(outcome=Cancelled(message=disk), error=None) if disk else Ended(outcome=Cancelled(), error=error)
     except BaseException as error:
         return Ended(outcome=Cancelled(), error=error)
-    full = full_disk(results_folder(spec)) if isinstance(ended.outcome, Failed) else None
-    return Ended(outcome=Cancelled(), full=full) if full else ended
+    if not isinstance(ended.outcome, Failed):
+        return ended
+    disk = unusable(results_folder(spec), said=ended.outcome.message)
+    return Ended(outcome=Cancelled(message=disk)) if disk else ended
 
 
 def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], None]) -> Ended:

@@ -1,5 +1,7 @@
 """What a run has come to, as a table: events in, outcome out."""
 
+from dataclasses import replace
+
 import pytest
 
 from dsopt.experiment.judge import FEWEST_STEPS, Moment
@@ -74,6 +76,22 @@ def test_what_came_of_a_run_that_was_not_measured(
 )  # fmt: skip
 def test_when_a_run_is_measured(events: list[Event], moment: Moment | None, changes: dict, is_measured: bool) -> None:
     assert isinstance(outcome_of(*events, under=rules(**changes), moment=moment), Measured) is is_measured
+
+
+def test_a_script_that_changes_its_batch_is_refused_whatever_its_steps_say() -> None:
+    """Else the samples of the last step would be those of all steps."""
+    ramp = [*steps(14), *(replace(step(number, 0.1), samples=16_000) for number in range(14, 30))]
+    outcome = outcome_of(engine(), *ramp)
+    assert isinstance(outcome, Infeasible), outcome
+    assert "the script changed its batch during the run, from 32 to 16000 samples a step" in outcome.message
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-300, 1e-7])
+def test_a_step_shorter_than_any_is_none(seconds: float) -> None:
+    """Figures of it would not be finite."""
+    outcome = outcome_of(engine(), replace(step(0, seconds), samples=2**62), *steps(40))
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.samples_per_second < 1e6
 
 
 def test_a_run_that_cannot_win_is_slow() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 import dsopt
 from dsopt.launch.processes import processes_of
 from dsopt.store import workers
 from dsopt.store.studies import Store
+from dsopt.store.transactions import writing
 from dsopt.worker import heart
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import Server, on_node
@@ -275,3 +277,25 @@ def test_a_spooled_figure_is_counted_by_whoever_adopts_the_trial(dsopt_on: Dsopt
     assert len({run["run_dir"] for run in runs if run["state"] == "measured"}) == 1
     if was == ["running"]:  # it was killed in time
         assert runs[-1]["run_dir"] == str(metrics.parent)
+
+
+def test_what_a_killed_worker_left_is_taken_up_by_one_that_does_not_wait(dsopt_on: Dsopt) -> None:
+    create(dsopt_on, seconds=60)
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(dsopt_on.cwd)
+    worker.kill()
+    worker.communicate()
+    dsopt_on.environment["SIMULATED_SECONDS"] = "0.1"
+    output = dsopt_on("worker", "simulated", "--devices", "cpu:2", "--until-idle")
+    assert "is not finished" not in output
+    check_nothing_lost_nothing_doubled(dsopt_on)
+
+
+def test_marks_that_somebody_has_broken_end_no_worker(dsopt_on: Dsopt) -> None:
+    create(dsopt_on, seconds=0.1)
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    with writing(store.engine) as connection:
+        connection.execute(sa.text("UPDATE dsopt_studies SET marks = '{'"))
+    store.close()
+    assert "Traceback" not in dsopt_on("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt_on)

@@ -1,0 +1,86 @@
+"""Which processes belong to a run, however they hide it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsopt.launch.process import Process
+from dsopt.launch.processes import kill_all, processes_of
+from dsopt.protocol.presence import may_be_present
+from dsopt.protocol.run_dir import RunDir
+from tests.runs import launch
+from tests.worker.test_faults import until
+
+# what setproctitle does: it takes the room of the environment for a longer title
+HIDES = """
+import ctypes, os, sys, time
+fields = open("/proc/self/stat").read().rpartition(") ")[2].split()
+begin, end = int(fields[47]), int(fields[48])
+ctypes.memset(begin, 0, end - begin)
+open("hidden", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> str:
+    """A launcher that starts its rank in a session of the rank's own, as torchrun does."""
+    (tmp_path / "rank.py").write_text(HIDES)
+    program = tmp_path / "deepspeed"
+    program.write_text(f"#!/bin/sh\nsetsid {sys.executable} rank.py $OUTPUT &\nwait\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def started(launcher: str, tmp_path: Path) -> tuple[RunDir, Process]:
+    run_dir = RunDir.create(tmp_path, "r")
+    process = Process(launch(f"{launcher} --num_gpus 1 t.py", cwd=tmp_path, run_dir=run_dir))
+    until(lambda: (tmp_path / "hidden").exists())
+    return run_dir, process
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_rank_that_overwrites_its_environment_ends_with_its_run(launcher: str, tmp_path: Path) -> None:
+    run_dir, process = started(launcher, tmp_path)
+    ranks = processes_of(run_dir.path)
+    assert len(ranks) == 2
+    process.kill()
+    assert not any(map(is_alive, ranks))
+    assert not may_be_present(run_dir, is_hidden=False)
+
+
+def test_such_a_rank_is_found_when_its_launcher_is_gone(launcher: str, tmp_path: Path) -> None:
+    run_dir, process = started(launcher, tmp_path)
+    process._started[0].kill()
+    process._started[0].wait()
+    [rank] = processes_of(run_dir.path)
+    assert may_be_present(run_dir, is_hidden=False)
+    assert kill_all(run_dir.path)
+    assert not is_alive(rank)
+
+
+def test_such_a_rank_with_a_log_of_its_own_ends_with_its_launcher(launcher: str, tmp_path: Path) -> None:
+    Path(launcher).write_text(Path(launcher).read_text().replace("$OUTPUT", ">own.log 2>&1"))
+    run_dir, process = started(launcher, tmp_path)
+    ranks = processes_of(run_dir.path)
+    assert len(ranks) == 2
+    process.kill()
+    assert not any(map(is_alive, ranks))
+
+
+def test_a_run_asks_setproctitle_to_leave_the_environment(tmp_path: Path) -> None:
+    assert launch(cwd=tmp_path).environment({})["SPT_NOENV"] == "1"
+
+
+def test_others_that_read_a_log_do_not_belong_to_its_run(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path, "r")
+    run_dir.stdout.touch()
+    with subprocess.Popen(["tail", "-f", run_dir.stdout], stdout=subprocess.DEVNULL) as reader:
+        assert processes_of(run_dir.path) == []
+        reader.kill()

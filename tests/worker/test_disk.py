@@ -1,0 +1,36 @@
+"""Disks that take no files: what a worker waits for, and what it does not take for that."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from dsopt.worker.disk import unusable
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE])
+def test_an_error_of_the_disk_is_no_candidates_fault(tmp_path: Path, number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    mend = f"cannot be written to: {os.strerror(number).lower()}. Mend it"
+    told = f"the disk of {tmp_path} {'is full. Make room on it' if number in FULL else mend}"
+    assert unusable(tmp_path, error) == told
+    # the disk may have been mended before anybody looks
+    assert unusable(tmp_path, said=f"rank 0: OSError: [Errno {number}] it says: '{tmp_path}/baseline/log'") == told
+
+
+@pytest.mark.parametrize(
+    "said", ["[Errno 30] Read-only file system: '/elsewhere/log'", "[Errno 2] No such file: '{folder}/log'", "raised"]
+)
+def test_a_scripts_own_mistake_is_its_own(tmp_path: Path, said: str) -> None:
+    assert unusable(tmp_path, said=said.format(folder=tmp_path)) is None
+    assert unusable(tmp_path / "not" / "yet" / "there", FileNotFoundError(errno.ENOENT, "no")) is None
+
+
+def test_a_disk_that_only_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    fields = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    assert "read-only file system" in (unusable(tmp_path) or "")

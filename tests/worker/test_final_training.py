@@ -1,0 +1,76 @@
+"""The real training that `dsopt run` starts: its devices, and the signals that are meant for it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.device_locks import reserve, without_reserved
+from dsopt.launch.devices import DevicePool
+from tests.worker.test_faults import until
+
+GPUS = DevicePool(kind="gpu", indices=(0, 1, 2), uuids={0: "GPU-a", 1: "GPU-b", 2: "GPU-c"})
+TRAINS = """
+import sys
+from pathlib import Path
+from dsopt.launch.device_locks import reserve
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.foreground import train
+from dsopt.study.command import LaunchCommand
+
+files = reserve(DevicePool(kind="cpu", indices=(0,)))
+sys.exit(train(LaunchCommand.parse(sys.argv[1] + " --num_gpus 1 t.py", "test"), Path.cwd(), files))
+"""
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path / "locks"))
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """A program that trains as `dsopt run` does. Its training ends with 7 if somebody asks it to, and else does not."""
+    program = tmp_path / "deepspeed"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, signal, sys, time\n"
+        "for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):\n"
+        "    signal.signal(number, lambda number, _: sys.exit(7 if number == signal.SIGTERM else number + 100))\n"
+        "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    program.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-c", TRAINS, program], cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 7), (signal.SIGUSR1, 110), (signal.SIGHUP, 101)], ids=["TERM", "USR1", "HUP"]
+)
+def test_a_training_hears_of_its_end(training: "subprocess.Popen[bytes]", number: int, code: int) -> None:
+    """A scheduler tells the process that it has started, which is dsopt."""
+    training.send_signal(number)
+    assert training.wait(timeout=30) == code
+
+
+def test_no_run_begins_on_the_devices_of_a_training(training: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    slots = DevicePool(kind="cpu", indices=(0, 1))
+    assert without_reserved(slots).indices == (1,)
+    training.kill()
+    training.wait()
+    assert without_reserved(slots).indices == (1,)  # it goes on without dsopt
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    until(lambda: without_reserved(slots).indices == (0, 1))
+
+
+def test_gpus_are_kept_by_what_identifies_them() -> None:
+    files = reserve(DevicePool(kind="gpu", indices=(5,), uuids={5: "GPU-b"}))
+    assert without_reserved(GPUS).indices == (0, 2)
+    for file in files:
+        os.close(file)
+    assert without_reserved(GPUS) == GPUS
