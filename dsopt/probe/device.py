@@ -5,7 +5,8 @@ import resource
 from typing import Any, Final, Protocol
 
 from dsopt.probe.clock import Clock, DeviceClock, HostClock
-from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter, host_memory_bytes
+from dsopt.probe.host import host_memory_bytes
+from dsopt.probe.memory import DeviceMemory, HostMemory, MemoryMeter
 
 CPU: Final = "cpu"
 

@@ -92,11 +92,3 @@ def _peak_resident() -> int:
     """The peak of this program alone: that of `getrusage` includes the process that started it."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
-
-
-def host_memory_bytes() -> int:
-    """Memory of this node, or the part of it that a container may use."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(total, int(text)) if text.isdecimal() else total

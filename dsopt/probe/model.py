@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dsopt.probe.device import Device
-from dsopt.probe.memory import host_memory_bytes
+from dsopt.probe.host import host_memory_bytes
 from dsopt.protocol.events import Engine
 
 _HIDDEN_SIZE: Final = ("hidden_size", "n_embd", "d_model", "dim")
