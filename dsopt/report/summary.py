@@ -9,6 +9,7 @@ from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
+from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.numbers import number, percent
 from dsopt.report.stage_rows import StageRow, stage_row
@@ -45,6 +46,7 @@ class Summary:
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         precision: the requested relative half-width.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
+        headroom: of the best on its devices, if it is known.
         batch_advice: what to do with the learning rate, if the best trains with another global batch.
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
@@ -73,6 +75,7 @@ class Summary:
     fixed_sizes: str
     precision: float
     outside: Sequence[str]
+    headroom: Headroom | None
     batch_advice: BatchAdvice | None
     duration_seconds: float | None
     worked_seconds: float | None = None
@@ -137,6 +140,8 @@ class Summary:
         if self.comparison is not None and self.comparison.runs:
             lines += self._basis(self.comparison)
             lines += self._certainty()
+        if self.headroom is not None:
+            lines.append(self.headroom.text())
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
         lines += doubts_text(self.doubts, self.precision)
@@ -231,6 +236,7 @@ def summarize(
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         precision=spec.measurement.precision,
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
+        headroom=headroom_of(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
