@@ -145,9 +145,9 @@ class EngineObserver:
         result = call()
         step = self._begin_step()
         step.forward.append((start, self._clock.mark()))
-        in_use = self._memory.in_use()
+        self._memory.sample()
         if first:
-            self._activation_bytes = max(0, in_use - before)
+            self._activation_bytes = max(0, self._memory.in_use() - before)
         step.losses.output(result)
         return result
 
@@ -159,7 +159,7 @@ class EngineObserver:
         step = self._begin_step()
         step.backward.append((start, self._clock.mark()))
         step.losses.given(call.args[0] if call.args else call.kwargs.get("loss"))
-        self._memory.in_use()
+        self._memory.sample()
         self._flops.end(self._writer, engine.gradient_accumulation_steps())
         return result
 

@@ -126,7 +126,7 @@ class PlainObserver:
         self._optimizer = optimizer
         start, end, forwards = self._start, self._clock.mark(), self._forwards
         self._start, self._forwards = end, 0
-        self._memory.in_use()
+        self._memory.sample()
         is_whole = forwards == self._gas
         self._unlike = 0 if is_whole else self._unlike + 1
         if not self._is_described and (is_whole or self._unlike == _MOST_UNLIKE):

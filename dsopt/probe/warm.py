@@ -51,6 +51,8 @@ def main() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
+    # torch then asks the driver's library whether there are GPUs, and does not begin with CUDA, which bears no fork
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     is_rank = _Server().serve(socket.socket(fileno=int(sys.argv[1])))
     if is_rank:
         _own_memory()
