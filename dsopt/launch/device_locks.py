@@ -57,6 +57,8 @@ class DeviceLocks:
     def close(self) -> None:
         """Frees them."""
         for descriptor in self._files.values():
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork of this process may have it open, too
             os.close(descriptor)
         self._files.clear()
 
@@ -80,11 +82,10 @@ class DeviceLocks:
 def reserve(pool: DevicePool) -> list[int]:
     """Keeps all runs off the devices of a pool, for as long as somebody has these files open."""
     files: list[int] = []
-    with contextlib.suppress(OSError):
-        make_private(_folder())
-        for name in _names(pool).values():
-            path = _folder() / f"{name}{_TRAINING}"
-            files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    for name in _names(pool).values():
+        with contextlib.suppress(OSError):  # another training has it already, or nobody can write there
+            make_private(_folder())
+            files.append(os.open(_folder() / f"{name}{_TRAINING}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             _wait_for(files[-1])
     return files
 

@@ -121,7 +121,7 @@ def visible_gpus() -> list[Gpu]:
         return gpus
     chosen: dict[int, Gpu] = {}
     for name in (word.strip() for word in visible.split(",")):
-        found = [gpu for gpu in gpus if name and (name == str(gpu.index) or gpu.uuid.startswith(name))]
+        found = [gpu for gpu in gpus if gpu.is_named(name)]
         if len(found) != 1:
             break  # as CUDA does: whatever follows an unknown name is invisible
         chosen[found[0].index] = found[0]

@@ -48,8 +48,19 @@ def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
             try:
                 code = process.wait()
             except KeyboardInterrupt:
-                continue  # the launcher has it too, and ends its ranks
+                if not _is_in_foreground():  # else the terminal has told the launcher too
+                    process.send_signal(signal.SIGINT)
+                continue
             return code if code >= 0 else 128 - code
+
+
+def _is_in_foreground() -> bool:
+    """Whether Ctrl-C on a terminal reaches this process and those that it has started."""
+    try:
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

@@ -37,6 +37,10 @@ class Gpu:
     fault: str = ""
     users: tuple[str, ...] = ()
 
+    def is_named(self, name: str) -> bool:
+        """Whether a name in CUDA_VISIBLE_DEVICES means it: its number, or the beginning of its UUID."""
+        return name == str(self.index) or bool(name.startswith("GPU-") and self.uuid.startswith(name))
+
     def __str__(self) -> str:
         return f"{self.name}, {gib(self.memory_bytes)}"
 

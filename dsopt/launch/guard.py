@@ -5,11 +5,14 @@ process, and writes port and run directory of each launch to it. When the pipe r
 """
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import end_run, kill_all
@@ -18,6 +21,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.study.own_programs import own_environment, own_program
 
 _FORK_SECONDS = 2.0
+_END = "end\n"  # the end of the file does not tell it, if a fork of the worker has the pipe open
 
 
 class Guard:
@@ -55,11 +59,11 @@ class Guard:
 
     def close(self) -> None:
         """Lets the guard end; there is no current run any more."""
-        self._say("\n")
+        self._say(_END)
         self._drop()
 
     def _start(self) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        process = subprocess.Popen(
             own_program("dsopt.launch.guard"),
             env=own_environment(),
             stdin=subprocess.PIPE,
@@ -67,6 +71,10 @@ class Guard:
             start_new_session=True,  # Ctrl-C in the worker's terminal is not for it
             text=True,
         )
+        assert process.stdin is not None
+        pipe = weakref.ref(process.stdin)
+        os.register_at_fork(after_in_child=lambda: _close(pipe()))
+        return process
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -81,10 +89,19 @@ class Guard:
         self._process.wait()
 
 
+def _close(pipe: IO[str] | None) -> None:
+    """Closes a pipe in a fork of the worker, which would keep it open after the worker's death."""
+    with contextlib.suppress(OSError, ValueError):
+        if pipe is not None:
+            os.close(pipe.fileno())
+
+
 def main() -> None:
     """The guard's side."""
     latest = ""
     for line in sys.stdin:
+        if line == _END:
+            return
         latest = line.rstrip("\n")
     if latest:
         port, _, path = latest.partition(" ")

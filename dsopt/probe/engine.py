@@ -129,9 +129,11 @@ class EngineObserver:
             device.limit_memory(self._memory_limit_bytes)
 
     def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
+        import torch
+
         if engine is not self._engine:
             return call()
-        if not _trains(engine):
+        if not torch.is_grad_enabled():  # not its mode: models from files are in evaluation until a script says else
             if self._current is not None and not self._current.forward:
                 self._current = None  # an evaluation between two steps belongs to neither
             return call()
@@ -154,9 +156,8 @@ class EngineObserver:
     def _around_backward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
-        start = self._clock.mark()
+        step, start = self._begin_step(), self._clock.mark()
         result = call()
-        step = self._begin_step()
         step.backward.append((start, self._clock.mark()))
         step.losses.given(call.args[0] if call.args else call.kwargs.get("loss"))
         self._memory.sample()
@@ -222,10 +223,3 @@ class EngineObserver:
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)
-
-
-def _trains(engine: Any) -> bool:  # noqa: ANN401
-    """Whether a forward pass is one of training. `engine.eval()` changes the mode of the module, not of the engine."""
-    import torch
-
-    return bool(engine.module.training) and torch.is_grad_enabled()

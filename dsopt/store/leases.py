@@ -13,6 +13,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.processes import end_run
 from dsopt.protocol.presence import may_be_present
@@ -54,7 +55,7 @@ def take(
     if pool.kind == "gpu" or hosts:
         queries.lock_nodes(connection, {me.node, *hosts})
     held, slots = _held(connection, me.node, *hosts)
-    left = (index for index in pool.indices if _is_free(_names(me.node, pool, index), held, slots))
+    left = (index for index in without_reserved(pool).indices if _is_free(_names(me.node, pool, index), held, slots))
     free = list(itertools.islice(left, count))
     listed = [(node, f"{pool.kind}:{index}") for node, indices in hosts.items() for index in indices]
     if len(free) < count or not _is_free(listed, held, slots):

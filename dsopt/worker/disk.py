@@ -9,7 +9,7 @@ from typing import Final
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # or read-only, broken, or a network file system whose server has forgotten the file
 _UNUSABLE: Final = (*_FULL, errno.EROFS, errno.EIO, errno.ESTALE)
-_ERROR_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
+_ERROR: Final = re.compile(r"\[Errno (\d+)\][^'\"]*['\"]([^'\"]+)['\"]")  # an OSError of a file, as Python words it
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
 
 
@@ -19,11 +19,10 @@ def unusable(folder: Path, error: OSError | None = None, said: str = "") -> str 
     Args:
         folder: on the disk.
         error: what writing to it has raised.
-        said: what a run that failed has said. It counts if it names an error of a disk and a file in the folder.
+        said: what a run that failed has said. It counts if it names such an error of a file in the folder.
     """
     numbers = [error.errno] if error is not None else []
-    if str(folder) in said:
-        numbers += map(int, _ERROR_NUMBER.findall(said))
+    numbers += [int(number) for number, path in _ERROR.findall(said) if path.startswith(f"{folder}/")]
     number = next((number for number in numbers if number in _UNUSABLE), None) or _trouble(folder)
     if number in _FULL:
         return f"the disk of {folder} is full. Make room on it"

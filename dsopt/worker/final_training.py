@@ -7,17 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dsopt.launch.device_locks import reserve
+from dsopt.errors import DsoptError
+from dsopt.launch.device_locks import DeviceLocks, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
 from dsopt.launch.foreground import train
+from dsopt.launch.gpus import Gpu, installed_gpus
+from dsopt.store.identity import identity_of
 from dsopt.store.leases import count_free
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import StudySpec
-from dsopt.worker.capacity import pool_of
 
 _LOOK_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 600.0  # leases of workers that died stay until another one comes
+_PATIENCE_SECONDS: Final = 3600.0  # leases of workers that died stay until another one comes
 
 
 def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Callable[[str], object]) -> int:
@@ -35,38 +37,65 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
     Raises:
         DsoptError: the launcher cannot be found.
     """
-    files = [] if spec.is_simulated else _reserve(store, spec, command, tell)
+    if spec.is_simulated:
+        return train(command, Path(spec.cwd))
+    locks = DeviceLocks(identity_of(store.engine), store.shown_url)
+    files = _reserve(store, locks, _devices_of(command), tell)
     try:
         return train(command, Path(spec.cwd), files)
     finally:
+        locks.close()
         for file in files:
             os.close(file)
 
 
-def _reserve(store: Store, spec: StudySpec, command: LaunchCommand, tell: Callable[[str], object]) -> list[int]:
-    pool = _devices_of(spec, command)
+def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, tell: Callable[[str], object]) -> list[int]:
     files = reserve(pool)
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    is_told = False
-    while _is_used(store, pool) and time.monotonic() < deadline:
-        if not is_told:
-            tell(f"Waiting for the runs of dsopt on {pool} to end.")
-            is_told = True
-        time.sleep(_LOOK_SECONDS)
-    return files
+    told = ""
+    while True:
+        time.sleep(_LOOK_SECONDS)  # a worker that looked just before may still be about to lease
+        why = _why_not_yet(store, locks, pool)
+        if why is None:
+            return files
+        if time.monotonic() > deadline:
+            tell(f"The training starts although {why}.")
+            return files
+        if why != told:
+            tell(f"The training waits, because {why}.")
+            told = why
 
 
-def _is_used(store: Store, pool: DevicePool) -> bool:
+def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | None:
+    try:
+        locks.hold(pool)
+    except DsoptError:
+        return f"workers on another database use {pool}"
     with store.engine.connect() as connection:
-        return count_free(connection, socket.gethostname(), pool) < len(pool.indices)
+        is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
+    return f"runs of dsopt on {pool} have not ended" if is_used else None
 
 
-def _devices_of(spec: StudySpec, command: LaunchCommand) -> DevicePool:
-    """The devices of this node that a command takes: the first ones, unless it names them."""
-    gpus = [] if os.environ.get("DS_ACCELERATOR") == "cpu" else visible_gpus()
-    uuids = {gpu.index: gpu.uuid for gpu in gpus}
-    if not gpus:
-        slots = DevicePool(kind="cpu", indices=())
-        return DevicePool(kind="cpu", indices=tuple(range(command.ranks or default_ranks(slots))))
-    pool = pool_of(spec, DevicePool(kind="gpu", indices=tuple(sorted(uuids)), uuids=uuids))
-    return DevicePool(kind="gpu", indices=pool.indices[: command.ranks], uuids=uuids)
+def _devices_of(command: LaunchCommand) -> DevicePool:
+    """The devices of this node that a command takes."""
+    gpus = [] if os.environ.get("DS_ACCELERATOR") == "cpu" else _gpus_of(command)
+    if gpus:
+        uuids = {gpu.index: gpu.uuid for gpu in gpus}
+        return DevicePool(kind="gpu", indices=tuple(uuids), uuids=uuids)
+    slots = DevicePool(kind="cpu", indices=())
+    return DevicePool(kind="cpu", indices=tuple(range(command.ranks or default_ranks(slots))))
+
+
+def _gpus_of(command: LaunchCommand) -> list[Gpu]:
+    """The first that its ranks see. DeepSpeed's launcher looks at CUDA_VISIBLE_DEVICES only without other choices."""
+    everything = installed_gpus()
+    if command.launcher.include:
+        included, excluded = command.chosen_gpus
+        if included is not None or excluded:
+            return [g for g in everything if g.index not in excluded and (included is None or g.index in included)]
+        if command.ranks is not None:
+            return everything[: command.ranks]
+    if command.visible_gpus is None:
+        return visible_gpus()[: command.ranks]
+    named = [[gpu for gpu in everything if gpu.is_named(name)] for name in command.visible_gpus]
+    return [gpu for found in named for gpu in found][: command.ranks]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
@@ -130,7 +129,7 @@ class StudyGround:
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         places = places_of(study.spec, hand.pool, candidate)
-        pool, count, hosts = without_reserved(places.pool), places.count, places.hosts
+        pool, count, hosts = places.pool, places.count, places.hosts
         run_dir = RunDir.create(results_folder(study.spec), task.name)
         try:
             if isinstance(task, NewTask):

@@ -43,7 +43,8 @@ class HistoryReader:
         self._study = study
         self._offloads = "nvme" in study.spec.to_json()
         self._references = references_of(study.spec)
-        self._earlier = [_earlier(store, study, name) for name in study.spec.warm_start]
+        earlier = (_earlier(store, study, name) for name in study.spec.warm_start)
+        self._earlier = [found for found in earlier if found is not None]
         self._learnt: dict[type, object] = {}
         self._version = _NOTHING
         self._seen: dict[Part, dict[int, Observation | LeftOut]]
@@ -128,8 +129,8 @@ def _counted(seen: Mapping[int, Observation | LeftOut], left: list[LeftOut]) -> 
     return counted
 
 
-def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:
-    """An earlier study whose results this one starts from.
+def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier | None:
+    """An earlier study whose results this one starts from; None: it is gone, and this one has finished without it.
 
     Raises:
         DsoptError: there is none of that name.
@@ -137,6 +138,8 @@ def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier:
     try:
         found = store.read(name) if study.distrust else store.get(name)  # what is never run may show others' figures
     except DsoptError as error:
+        if store.state(study) == "finished":
+            return None
         raise DsoptError(f"study '{study.name}': warm_start: {error}") from None
     plain = found.spec.model_copy(update={"warm_start": []})
     return Earlier(spec=plain, history=HistoryReader(store, replace(found, spec=plain)).read())

@@ -95,6 +95,14 @@ def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> N
     assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
 
 
+def test_a_model_that_stays_in_evaluation_mode_trains_all_the_same(tmp_path: Path) -> None:
+    """Those that are read from files are in it, and not every script leaves it."""
+    outcome = run(tmp_path, "stays-in-evaluation", needs_flops=True)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.rows == 4
+    assert all(outcome.metric(name) > 0 for name in ("forward", "backward", "step"))
+
+
 def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path) -> None:
     outcome = run(tmp_path, "evaluates-between-steps")
     assert isinstance(outcome, Measured), outcome

@@ -47,6 +47,8 @@ if args.how == "evaluates-first":
     with torch.no_grad():
         engine(torch.ones(32, 64))
     engine.train()
+if args.how == "stays-in-evaluation":
+    model.eval()
 for step in range(3 if args.how == "ends-early" else 10_000):
     size = 64 * 2**20 if args.how == "hogs" and step == 2 else args.batch_size
     if args.how == "raises" and step == 2 and args.local_rank == 1:

@@ -10,6 +10,7 @@ from dsopt.store.reading import kept_trials, marks_of
 from dsopt.store.studies import Store
 from dsopt.store.transactions import StudyChanged, changing
 from dsopt.study.part import Part
+from dsopt.worker.history import load_history
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
 
@@ -138,3 +139,14 @@ def test_an_earlier_study_to_begin_with_has_to_be_there(store: Store) -> None:
         store.create(later)
     store.create(spec())
     assert store.create(later)[1]
+
+
+def test_a_finished_study_is_read_though_the_one_it_began_with_is_gone(store: Store) -> None:
+    store.create(spec())
+    study, _ = store.create(spec("later", warm_start=["s"]))
+    store.delete(store.header("s"))
+    with pytest.raises(DsoptError, match="study 'later': warm_start: no study 's'"):
+        load_history(store, study)
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished' WHERE name = 'later'"))
+    assert load_history(store, study).everything == []

@@ -22,7 +22,13 @@ def test_an_error_of_the_disk_is_no_candidates_fault(tmp_path: Path, number: int
 
 
 @pytest.mark.parametrize(
-    "said", ["[Errno 30] Read-only file system: '/elsewhere/log'", "[Errno 2] No such file: '{folder}/log'", "raised"]
+    "said",
+    [
+        "[Errno 30] Read-only file system: '/elsewhere/log'",
+        "[Errno 2] No such file: '{folder}/log'",
+        "OSError: [Errno 28] No space left on device: '/dev/shm/torch_1' Log: {folder}/run/stderr.log",
+        "raised",
+    ],
 )
 def test_a_scripts_own_mistake_is_its_own(tmp_path: Path, said: str) -> None:
     assert unusable(tmp_path, said=said.format(folder=tmp_path)) is None

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch import devices
 from dsopt.launch.device_locks import reserve, without_reserved
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.gpus import Gpu
+from dsopt.study.command import LaunchCommand
+from dsopt.worker import final_training
 from tests.worker.test_faults import until
 
 GPUS = DevicePool(kind="gpu", indices=(0, 1, 2), uuids={0: "GPU-a", 1: "GPU-b", 2: "GPU-c"})
@@ -38,19 +42,21 @@ def training(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
     program = tmp_path / "deepspeed"
     program.write_text(
         f"#!{sys.executable}\nimport os, signal, sys, time\n"
-        "for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):\n"
+        "for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):\n"
         "    signal.signal(number, lambda number, _: sys.exit(7 if number == signal.SIGTERM else number + 100))\n"
         "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     program.chmod(0o755)
-    with subprocess.Popen([sys.executable, "-c", TRAINS, program], cwd=tmp_path) as process:
+    with subprocess.Popen([sys.executable, "-c", TRAINS, program], cwd=tmp_path, start_new_session=True) as process:
         until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
         yield process
         process.kill()
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 7), (signal.SIGUSR1, 110), (signal.SIGHUP, 101)], ids=["TERM", "USR1", "HUP"]
+    ("number", "code"),
+    [(signal.SIGTERM, 7), (signal.SIGUSR1, 110), (signal.SIGHUP, 101), (signal.SIGINT, 102)],
+    ids=["TERM", "USR1", "HUP", "INT"],
 )
 def test_a_training_hears_of_its_end(training: "subprocess.Popen[bytes]", number: int, code: int) -> None:
     """A scheduler tells the process that it has started, which is dsopt."""
@@ -74,3 +80,42 @@ def test_gpus_are_kept_by_what_identifies_them() -> None:
     for file in files:
         os.close(file)
     assert without_reserved(GPUS) == GPUS
+
+
+def test_a_second_training_keeps_what_the_first_does_not_have() -> None:
+    first = reserve(DevicePool(kind="cpu", indices=(0,)))
+    second = reserve(DevicePool(kind="cpu", indices=(0, 1, 2)))
+    assert without_reserved(DevicePool(kind="cpu", indices=(0, 1, 2, 3))).indices == (3,)
+    for file in first + second:
+        os.close(file)
+
+
+@pytest.mark.parametrize(
+    ("command", "visible", "indices"),
+    [
+        ("torchrun --nproc_per_node 1 t.py", None, (0,)),
+        ("torchrun --nproc_per_node 1 t.py", "3,2", (3,)),
+        ("CUDA_VISIBLE_DEVICES=3,2 torchrun --nproc_per_node 1 t.py", None, (3,)),
+        ("accelerate launch --gpu_ids 3,2 --num_processes 1 t.py", None, (3,)),
+        ("deepspeed t.py", None, (0, 1, 2, 3)),
+        ("CUDA_VISIBLE_DEVICES=2,3 deepspeed t.py", None, (2, 3)),
+        (
+            "CUDA_VISIBLE_DEVICES=2,3 deepspeed --num_gpus 2 t.py",
+            None,
+            (0, 1),
+        ),  # the launcher says that it ignores them
+        ("deepspeed --include localhost:1,3 t.py", "0", (1, 3)),
+        ("deepspeed --exclude localhost:0 t.py", None, (1, 2, 3)),
+    ],
+)
+def test_the_gpus_that_a_training_takes_are_kept(
+    monkeypatch: pytest.MonkeyPatch, command: str, visible: str | None, indices: tuple[int, ...]
+) -> None:
+    installed = [Gpu(index=index, uuid=f"GPU-{index}") for index in range(4)]
+    monkeypatch.setattr(final_training, "installed_gpus", lambda: installed)
+    monkeypatch.setattr(devices, "installed_gpus", lambda: installed)
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert final_training._devices_of(LaunchCommand.parse(command, "test")).indices == indices
