@@ -23,8 +23,8 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
     """Why a run is not the candidate's, from its engine and its first batch."""
     if seen.engine is None:
         return None
-    if len(sizes := dict.fromkeys(step.samples for step in seen.steps)) > 1:
-        first, other, *_ = sizes
+    first, other = (seen.steps[0].samples, seen.steps[-1].samples) if seen.steps else (0, 0)
+    if first != other:  # each step is judged when it is the last one
         return Infeasible(
             reason="invalid_config",
             message=f"the script changed its batch during the run, from {first} to {other} samples a step, so its step "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, default_ranks, is_this_node
+from dsopt.launch.gpus import Gpu
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import specs_of_runs
@@ -82,18 +83,14 @@ def pool_of(spec: StudySpec, pool: DevicePool) -> DevicePool:
         return pool
     kept = [index for index in pool.indices if index not in excluded and (included is None or index in included)]
     if (visible := spec.launch.visible_gpus) is not None:
-        kept = [index for index in kept if any(_is_named(name, index, pool) for name in visible)]
+        gpus = {index: Gpu(index=index, uuid=pool.uuids.get(index, "")) for index in kept}
+        kept = [index for index in kept if any(gpus[index].is_named(name) for name in visible)]
     if not kept:
         raise DsoptError(
             f"study '{spec.name}': command: it uses none of this worker's {pool}. Give the worker the GPUs that the "
             "command names, or change its --include, --exclude, --gpu_ids or CUDA_VISIBLE_DEVICES."
         )
     return replace(pool, indices=tuple(kept))
-
-
-def _is_named(name: str, index: int, pool: DevicePool) -> bool:
-    """Whether a name in CUDA_VISIBLE_DEVICES is that of a GPU."""
-    return name == str(index) or bool(name.startswith("GPU-") and pool.uuids.get(index, "").startswith(name))
 
 
 def check_capacity(spec: StudySpec, pool: DevicePool) -> None:
