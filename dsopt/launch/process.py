@@ -127,12 +127,9 @@ class Process:
             self._ask_to_end(NODES_PATIENCE_SECONDS)
         ranks = processes_of(self._launch.run_dir.path)  # while the launcher lives, it shows which are its own
         self._signal(signal.SIGKILL)
-        for rank in ranks:
-            with contextlib.suppress(psutil.Error):
-                rank.kill()
         for process in self._started:
             process.wait()
-        self._clean_up()
+        self._clean_up(ranks)
 
     def terminate(self, *, patience_seconds: float = 1.0) -> None:
         """Asks the launcher to end its ranks, then ends what is left."""
@@ -152,8 +149,8 @@ class Process:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
 
-    def _clean_up(self) -> None:
-        if not kill_all(self._launch.run_dir.path):
+    def _clean_up(self, ranks: Sequence[psutil.Process]) -> None:
+        if not kill_all(self._launch.run_dir.path, also=ranks):
             raise DsoptError(
                 f"{self._launch.run_dir.path}: cannot end some of its processes (stuck in the kernel?). "
                 "End them by hand, then start the worker again."

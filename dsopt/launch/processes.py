@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,8 @@ import psutil
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir
 
 NODES_PATIENCE_SECONDS: Final = 10.0  # for a launcher that ends its ranks on other nodes
+_DYING_SECONDS: Final = 120.0  # hundreds of GB of pinned host memory take long to free
+_LOOK_SECONDS: Final = 0.005
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:
@@ -68,21 +70,26 @@ def _ask_launcher(run_dir: Path) -> None:
     psutil.wait_procs(first, timeout=NODES_PATIENCE_SECONDS)
 
 
-def kill_all(run_dir: Path, *, patience_seconds: float = 20.0) -> bool:
-    """Kills the processes of a run directory and waits until they are gone. Returns whether they are."""
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        processes = processes_of(run_dir)
-        if not processes:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        for process in processes:
-            try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.Error:
-                continue
-        psutil.wait_procs(processes, timeout=0.5)
+def kill_all(run_dir: Path, *, also: Iterable[psutil.Process] = ()) -> bool:
+    """Kills the processes of a run directory, and `also` these, and waits until they are gone.
+
+    The kernel takes a while to free what a killed process has, such as a GPU's memory, and the process no longer shows
+    meanwhile whose it is.
+
+    Returns:
+        Whether they are gone.
+    """
+    deadline = time.monotonic() + _DYING_SECONDS
+    dying = set(also)
+    while dying := {process for process in dying | set(processes_of(run_dir)) if _is_alive(process)}:
+        for process in dying:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        while any(map(_is_alive, dying)):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def start_ticks(pid: int) -> float | None:
@@ -115,7 +122,14 @@ def host_identity() -> str:
 
 
 def _is_alive(process: psutil.Process) -> bool:
+    """Whether some thread of it is: the first may be a zombie while others still free what the process has."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+        if process.status() == psutil.STATUS_ZOMBIE and _count_threads(process) == 1:
+            return False
+        return process.is_running()  # not another one with its number
+    except (psutil.Error, OSError):
         return False
+
+
+def _count_threads(process: psutil.Process) -> int:
+    return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())

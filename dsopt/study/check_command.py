@@ -57,6 +57,12 @@ def _check_launcher(command: LaunchCommand, where: str) -> None:
     mistake = command.launcher.mistake(command.options)
     if mistake is not None:
         raise DsoptError(f"{where}: command: {mistake}")
+    hiding = next((name for name in command.options.names if name in command.launcher.hides_visible), None)
+    if hiding is not None and (visible := dict(command.environment).get("CUDA_VISIBLE_DEVICES")):
+        raise DsoptError(
+            f"{where}: command: the launcher ignores CUDA_VISIBLE_DEVICES={visible} beside {hiding}, and takes other "
+            f"GPUs. Leave out {hiding}, or write {command.launcher.include[0]} localhost:{visible} in place of both."
+        )
 
 
 def _check_script(command: LaunchCommand, cwd: Path, where: str) -> None:

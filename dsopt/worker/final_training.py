@@ -19,7 +19,6 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import StudySpec
 
 _LOOK_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 3600.0  # leases of workers that died stay until another one comes
 
 
 def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Callable[[str], object]) -> int:
@@ -29,7 +28,7 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
         store: the storage of whose runs it knows.
         spec: the study.
         command: the training.
-        tell: told that it waits until runs on its devices have ended.
+        tell: told that it waits until runs on its devices have ended, however long that takes.
 
     Returns:
         Its exit code.
@@ -51,18 +50,14 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
 
 def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, tell: Callable[[str], object]) -> list[int]:
     files = reserve(pool)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
     told = ""
     while True:
         time.sleep(_LOOK_SECONDS)  # a worker that looked just before may still be about to lease
         why = _why_not_yet(store, locks, pool)
         if why is None:
             return files
-        if time.monotonic() > deadline:
-            tell(f"The training starts although {why}.")
-            return files
         if why != told:
-            tell(f"The training waits, because {why}.")
+            tell(f"The training waits, because {why}. Ctrl-C gives up.")
             told = why
 
 
@@ -73,7 +68,12 @@ def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | No
         return f"workers on another database use {pool}"
     with store.engine.connect() as connection:
         is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
-    return f"runs of dsopt on {pool} have not ended" if is_used else None
+    if not is_used:
+        return None
+    return (
+        f"runs of dsopt on {pool} have not ended ('dsopt workers' shows them; "
+        "a worker that starts frees what dead ones left)"
+    )
 
 
 def _devices_of(command: LaunchCommand) -> DevicePool:

@@ -1,5 +1,6 @@
 """Which processes belong to a run, however they hide it."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,19 @@ def test_such_a_rank_with_a_log_of_its_own_ends_with_its_launcher(launcher: str,
     assert len(ranks) == 2
     process.kill()
     assert not any(map(is_alive, ranks))
+
+
+def test_a_process_whose_first_thread_has_ended_is_waited_for(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path, "r")
+    ends_first_thread = (
+        "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", ends_first_thread]) as process:
+        rank = psutil.Process(process.pid)
+        until(lambda: rank.status() == psutil.STATUS_ZOMBIE)
+        assert kill_all(run_dir.path, also=[rank])
+        assert process.wait(timeout=5) == -signal.SIGKILL
 
 
 def test_a_run_asks_setproctitle_to_leave_the_environment(tmp_path: Path) -> None:

@@ -83,6 +83,13 @@ def test_a_worker_without_the_devices_that_runs_take_here_is_refused(tmp_path: P
         places_of(study(tmp_path, ""), DevicePool(kind="cpu", indices=(0, 1)))
 
 
+def test_a_host_file_with_this_node_under_two_names_is_refused(tmp_path: Path) -> None:
+    spec = study(tmp_path, "")
+    (tmp_path / "hosts").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
+    with pytest.raises(DsoptError, match=r"has this node twice, as 'localhost' and '127\.0\.0\.1'\. Name"):
+        places_of(spec, DevicePool(kind="cpu", indices=(0, 1)))
+
+
 @pytest.mark.parametrize(("name", "is_own"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.7", False)])
 def test_a_node_knows_its_addresses(name: str, is_own: bool) -> None:
     assert is_this_node(name) == is_own

@@ -407,6 +407,10 @@ def test_mistakes_in_offload(folder: Path, section: dict, message: str) -> None:
         ({"command": "deepspeed --include banana! train.py --deepspeed ds.json"}, "--include banana!"),
         ({"command": "deepspeed -i localhost:0 -e localhost:1 train.py --deepspeed ds.json"}, "exclude each other"),
         (
+            {"command": "CUDA_VISIBLE_DEVICES=2,3 deepspeed --num_gpus 2 train.py --deepspeed ds.json"},
+            "beside --num_gpus, and takes other GPUs. Leave out --num_gpus, or write --include localhost:2,3 in place",
+        ),
+        (
             {"command": "deepspeed -i localhost:0 --num_gpus 1 train.py --deepspeed ds.json"},
             "cannot be combined",
         ),
