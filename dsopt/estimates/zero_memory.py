@@ -6,7 +6,7 @@ some slack. Its users know them, and Hugging Face's document on DeepSpeed shows 
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Dtype = Literal["fp16", "bf16", "fp32"]
 OffloadDevice = Literal["none", "cpu", "nvme"]
@@ -26,6 +26,17 @@ class Offload:
 
 
 NO_OFFLOAD = Offload()
+
+
+class ParamBytes(NamedTuple):
+    """Bytes that one parameter needs: its weight, its gradient, and its optimizer states, with an fp32 weight if any.
+
+    The last two are of parameters that are trained.
+    """
+
+    weight: float
+    gradient: float
+    optimizer: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +73,7 @@ def device_state_bytes(
     dtype: str,
     offload: Offload = NO_OFFLOAD,
     largest_layer: int | None = None,
+    held: ParamBytes | None = None,
 ) -> float:
     """Bytes of parameters, gradients and optimizer states on one rank's device, with Adam.
 
@@ -78,12 +90,13 @@ def device_state_bytes(
         ranks: of all nodes.
         dtype: fp16, bf16 or fp32.
         largest_layer: its parameters; only needed if parameters are offloaded.
+        held: what a run was seen to hold, in place of what the data type and Adam need.
 
     Raises:
         ValueError: an offload that the stage does not have, or a missing `largest_layer`.
     """
     _check(stage, offload)
-    weight, gradient, optimizer = _bytes_per_param(dtype)
+    weight, gradient, optimizer = held or bytes_per_param(dtype)
     weights = weight * params / (ranks if stage >= 3 else 1)
     gradients = gradient * trainable / (ranks if stage >= 2 else 1)
     optimizers = optimizer * trainable / (ranks if stage >= 1 else 1)
@@ -107,6 +120,7 @@ def host_state_bytes(
     ranks_per_node: int,
     dtype: str,
     offload: Offload,
+    held: ParamBytes | None = None,
 ) -> float:
     """Bytes of model states that offloading puts into the host memory of one node, with Adam.
 
@@ -119,8 +133,8 @@ def host_state_bytes(
         ValueError: an offload that the stage does not have.
     """
     _check(stage, offload)
-    weight, gradient, optimizer = _bytes_per_param(dtype)
-    offloaded = 0
+    weight, gradient, optimizer = held or bytes_per_param(dtype)
+    offloaded = 0.0
     if offload.optimizer == "cpu":
         offloaded += (optimizer + (gradient if stage >= 2 else 0)) * trainable
     if offload.param == "cpu":
@@ -212,9 +226,9 @@ def deepspeed_zero3_estimate(
     )
 
 
-def _bytes_per_param(dtype: str) -> tuple[int, int, int]:
-    """Bytes of a weight, its gradient and its optimizer states, in mixed precision an fp32 weight and moments."""
-    return (4, 4, 8) if dtype == "fp32" else (2, 2, 12)
+def bytes_per_param(dtype: str) -> ParamBytes:
+    """What a parameter needs with Adam; in mixed precision, an fp32 weight is among its optimizer states."""
+    return ParamBytes(4, 4, 8) if dtype == "fp32" else ParamBytes(2, 2, 12)
 
 
 def _check(stage: int, offload: Offload) -> None:

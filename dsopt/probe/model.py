@@ -21,6 +21,7 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         micro_batch=engine.train_micro_batch_size_per_gpu(),
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
+        pipeline_stages=getattr(engine, "num_stages", 1),
         **_model_and_device(engine.module, device, memory_limit_bytes),
     )
 

@@ -43,6 +43,7 @@ class Engine:
     num_layers: int | None = None
     host_memory_bytes: int = 0
     framework: str = "deepspeed"
+    pipeline_stages: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,26 @@
 """What a forward pass leaves on a device: what runs have shown for the settings that may change it."""
 
+from typing import Final
+
 import numpy as np
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
+from dsopt.search.sharding import sharding_of
+from dsopt.search.zero_buffers import step_copies
+from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import Setting, activation_knobs
+from dsopt.study.spec import StudySpec
+
+_LEAST_SHARE: Final = 0.1
+_NEARLY: Final = 0.97
 
 
-def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
+def activation_lines(spec: StudySpec, facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
     """Activations as a line over micro-batch sizes, first value and slope, for each kind of setting that was run.
 
     `()` stands for every other kind: the user's own, else that of the least-memory profile. If nothing was seen, it is
-    a quarter of the peak of the run that the facts are from.
+    what states leave of the peak of the run that the facts are from, and at least a tenth of it.
     """
     run = history.telling_run
     own = activation_knobs(run.candidate.knobs) if run is not None and run.candidate is not None else ()
@@ -23,8 +32,19 @@ def activation_lines(facts: ModelFacts, history: History) -> dict[Setting, tuple
             kind, size, left = o.activations
             seen.setdefault(kind, {})[size] = left
     lines = {kind: _line(left) for kind, left in seen.items()}
-    unknown = (0.0, 0.25 * facts.peak_memory_bytes / facts.micro_batch)
-    return {(): lines.get(own, unknown), **lines}
+    return {(): lines.get(own) or (0.0, _unseen(spec, facts) / facts.micro_batch), **lines}
+
+
+def _unseen(spec: StudySpec, facts: ModelFacts) -> float:
+    """What the forward pass of a run probably left that nobody looked at."""
+    sharding = sharding_of(spec, facts, facts.zero_stage, ())
+    states = sharding.device_bytes(facts)
+    zero = ZeroSettings(spec, facts.hidden_size)
+    stepping = states + step_copies(facts, zero, sharding, ())
+    peak = facts.peak_allocated_bytes or facts.peak_memory_bytes
+    at_most = peak - (states - sharding.gradient_bytes(facts))
+    is_of_step = stepping >= _NEARLY * peak  # then activations may be anything up to that
+    return max(_LEAST_SHARE * peak, at_most / 2 if is_of_step else at_most)
 
 
 def _line(left: dict[int, int]) -> tuple[float, float]:

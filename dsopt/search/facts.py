@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from dsopt.estimates.zero_memory import ParamBytes, bytes_per_param
 from dsopt.protocol.events import Engine
 from dsopt.study.autotuning import ModelInfo
 from dsopt.study.ds_config import baseline_config, get_path
@@ -31,6 +32,10 @@ class ModelFacts:
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
         host_memory_bytes: memory of the node; 0 if it is not known.
         rows: size of the first dimension of the batches that the script fed; 0 if it could not be seen.
+        device: its name; empty if it is not known.
+        pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
+        weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
+            kept it (`ParamBytes`); 0 if it was not seen.
     """
 
     num_params: int
@@ -51,6 +56,21 @@ class ModelFacts:
     rows: int = 0
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
+    device: str = ""
+    pipeline_stages: int = 1
+    weight_bytes: float = 0.0
+    gradient_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+
+    @property
+    def held(self) -> ParamBytes:
+        """What one parameter needs: as seen, else as data type and Adam have it."""
+        usual = bytes_per_param(self.dtype)
+        return ParamBytes(
+            self.weight_bytes or usual.weight,
+            self.gradient_bytes or usual.gradient,
+            self.optimizer_bytes or usual.optimizer,
+        )
 
     def candidate(self, knobs: Setting = ()) -> Candidate:
         """What ran, by its own account: stage and sizes are the engine's. It says nothing about other settings."""
@@ -102,6 +122,8 @@ def _of_engine(engine: Engine) -> ModelFacts:
         hidden_size=engine.hidden_size,
         num_layers=engine.num_layers,
         host_memory_bytes=engine.host_memory_bytes,
+        device=engine.device,
+        pipeline_stages=engine.pipeline_stages,
     )
 
 

@@ -14,10 +14,9 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, Observation
+from dsopt.search.memory_moments import SHARES, STAGES, WEIGHTS, Moments
 from dsopt.search.memory_runs import Point, point_of, telling
 from dsopt.search.sharding import sharding_of
-from dsopt.search.zero_buffers import live_parameters, reduce_buffers
-from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.quantity import gib
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
@@ -27,35 +26,26 @@ _HOST_SHARE: Final = 0.9
 # What no smooth model can know: allocators round, and kernels change their workspace with the size. Published
 # estimators of peak memory are wrong by about 3 %; this one is calibrated on the job itself.
 _ERROR_SHARE: Final = 0.015
+_BEND: Final = 0.06  # of activations, for each doubling of the size
+_SPREAD: Final = 0.005  # of peaks of one candidate, and of others like it
 # Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
 _EVEN: Final = 0.5
+_ROUNDS: Final = 3
+_FEW: Final = 16  # runs
 _FAR_BELOW: Final = 0.7
 _SURPRISE: Final = 1.5  # standard deviations that what ran out of memory may have been expected below the device
 _LARGEST_SIZE: Final = 2**16
 
-# weights of the linear model, of which the reserve is no part of a peak
-_WEIGHTS: Final = (
-    "states",
-    "reduce_buffers",
-    "live_parameters",
-    "kept_gradients",
-    "overhead",
-    "reserve",
-    "activations",
-)
-_STAGES: Final = (0, 1, 2, 3)
-# after them, of each stage: an effect in bytes, then one relative to its states
-_KINDS_FROM: Final = len(_WEIGHTS) + 2 * len(_STAGES)
-_SHARES: Final = slice(len(_WEIGHTS) + len(_STAGES), _KINDS_FROM)
 # weights without a unit, which hold on another device, too
 _OF_THE_SCRIPT: Final = (
-    *(index for index, name in enumerate(_WEIGHTS) if name not in ("overhead", "reserve")),
-    *range(_SHARES.start, _SHARES.stop),
+    *(index for index, name in enumerate(WEIGHTS) if name not in ("overhead", "reserve")),
+    *range(SHARES.start, SHARES.stop),
 )
 # what activations and their gradients take beside each other at the peak, relative to what a forward pass left:
 # workspaces on top, and where layers are recomputed, all of one layer
 _ACTIVATIONS: Final = (1.25, 0.35)
+_UNSEEN_ACTIVATIONS: Final = (0.85, 0.5)  # relative to what states leave of a peak
 # what settings that may change activations add to that before one of them was run; much more than the least-memory
 # profile where that is all that was seen, since it recomputes what it can
 _OTHER_KIND: Final = (0.0, 0.6)
@@ -65,15 +55,8 @@ _LESS_FRUGAL_KIND: Final = (2.0, 1.5)
 class MemoryModel:
     """Peak memory of one rank, as a distribution.
 
-    Memory is highest either when the forward pass has ended or when all gradients are there, whichever is more:
-
-        κ·(weights + optimizer) + λ·gradients + β·reduce buffers + γ·live parameters + overhead + ρ·activations
-        κ·(weights + optimizer + gradients) + β·reduce buffers + γ·live parameters + overhead
-
-    λ is the part of the last step's gradients that a script keeps; with accumulation all of them exist. States follow
-    from stage, ranks, data type, trainable parameters and offload; buffers from the settings of ZeRO; activations from
-    what the forward passes of runs left. Each stage has its own effect of a few per cent. Weights have priors and are
-    calibrated on the peaks of runs at all stages. A candidate fits if its peak and the reserve stay within the device.
+    It is the highest of three moments (`search/memory_moments.py`). Their weights have priors and are calibrated on the
+    peaks of runs at all stages. A candidate fits if its peak and the reserve stay within the device.
     The reserve is what torch's counters do not see (context, communication libraries) and what fragmentation takes.
     Measured runs bound it from above, those that ran out of memory from below (censored data).
     """
@@ -81,12 +64,11 @@ class MemoryModel:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
-        self._zero = ZeroSettings(spec, facts.hidden_size)
         self._out_of_memory = [o.candidate for o in history.observations if o.reason == "oom" and o.candidate]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
-        self._activations = activation_lines(facts, history)
-        self._rows: dict[tuple[int, Setting], tuple[NDArray[np.float64], float]] = {}
+        self._activations = activation_lines(spec, facts, history)
+        self._moments = Moments(spec, facts, self._activations, self._kinds)
         self._belief = self._first = self._after = self._prior(history)
         self._learnt_of: Sequence[Observation] = ()
         self._learn(history)
@@ -98,15 +80,15 @@ class MemoryModel:
     def predict(self, grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Expected peak of each candidate in bytes, as torch counts it, and its standard deviation; shapes `(n,)`."""
         mean, variance = self._belief.predict(self._design(grid))
-        return np.maximum(0.0, mean), np.sqrt(variance + (_ERROR_SHARE * mean) ** 2)
+        return np.maximum(0.0, mean), np.hypot(np.sqrt(variance), self._misfit(grid, mean))
 
     def fit_probability(self, grid: Grid) -> NDArray[np.float64]:
         """How likely each candidate fits the device and the host, shape `(n,)`."""
         rows = self._design(grid)
         peak = rows @ self._belief.mean
-        rows[:, _WEIGHTS.index("reserve")] = 1.0
+        rows[:, WEIGHTS.index("reserve")] = 1.0
         needed, variance = self._belief.predict(rows)
-        deviation = np.sqrt(variance + (_ERROR_SHARE * peak) ** 2)
+        deviation = np.hypot(np.sqrt(variance), self._misfit(grid, peak))
         probability: NDArray[np.float64] = ndtr((self.facts.device_memory_bytes - needed) / deviation)
         host_fits = np.array([self._why_not_host(stage, setting) is None for stage, setting in grid.settings])
         probability[~host_fits[grid.which]] = 0.0
@@ -140,7 +122,7 @@ class MemoryModel:
     @property
     def reserve(self) -> float:
         """Expected part of the device that training cannot use, in bytes."""
-        return float(self._belief.mean[_WEIGHTS.index("reserve")])
+        return float(self._belief.mean[WEIGHTS.index("reserve")])
 
     def fits(self, candidate: Candidate) -> bool:
         """Whether a candidate may run."""
@@ -171,23 +153,24 @@ class MemoryModel:
 
     def _prior(self, history: History) -> Belief:
         device = float(self.facts.device_memory_bytes)
-        outside = self.facts.outside_bytes
+        outside, is_seen = self.facts.outside_bytes, self.facts.activation_bytes > 0
         known = {
             "states": (1.0, 0.05),
             "reduce_buffers": (0.8, 0.4),
             "live_parameters": (0.5, 0.4),
             "kept_gradients": (0.3, 0.4),
-            "overhead": (0.005 * device, 0.03 * device),
+            "step_copies": (1.0, 0.4),
+            "overhead": (0.005 * device, (0.03 if is_seen else 0.1) * device),
             "reserve": (outside + 0.015 * device, 0.012 * device) if outside else (0.04 * device, 0.025 * device),
-            "activations": _ACTIVATIONS,
+            "activations": _ACTIVATIONS if is_seen else _UNSEEN_ACTIVATIONS,
         }
         run = history.telling_run
         is_frugal = run is not None and run.candidate is not None and run.name == "profile"
         other = _LESS_FRUGAL_KIND if is_frugal else _OTHER_KIND
-        mean = [*(known[name][0] for name in _WEIGHTS), *[0.0] * (2 * len(_STAGES))]
+        mean = [*(known[name][0] for name in WEIGHTS), *[0.0] * (2 * len(STAGES))]
         mean += [0.0 if kind in self._activations else other[0] for kind in self._kinds]
-        deviation = [known[name][1] for name in _WEIGHTS]
-        deviation += [0.015 * device] * len(_STAGES) + [0.1] * len(_STAGES)
+        deviation = [known[name][1] for name in WEIGHTS]
+        deviation += [0.015 * device] * len(STAGES) + [0.1] * len(STAGES)
         deviation += [_ACTIVATIONS[1] if kind in self._activations else other[1] for kind in self._kinds]
         if history.begun_with is not None:
             earlier, facts = history.begun_with
@@ -201,14 +184,23 @@ class MemoryModel:
     def _learn(self, history: History) -> None:
         """Learns from each run; if the study's last model saw all before as this one does, only from the others."""
         measured, without_peak = telling(history)
-        before, new = history.learnt.get(MemoryModel), measured
+        before = history.learnt.get(MemoryModel)
         if isinstance(before, MemoryModel) and before._sees_like(self) and before._has_learnt_of(measured):
-            self._belief, self._rows = before._after, before._rows
-            new = measured[len(before._learnt_of) :]
-        self._teach(new)
+            self._belief, self._moments = before._after, before._moments
+            self._teach(measured[len(before._learnt_of) :])
+        else:
+            self._learn_anew(measured)
         self._learnt_of, self._after = measured, self._belief
         history.learnt[MemoryModel] = self
         self._teach(without_peak)
+
+    def _learn_anew(self, runs: Sequence[Observation]) -> None:
+        """Learns from all runs. Which moment a peak is of shows only when others are known, so it looks again."""
+        by = None
+        for _ in range(_ROUNDS):
+            self._belief = self._first
+            self._teach(runs, by)
+            by = self._belief
 
     def _sees_like(self, other: "MemoryModel") -> bool:
         mine, theirs = ((one.facts, one._activations, one._kinds) for one in (self, other))
@@ -217,76 +209,54 @@ class MemoryModel:
         return self.spec is other.spec and mine == theirs and all(same)
 
     def _has_learnt_of(self, runs: Sequence[Observation]) -> bool:
-        """Whether the first of these runs are those that this model has learnt of."""
-        return len(runs) >= len(self._learnt_of) and all(map(operator.is_, self._learnt_of, runs))
+        """Whether the first of these runs are those that this model has learnt of, and enough to go on from."""
+        known = self._learnt_of
+        return _FEW <= len(known) <= len(runs) and all(map(operator.is_, known, runs))
 
-    def _teach(self, runs: Sequence[Observation]) -> None:
-        """Learns from runs, one after the other."""
+    def _teach(self, runs: Sequence[Observation], by: Belief | None = None) -> None:
+        """Learns from runs, one after the other; `by` tells which moments their peaks are of, if not what is known."""
         points = [point_of(run) for run in runs]
-        moments = self._moments(Grid.of([point.candidate for point in points])) if points else ()
+        moments = self._moments.of(Grid.of([point.candidate for point in points])) if points else ()
         for point, *rows in zip(points, *moments, strict=True):
-            self._belief = self._taught(point, max(rows, key=self._belief.mean.dot))
+            self._belief = self._taught(point, max(rows, key=(by or self._belief).mean.dot))
 
     def _taught(self, point: Point, row: NDArray[np.float64]) -> Belief:
         device = float(self.facts.device_memory_bytes)
         belief = self._belief
         if point.peak_bytes is not None:
-            belief = belief.measured(row, point.peak_bytes, _ERROR_SHARE * point.peak_bytes)
+            belief = belief.measured(row, point.peak_bytes, _SPREAD * point.peak_bytes)
             if point.peak_bytes < _FAR_BELOW * device:
                 return belief  # that it fitted says nothing about the reserve
         with_reserve = row.copy()
-        with_reserve[_WEIGHTS.index("reserve")] = 1.0
+        with_reserve[WEIGHTS.index("reserve")] = 1.0
         noise = _ERROR_SHARE * device
         if point.peak_bytes is not None:
             return belief.below(with_reserve, device, noise)
         # a surprising OOM shows that little was known about its stage
-        of_stage = np.eye(len(row))[len(_WEIGHTS) + point.candidate.stage]
+        of_stage = np.eye(len(row))[len(WEIGHTS) + point.candidate.stage]
         return belief.doubted(with_reserve, device, noise, of_stage, _SURPRISE).above(with_reserve, device, noise)
 
+    def _misfit(self, grid: Grid, peak: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standard deviation of peaks from any such model: it grows with the distance to sizes that ran."""
+        sizes: dict[tuple[int, Setting], list[float]] = {}
+        for run in self._learnt_of:
+            candidate = point_of(run).candidate
+            sizes.setdefault((candidate.stage, activation_knobs(candidate.knobs)), []).append(candidate.micro_batch)
+        everywhere = [size for known in sizes.values() for size in known] or [self.facts.micro_batch]
+        octaves = np.empty(len(grid.which))
+        for index, (stage, setting) in enumerate(grid.settings):
+            of_it = grid.which == index
+            known = np.log2(sizes.get((stage, activation_knobs(setting))) or everywhere)
+            apart = np.abs(np.log2(grid.micro_batch[of_it])[:, None] - known)
+            octaves[of_it] = np.min(apart, axis=1)
+        bent: NDArray[np.float64] = (
+            _BEND * octaves * np.minimum(self._moments.activations(grid) * _ACTIVATIONS[0], peak)
+        )
+        return np.hypot(_ERROR_SHARE * peak, bent)
+
     def _design(self, grid: Grid) -> NDArray[np.float64]:
-        """What the weights multiply, for the higher of the two moments, shape `(n, k)`."""
-        forward, backward = self._moments(grid)
-        higher = forward @ self._belief.mean >= backward @ self._belief.mean
-        return np.where(higher[:, None], forward, backward)
-
-    def _moments(self, grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The same when the forward pass has ended, and when all gradients are there."""
-        known = [self._of_setting(stage, setting) for stage, setting in grid.settings]
-        rows: NDArray[np.float64] = np.array([row for row, _ in known])[grid.which]
-        gradients = np.array([size for _, size in known])[grid.which]
-        first, per_sample = np.array([self._activations_of(setting) for _, setting in grid.settings])[grid.which].T
-        activations = first + per_sample * grid.micro_batch
-        accumulated = np.where(grid.gas > 1, gradients, 0.0)
-        forward, backward = rows.copy(), rows
-        forward[:, _WEIGHTS.index("activations")] = activations
-        forward[:, _WEIGHTS.index("kept_gradients")] = gradients - accumulated
-        forward[:, _KINDS_FROM:] *= activations[:, None]
-        backward[:, _KINDS_FROM:] = 0.0
-        for moment, there in ((forward, accumulated), (backward, gradients)):
-            moment[:, 0] += there
-            moment[:, _SHARES] *= moment[:, :1]
-        return forward, backward
-
-    def _of_setting(self, stage: int, setting: Setting) -> tuple[NDArray[np.float64], float]:
-        """A row without gradients and with ones for activations; and the gradients."""
-        known = self._rows.get((stage, setting))
-        if known is None:
-            sharding = sharding_of(self.spec, self.facts, stage, setting)
-            gradients = sharding.gradient_bytes(self.facts)
-            states = sharding.device_bytes(self.facts) - gradients
-            kind = activation_knobs(setting)
-            sizes = {
-                "states": states,
-                "reduce_buffers": reduce_buffers(self.spec, self.facts, self._zero, stage, setting),
-                "live_parameters": live_parameters(self.facts, self._zero, stage, setting),
-                "overhead": 1.0,
-            }
-            stages = [float(stage == other) for other in _STAGES]
-            kinds = [float(kind == other) for other in self._kinds]
-            row = np.array([*(sizes.get(name, 0.0) for name in _WEIGHTS), *stages, *stages, *kinds])
-            known = self._rows[stage, setting] = (row, gradients)
-        return known
-
-    def _activations_of(self, setting: Setting) -> tuple[float, float]:
-        """Activations of a kind of setting, constant and per sample; the user's own if the kind is not known."""
-        return self._activations.get(activation_knobs(setting)) or self._activations[()]
+        """What the weights multiply, for the highest of the three moments, shape `(n, k)`."""
+        moments = np.array(self._moments.of(grid))
+        highest = np.argmax(moments @ self._belief.mean, axis=0)
+        rows: NDArray[np.float64] = moments[highest, np.arange(len(highest))]
+        return rows

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import cast
 
-from dsopt.estimates.zero_memory import ELEMENT_BYTES, Offload, OffloadDevice, device_state_bytes, host_state_bytes
+from dsopt.estimates.zero_memory import Offload, OffloadDevice, device_state_bytes, host_state_bytes
 from dsopt.search.facts import ModelFacts
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
 from dsopt.study.spec import StudySpec
@@ -42,6 +42,7 @@ class Sharding:
                 dtype=facts.dtype,
                 offload=self.offload,
                 largest_layer=facts.largest_layer_params,
+                held=facts.held,
             )
             / self.model_parallel
         )
@@ -51,7 +52,13 @@ class Sharding:
         if self.offload.optimizer != "none" and self.stage >= 2:
             return 0.0
         share = self.replicas if self.stage >= 2 else 1
-        return ELEMENT_BYTES[facts.dtype] * facts.trainable_params / share / self.model_parallel
+        return facts.held.gradient * facts.trainable_params / share / self.model_parallel
+
+    def updated_params(self, facts: ModelFacts) -> float:
+        """Parameters that this rank updates with states on its device."""
+        if self.offload.optimizer != "none":
+            return 0.0
+        return facts.trainable_params / (self.replicas if self.stage >= 1 else 1) / self.model_parallel
 
     def host_bytes(self, facts: ModelFacts) -> float:
         """Model states in one node's host memory."""
@@ -63,6 +70,7 @@ class Sharding:
             ranks_per_node=self.ranks_per_node,
             dtype=facts.dtype,
             offload=self.offload,
+            held=facts.held,
         )
 
 

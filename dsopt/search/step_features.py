@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.device_speed import peak_flops
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.sharding import sharding_of
@@ -43,9 +44,12 @@ _SCALING: Final = {
 # the part of the backward pass that hides communication, as a logit, without and with `overlap_comm`
 _HIDING: Final = {"hidden without overlap": (-1.0, 1.0), "hidden with overlap": (0.8, 1.0)}
 # what scales the logarithm of the whole step
-_NOT_A_MULTIPLE_OF_8: Final = (0.025, 0.025)
+_NOT_A_MULTIPLE_OF_8: Final = (0.01, 0.02)
 _STAGE_SLOPE: Final = 0.01  # of log2 of the micro-batch size relative to the baseline's
 _KNOB: Final = 0.015
+_USED: Final = 0.45  # of what a device is good for
+_OF_FLOPS: Final = 0.4  # standard deviation of the logarithm of that
+_LEFT: Final = 0.8  # the same of what then remains to the host
 _CONFIG_KNOB: Final = 0.1
 _FLAG: Final = 0.25
 
@@ -55,7 +59,8 @@ class Features:
     """The features of n candidates.
 
     Attributes:
-        micro_batch, gas: sizes, `(n,)`.
+        micro_batch: sizes, `(n,)`.
+        micro_steps: how many a step takes, one after the other: with a pipeline, until all have flowed through, `(n,)`.
         once, each: amounts of the terms in an optimizer step and in each micro-step, `(n, 7)`.
         scaling: what scales communication, `(n, 9)`.
         overlaps: 1 where communication overlaps the backward pass, `(n,)`.
@@ -63,7 +68,7 @@ class Features:
     """
 
     micro_batch: Array
-    gas: Array
+    micro_steps: Array
     once: Array
     each: Array
     scaling: Array
@@ -92,7 +97,7 @@ class StepFeatures:
         once, each, scaling, overlaps, effects = (np.array(part)[grid.which] for part in zip(*rows, strict=True))
         return Features(
             micro_batch=grid.micro_batch,
-            gas=grid.gas,
+            micro_steps=grid.gas + self._facts.pipeline_stages - 1,
             once=once,
             each=each,
             scaling=scaling,
@@ -160,7 +165,7 @@ class StepFeatures:
         return np.column_stack([uneven, *(slope * (stages == stage) for stage in range(4))])
 
     def _prior(self, own_seconds: float) -> Prior:
-        gas, is_wide = self._facts.gas, self._spec.resources.nodes > 1
+        gas, is_wide = self._facts.gas + self._facts.pipeline_stages - 1, self._spec.resources.nodes > 1
         own_amounts = {
             "micro_step": gas,
             "sample": gas * self._facts.micro_batch,
@@ -172,9 +177,23 @@ class StepFeatures:
             name: (math.log(share * own_seconds / own_amounts.get(name, 1)), deviation)
             for name, (share, deviation) in TERMS.items()
         }
+        if (seconds := self._sample_seconds()) is not None:
+            most = TERMS["sample"][0] + TERMS["micro_step"][0]  # of the step, which is what computing takes
+            share = min(seconds * own_amounts["sample"] / own_seconds, most - TERMS["micro_step"][0])
+            left = (most**_SHARPNESS - share**_SHARPNESS) ** (1 / _SHARPNESS)
+            prior["sample"] = (math.log(share * own_seconds / own_amounts["sample"]), _OF_FLOPS)
+            prior["micro_step"] = (math.log(left * own_seconds / gas), _LEFT)
         prior |= _SCALING | _HIDING | {"not a multiple of 8": _NOT_A_MULTIPLE_OF_8}
         prior |= {f"stage {stage} by size": (0.0, _STAGE_SLOPE) for stage in range(4)}
         return prior | {f"{key}={value}": (0.0, _deviation_of(key)) for key, value in self._knobs}
+
+    def _sample_seconds(self) -> float | None:
+        """How long a sample's operations take a rank, by what its device is good for; None if either is not known."""
+        facts = self._facts
+        rate = peak_flops(facts.device, facts.dtype)
+        if rate is None or not facts.flops_per_step:
+            return None
+        return facts.flops_per_step / (facts.micro_batch * facts.gas) / (_USED * rate)
 
 
 def log_seconds(features: Features, weights: Array) -> Array:
@@ -190,16 +209,20 @@ def log_seconds(features: Features, weights: Array) -> Array:
     each[:, _SAMPLE] *= features.micro_batch
     once = features.once * coefficients
     scale = np.exp(features.scaling @ scaling)
-    backward = _BACKWARD * (each[:, _MICRO_STEP] + each[:, _SAMPLE])
+    # the host launches kernels meanwhile, so that the longer of the two counts
+    compute = (each[:, _MICRO_STEP] ** _SHARPNESS + each[:, _SAMPLE] ** _SHARPNESS) ** (1 / _SHARPNESS)
+    each[:, _MICRO_STEP], each[:, _SAMPLE] = compute, 0.0
+    backward = _BACKWARD * compute
     hidden = 1 / (1 + np.exp(-np.where(features.overlaps > 0, overlapped, bare)))
     for amounts in (once, each):
         moved = amounts[:, _COMMUNICATION] * scale
         amounts[:, _COMMUNICATION] = moved - hidden * moved * backward / (moved + backward)
-    seconds: Array = np.log(once.sum(axis=1) + features.gas * each.sum(axis=1)) + features.effects @ effects
+    seconds: Array = np.log(once.sum(axis=1) + features.micro_steps * each.sum(axis=1)) + features.effects @ effects
     return seconds
 
 
 _MICRO_STEP, _SAMPLE, _COMMUNICATION = 0, 1, 2
+_SHARPNESS: Final = 1.5  # of the maximum of what host and device need: 1 is their sum
 _BACKWARD: Final = 0.65  # of a micro-step's compute
 
 

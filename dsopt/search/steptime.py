@@ -1,6 +1,6 @@
 """How long a step takes: a physical model with priors, fitted to the few existing runs, with its uncertainty.
 
-    T = g·(a + b·m) + x(c·V₁) + g·x(c·V₂) + w·W + offload,    each with effects of a few per cent
+    T = g·‖a, b·m‖ + x(c·V₁) + g·x(c·V₂) + w·W + offload,    each with effects of a few per cent
 
 m is the micro-batch size and g the accumulation; a is what a micro-step costs whatever its size, b a sample's compute,
 V₁ and V₂ the elements communicated in a step and in each micro-step, x the part of it that the backward pass does not

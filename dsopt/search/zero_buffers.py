@@ -2,8 +2,9 @@
 
 import math
 
-from dsopt.estimates.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
+from dsopt.estimates.zero_memory import reduce_buffer_elements
 from dsopt.search.facts import ModelFacts
+from dsopt.search.sharding import Sharding
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import ZERO, Setting
 from dsopt.study.spec import StudySpec
@@ -24,7 +25,7 @@ def reduce_buffers(spec: StudySpec, facts: ModelFacts, zero: ZeroSettings, stage
         is_contiguous=zero(stage, setting, f"{ZERO}contiguous_gradients") is not False,
         overlaps=zero(stage, setting, f"{ZERO}overlap_comm") is True,
     )
-    return elements * ELEMENT_BYTES[facts.dtype]
+    return elements * facts.held.gradient
 
 
 def live_parameters(facts: ModelFacts, zero: ZeroSettings, stage: int, setting: Setting) -> float:
@@ -33,7 +34,21 @@ def live_parameters(facts: ModelFacts, zero: ZeroSettings, stage: int, setting: 
         return 0.0
     live = _number(zero(stage, setting, f"{ZERO}stage3_max_live_parameters"))
     ahead = _number(zero(stage, setting, f"{ZERO}stage3_prefetch_bucket_size"))
-    return min(live + ahead, facts.num_params) * ELEMENT_BYTES[facts.dtype]
+    return min(live + ahead, facts.num_params) * facts.held.weight
+
+
+def step_copies(facts: ModelFacts, zero: ZeroSettings, sharding: Sharding, setting: Setting) -> float:
+    """What an optimizer step holds beside all states, in bytes: an fp32 copy of gradients, or temporaries as large.
+
+    ZeRO 3 steps one `sub_group_size` after the other. Optimizers that keep less than fp32 compute in less.
+
+    Sources: `step` in `deepspeed/runtime/zero/stage_1_and_2.py` and `_prepare_fp32_grad_for_sub_group` in `stage3.py`,
+    0.19.8; `_multi_tensor_adamw` in `torch/optim/adamw.py`, 2.13.
+    """
+    updated = sharding.updated_params(facts)
+    if sharding.stage == 3:
+        updated = min(updated, _number(zero(3, setting, f"{ZERO}sub_group_size")) or math.inf)
+    return min(4.0, facts.held.optimizer / 2) * updated
 
 
 def _number(value: object) -> float:

@@ -22,6 +22,7 @@ _ZERO: Final[Mapping[str, bool | int]] = {
     "stage3_max_live_parameters": 1_000_000_000,
     "stage3_max_reuse_distance": 1_000_000_000,
     "stage3_gather_16bit_weights_on_model_save": False,
+    "sub_group_size": 1_000_000_000,
 }
 
 
