@@ -54,7 +54,7 @@ def _measured(number: int, candidate: Candidate, facts: ModelFacts) -> Observati
     value = 1000 * candidate.micro_batch / (candidate.micro_batch + 8) * (1 + 0.01 * (number % 7))
     return Observation(
         trial=number, name=candidate.name, round=0, candidate=candidate, phase="joint", state="measured", reason=None,
-        message="", value=value, facts=facts, half_width=0.02, ended_at=float(number),
+        message="", value=value, facts=facts, half_width=0.02, order=float(number),
     )  # fmt: skip
 
 

@@ -129,5 +129,5 @@ def _observed(run: Run, candidate: Candidate | None, activation_bytes: int = 0) 
         value=None if ran_out else run.seconds or None,
         facts=None if ran_out else facts_of(run, activation_bytes),
         half_width=_HALF_WIDTH,
-        ended_at=0.0,
+        order=0.0,
     )

@@ -163,7 +163,7 @@ class Study:
         number = len(self.journal.tried)
         common: dict[str, Any] = {
             "trial": number, "name": candidate.name if candidate else BASELINE, "round": 0, "candidate": candidate,
-            "phase": "explore", "message": run.oom or "", "ended_at": float(number),
+            "phase": "explore", "message": run.oom or "", "order": float(number),
         }  # fmt: skip
         if run.oom is not None:
             seconds = seconds_to_first_step(run, self.tuner.start, nodes)

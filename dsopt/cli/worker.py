@@ -4,7 +4,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +91,19 @@ def _work_on_all(
     from dsopt.api.studies import load_studies, load_unfinished
 
     studies, problems = load_unfinished(storage=storage)
-    print_warnings([*problems, *notes_on(studies)])
+    refused = DsoptError("\n".join(problems)) if problems else None
+    print_warnings([*(problems if studies else ()), *notes_on(studies)])
     if not studies:
-        click.echo("There is no study to work on. Create one with: dsopt study create FILE")
-        return studies, None
-    seen = _watch(dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage))
+        if refused is None:
+            click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+        return studies, refused
+    seen = _watch(lambda: dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage))
     known = {study.name for study in studies}
-    studies += load_studies([name for name in seen if name not in known], storage=storage)
-    return studies, _print_ends(studies)
+    for name in seen:
+        if name not in known:
+            with contextlib.suppress(DsoptError):  # deleted meanwhile
+                studies += load_studies([name], storage=storage)
+    return studies, _print_ends(studies) or refused
 
 
 def print_results(studies: "Sequence[Study]") -> None:
@@ -121,7 +126,8 @@ def work_on(studies: "Sequence[Study]", pool: "Devices", *, until_idle: bool = F
 
     open_ones = [study for study in studies if study.state not in ("finished", "stopped")]
     if open_ones:
-        _watch(dsopt.start_worker(open_ones, pool, until_idle=until_idle), [study.name for study in open_ones])
+        names = [study.name for study in open_ones]
+        _watch(lambda: dsopt.start_worker(open_ones, pool, until_idle=until_idle), names)
     return _print_ends(studies)
 
 
@@ -145,14 +151,14 @@ def _print_ends(studies: "Sequence[Study]") -> DsoptError | None:
     return not_confirmed(unconfirmed) if unconfirmed else None
 
 
-def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
+def _watch(start: "Callable[[], WorkerThread]", names: "Sequence[str]" = ()) -> list[str]:
     """Shows what a worker does until it ends, by itself or by a signal. Returns the studies on which it has worked."""
     from dsopt.api.events import StudyProgressed
     from dsopt.cli.live import watch
 
     seen: dict[str, None] = {}
-    print_warnings(running.warnings)
-    with running, watch(running.devices) as show, _heeding_signals(running):
+    with _heeding_signals(start) as running, running, watch(running.devices) as show:
+        print_warnings(running.warnings)
         for event in running.events():
             if isinstance(event, StudyProgressed):
                 seen[event.study.name] = None
@@ -165,20 +171,31 @@ def _watch(running: "WorkerThread", names: "Sequence[str]" = ()) -> list[str]:
 
 
 @contextlib.contextmanager
-def _heeding_signals(running: "WorkerThread") -> Iterator[None]:
-    """Stops a worker when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
+def _heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThread]":
+    """Starts a worker, stops it when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
 
     A second Ctrl-C raises KeyboardInterrupt.
     """
+    running: list[WorkerThread] = []
+    heard: list[Callable[[WorkerThread], None]] = []  # before the worker had started
+
+    def tell(what: "Callable[[WorkerThread], None]") -> None:
+        heard.append(what)
+        for worker in running:
+            what(worker)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        running.stop()
+        tell(lambda worker: worker.stop())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: running.drain())
+    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: tell(lambda worker: worker.drain()))
     try:
-        yield
+        worker = start()
+        running.append(worker)
+        for what in heard:
+            what(worker)
+        yield worker
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,10 +1,13 @@
 """Checks that a script used the sizes and the ZeRO stage that it got, and says what to do if it did not."""
 
+import math
 import re
 from collections.abc import Mapping
+from typing import Final
 
+from dsopt.experiment.batches import usual_passes
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
-from dsopt.experiment.rules import RunRules
+from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.study.command import LaunchCommand
 from dsopt.study.script_flags import same_flag
@@ -16,6 +19,7 @@ _NAMES = {MICRO_BATCH: "batch size", ACCUMULATION: "number of accumulation steps
 _TRAINER = "mismatch TrainingArguments"
 _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 # deepspeed/runtime/config.py: the script sets the whole batch
+_PACKED: Final = 0.5  # of the growth of the micro-batch size, by logarithms: lengths vary
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 
 
@@ -31,11 +35,13 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
             "times do not belong together. Let it keep one size, such as without a ramp-up or set_train_batch_size.",
         )
     if rules.expected is None:
-        return _stale_batch(seen, seen.engine.micro_batch, rules, command)
+        return _other_passes(seen, seen.engine.micro_batch, seen.engine.gas, rules, command)
     asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)
     built = (seen.engine.zero_stage, seen.engine.micro_batch, seen.engine.gas)
     if asked == built:
-        return _stale_batch(seen, rules.expected.micro_batch, rules, command)
+        return _other_batch(seen, rules.expected.micro_batch, rules, command) or _other_passes(
+            seen, rules.expected.micro_batch, rules.expected.gas, rules, command
+        )
     if rules.own is not None and asked[0] == built[0]:
         own_sizes = (rules.own.micro_batch, rules.own.gas)
         for key, found, given, own in zip(_REASONS, built[1:], asked[1:], own_sizes, strict=True):
@@ -104,19 +110,60 @@ def fixed(
     )
 
 
-def _stale_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """The refusal if the script still feeds the batches of the user's own run.
+def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The refusal if the batches that the script feeds do not follow the micro-batch size.
 
-    The engine believes its configuration and would count samples that never existed. The rows show this only if they
-    were the micro-batch size in the user's own run; one row may be a packed batch.
+    The engine believes its configuration and would count samples that never existed. Either the rows are as many times
+    the size as in the user's own run, or, if sequences are packed into as many rows, the rows become longer.
     """
     own = rules.own
-    if own is None or not seen.rows:
+    if own is None or not (seen.rows and own.rows and own.micro_batch) or own.micro_batch == asked:
         return None
-    if own.rows != own.micro_batch or own.rows == 1 or seen.rows != own.rows or own.rows == asked:
+    if seen.rows * own.micro_batch == own.rows * asked:
         return None
-    what = f"the script fed batches of {own.rows}, as in your own run, although its configuration says {asked}"
-    return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+    if seen.rows == own.rows and _may_be_packed(seen.elements, own, asked):
+        return None
+    what = f"the script fed batches of {seen.rows}"
+    if seen.rows == own.rows:
+        what += f", as in your own run, although its configuration says {asked}"
+        return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+    return Infeasible(
+        reason="fixed_batch",
+        message=f"{what}, although its configuration says {asked}: in your own run, {own.micro_batch} gave {own.rows}. "
+        "Its figures would be of samples that were never there. Perhaps the data set has no more: use one that is "
+        "large enough, or set autotuning.max_train_micro_batch_size_per_gpu.",
+    )
+
+
+def _may_be_packed(elements: int, own: OwnSizes, asked: int) -> bool:
+    """Whether batches of equal rows have grown with the micro-batch size, or rows were no samples in the own run."""
+    if not (elements and own.elements):
+        return own.rows == 1 or own.rows != own.micro_batch
+    return math.log(elements / own.elements) / math.log(asked / own.micro_batch) >= _PACKED
+
+
+def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The refusal if a step does not have the forward passes that its accumulation, and the user's own run, let expect.
+
+    A script may do several for one micro-step, as with two losses. One that accumulates by itself, or steps at the end
+    of each epoch, feeds other samples than the engine counts.
+    """
+    passes, own = usual_passes(seen.steps), rules.own
+    if passes == 0 or seen.engine is None or seen.engine.framework != "deepspeed":
+        return None
+    each = own.passes // own.gas if own is not None and own.passes else 1 if own is None else 0
+    is_right = passes == each * gas if own is not None else passes > 0 and passes % gas == 0
+    if is_right or (own is not None and not each):
+        return None
+    told = f"{passes} forward passes in an optimizer step" if passes > 0 else "another number of them in most steps"
+    what = f"the script did {told}, where accumulation {gas} needs {max(each, 1) * gas}"
+    if own is None or own.micro_batch != micro_batch or own.gas == gas:
+        return Infeasible(
+            reason="fixed_batch" if own is not None and own.micro_batch != micro_batch else "invalid_config",
+            message=f"{what}: it accumulates by itself, or its epochs end earlier. Its figures would be of samples "
+            "that were never there. Let DeepSpeed's configuration decide, and use a data set that is large enough.",
+        )
+    return fixed(f"{what} (or its epochs end earlier)", ACCUMULATION, str(own.gas), rules, command)
 
 
 def _flags_with(value: str, command: LaunchCommand, mappings: Mapping[str, str]) -> list[str]:

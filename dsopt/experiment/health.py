@@ -50,7 +50,7 @@ def unsound(figures: Measured, rules: RunRules) -> Infeasible | None:
     """
     dtype, count = figures.engine.dtype, len(figures.window)
     if figures.skipped_share > _MOST or (rules.must_be_sound and not has_settled(figures)):
-        skipped = figures.measurement.skipped_steps
+        skipped = figures.skipped_steps
         told = f"the optimizer skipped {skipped} of {count} steps after warm-up: {_WHY_SKIPPED}"
         return Infeasible(reason="overflow", message=f"{told}. {remedy(dtype)}")
     if rules.must_be_sound and not is_sound(figures):

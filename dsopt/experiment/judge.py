@@ -39,7 +39,7 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
     if not seen.steps:
         return None
     seconds, samples = [step.seconds for step in seen.steps], seen.steps[-1].samples
-    precision, skipped = rules.measurement.precision, seen.skipped()
+    precision, skipped = rules.measurement.precision, seen.left_out()
     if rules.window is not None:
         if len(seconds) <= rules.window[1]:
             return None

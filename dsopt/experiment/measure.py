@@ -34,7 +34,8 @@ class Measurement:
         warmup_steps: steps at the start that the mean leaves out.
         measured_steps: number of steps in the mean.
         samples_per_step: global samples in an optimizer step.
-        skipped_steps: steps after warm-up that the optimizer skipped; the mean leaves them out.
+        skipped_steps: steps after warm-up that the mean leaves out: the optimizer skipped them, or they were fed other
+            batches than most.
         drifting: whether the steps still became slower or faster during the measurement.
         pause_seconds: the one step that the mean leaves out because it was a pause; 0 if there was none. Two or more
             would come again, and count.

@@ -30,7 +30,9 @@ class Measured:
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
         pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
-        rows: size of the first dimension of the first batch, 0 if unknown.
+        rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
+        elements: of the largest tensor of the first batch, 0 if unknown.
+        passes: forward passes in a step, 0 if unknown.
         skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
         nonfinite: indices of the steps whose loss was NaN or infinite.
     """
@@ -44,6 +46,8 @@ class Measured:
     flops_per_step: float | None
     pass_seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rows: int = 0
+    elements: int = 0
+    passes: int = 0
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     skipped: tuple[int, ...] = ()
@@ -58,7 +62,12 @@ class Measured:
     @property
     def skipped_share(self) -> float:
         """The share of the steps after warm-up that were skipped."""
-        return self.measurement.skipped_steps / len(self.window)
+        return self.skipped_steps / len(self.window)
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many of the steps after warm-up were skipped."""
+        return sum(index in self.window for index in self.skipped)
 
     @property
     def nonfinite_steps(self) -> int:
@@ -108,6 +117,8 @@ class Measured:
             "activation_bytes": self.activation_bytes,
             "flops_per_step": self.flops_per_step,
             "rows": self.rows,
+            "elements": self.elements,
+            "passes": self.passes,
             "measurement": asdict(m),
             "engine": asdict(self.engine),
             "step_seconds": list(self.step_seconds),
@@ -220,6 +231,8 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         flops_per_step=content["flops_per_step"],
         pass_seconds={name: tuple(seconds) for name, seconds in content["pass_seconds"].items()},
         rows=content["rows"],
+        elements=content.get("elements", 0),
+        passes=content.get("passes", 0),
         peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
         outside_bytes=content.get("outside_bytes", 0),
         skipped=tuple(content.get("skipped_steps", ())),

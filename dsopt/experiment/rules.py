@@ -10,11 +10,16 @@ from dsopt.study.spec import MeasurementBudget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSizes:
-    """Sizes of the user's own run: the rows of its batches, its micro-batch size and its accumulation."""
+    """Sizes of the user's own run: of its batches (rows, elements), micro-batch, accumulation, forward passes a step.
+
+    0 if rows, elements or passes are unknown.
+    """
 
     rows: int
     micro_batch: int
     gas: int
+    elements: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

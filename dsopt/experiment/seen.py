@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from dsopt.experiment.batches import unlike_others, usual_passes, usual_rows
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Step, Withheld
@@ -16,7 +17,7 @@ class Seen:
 
     Attributes:
         engine: the settings in force, once there is an engine.
-        rows: size of the first dimension of the first batch, 0 if unknown.
+        rows, elements: size of the first dimension of the first batch, and its largest tensor's elements; 0: unknown.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
         flops: floating-point operations of one rank in one step, once they were counted.
@@ -27,6 +28,7 @@ class Seen:
 
     engine: Engine | None = None
     rows: int = 0
+    elements: int = 0
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     flops: float | None = None
@@ -39,7 +41,7 @@ class Seen:
         if isinstance(event, Engine) and event.rank == 0:
             self.engine = event
         elif isinstance(event, Batch) and event.rank == 0:
-            self.rows = event.rows
+            self.rows, self.elements = event.rows, event.elements
         elif isinstance(event, Step) and event.rank == 0 and event.seconds >= _SHORTEST_SECONDS and event.samples > 0:
             self.steps.append(event)
         elif isinstance(event, Memory):
@@ -56,6 +58,10 @@ class Seen:
     def skipped(self) -> tuple[int, ...]:
         """Indices of the steps that the optimizer skipped."""
         return tuple(index for index, step in enumerate(self.steps) if step.skipped)
+
+    def left_out(self) -> tuple[int, ...]:
+        """Indices of the steps that a measurement leaves out: those, and steps fed with other batches than most."""
+        return tuple(sorted({*self.skipped(), *unlike_others(self.steps)}))
 
     def passes(self) -> dict[str, tuple[float, ...]]:
         """How many seconds the forward passes, backward passes and optimizer calls of each step took."""
@@ -76,7 +82,9 @@ class Seen:
             activation_bytes=max((m.activation_bytes for m in self.memory.values()), default=0),
             flops_per_step=self.flops,
             pass_seconds=self.passes(),
-            rows=self.rows,
+            rows=0 if usual_rows(self.steps) < 0 else self.rows,
+            elements=self.elements,
+            passes=max(0, usual_passes(self.steps)),
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
             skipped=self.skipped(),

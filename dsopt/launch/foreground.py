@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from dsopt.launch.process_tree import ProcessTree
 from dsopt.launch.program import find_launcher, path_with
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
@@ -22,7 +23,7 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
     """Runs a launch command to its end, on this terminal; Ctrl-C reaches it as it would without dsopt.
 
-    It passes signals on if this is the main thread.
+    It passes signals on if this is the main thread, and then returns only when all processes have ended.
 
     Args:
         command: the command.
@@ -43,13 +44,17 @@ def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
     with _signals_passed_on() as receivers:
         argv = [str(program), *command.argv()[1:]]
         process = subprocess.Popen(argv, cwd=cwd, env=environment, pass_fds=files)
-        receivers.append(process)
+        tree = ProcessTree(process.pid)
+        receivers.append(tree)
         while True:
             try:
                 code = process.wait()
+                tree.wait()
             except KeyboardInterrupt:
-                if not _is_in_foreground():  # else the terminal has told the launcher too
-                    process.send_signal(signal.SIGINT)
+                if _is_in_foreground():  # the terminal has told them all
+                    tree.look()
+                else:
+                    tree.send(signal.SIGINT)
                 continue
             return code if code >= 0 else 128 - code
 
@@ -64,16 +69,16 @@ def _is_in_foreground() -> bool:
 
 
 @contextlib.contextmanager
-def _signals_passed_on() -> "Iterator[list[subprocess.Popen[bytes]]]":
+def _signals_passed_on() -> Iterator[list[ProcessTree]]:
     """Passes signals on to the processes in the list that it gives."""
-    receivers: list[subprocess.Popen[bytes]] = []
+    receivers: list[ProcessTree] = []
     if threading.current_thread() is not threading.main_thread():
         yield receivers
         return
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        for process in receivers:
-            process.send_signal(number)
+        for tree in receivers:
+            tree.send(number)
 
     before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:

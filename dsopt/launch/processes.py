@@ -35,7 +35,7 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     for process in list(found.values()):
         with contextlib.suppress(psutil.Error):
             found |= {child.pid: child for child in process.children(recursive=True)}
-    return [process for process in found.values() if _is_alive(process)]
+    return [process for process in found.values() if is_alive(process)]
 
 
 def _is_of(process: str, run_dir: Path) -> bool:
@@ -81,11 +81,11 @@ def kill_all(run_dir: Path, *, also: Iterable[psutil.Process] = ()) -> bool:
     """
     deadline = time.monotonic() + _DYING_SECONDS
     dying = set(also)
-    while dying := {process for process in dying | set(processes_of(run_dir)) if _is_alive(process)}:
+    while dying := {process for process in dying | set(processes_of(run_dir)) if is_alive(process)}:
         for process in dying:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        while any(map(_is_alive, dying)):
+        while any(map(is_alive, dying)):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_LOOK_SECONDS)
@@ -121,7 +121,7 @@ def host_identity() -> str:
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     """Whether some thread of it is: the first may be a zombie while others still free what the process has."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE and _count_threads(process) == 1:

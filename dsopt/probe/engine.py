@@ -12,7 +12,7 @@ from dsopt.probe.device import Device, HostDevice, check_device, device_of
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
-from dsopt.probe.model import common_rows, describe
+from dsopt.probe.model import describe, shape_of
 from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
 from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
@@ -30,6 +30,9 @@ class _Pending:
     optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
     skipped: bool = False
+    passes: int = 0
+    rows: int = 0
+    is_evaluated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class EngineObserver:
         self._activation_bytes = 0
         self._saw_batch = False
         self._is_out_of_memory = False
+        self._was_evaluated = False
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
@@ -134,16 +138,17 @@ class EngineObserver:
         if engine is not self._engine:
             return call()
         if not torch.is_grad_enabled():  # not its mode: models from files are in evaluation until a script says else
-            if self._current is not None and not self._current.forward:
-                self._current = None  # an evaluation between two steps belongs to neither
+            step = self._begin_step()
+            step.is_evaluated = step.is_evaluated or not step.passes
             return call()
         first = self._steps == 0 and not self._activation_bytes
+        rows, elements = shape_of([*call.args, *call.kwargs.values()])
         if not self._saw_batch:
             self._saw_batch = True
-            self._writer.emit(Batch(rank=self._writer.rank, rows=common_rows([*call.args, *call.kwargs.values()])))
+            self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
         before = self._memory.in_use() if first else 0
         self._flops.begin()
-        start = self._begin_step().start if self._current is None else self._clock.mark()
+        start = self._begin_pass(rows)
         result = call()
         step = self._begin_step()
         step.forward.append((start, self._clock.mark()))
@@ -192,9 +197,24 @@ class EngineObserver:
             self._current = _Pending(number=self._steps, start=mark, end=mark)
         return self._current
 
+    def _begin_pass(self, rows: int) -> Mark:
+        """The beginning of a forward pass that trains.
+
+        An evaluation between two steps belongs to neither; but where each step has one, as in reinforcement learning,
+        it is part of them.
+        """
+        is_new, step = self._current is None, self._begin_step()
+        start = step.start if is_new else self._clock.mark()
+        if step.is_evaluated and not step.passes and not self._was_evaluated:
+            step.start = start
+        step.passes += 1
+        step.rows += rows
+        return start
+
     def _end_step(self, *, skipped: bool) -> None:
         step = self._begin_step()
         step.skipped = skipped
+        self._was_evaluated = step.is_evaluated
         step.losses.end()
         step.end = end = self._clock.mark()
         self._pending.append(step)
@@ -218,6 +238,8 @@ class EngineObserver:
                     optimizer_seconds=self._total(step.optimizer),
                     skipped=step.skipped,
                     nonfinite_loss=not step.losses.are_finite(),
+                    passes=step.passes,
+                    rows=step.rows,
                 )
             )
 

@@ -1,5 +1,6 @@
 """Describes an engine and its model: sizes, the settings in force, the batches that it gets."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ from dsopt.probe.device import Device
 from dsopt.probe.host import host_memory_bytes
 from dsopt.protocol.events import Engine
 
+_MOST_LOOKED_AT: Final = 1000  # of the objects that a script feeds
 _HIDDEN_SIZE: Final = ("hidden_size", "n_embd", "d_model", "dim")
 _NUM_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
@@ -70,19 +72,31 @@ def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> d
     }
 
 
-def common_rows(inputs: Sequence[Any]) -> int:
-    """The size of the first dimension that all tensors among a forward pass's inputs share, or 0."""
+def shape_of(inputs: Sequence[Any]) -> tuple[int, int]:
+    """The size of the first dimension that all tensors among a forward pass's inputs share, and the largest's elements.
+
+    It looks into mappings, sequences and objects that hold tensors, such as dataclasses. 0: there is no such size.
+    """
     found: set[int] = set()
+    elements, known = 0, set[int]()
     pending = list(inputs)
     while pending:
         value = pending.pop()
-        if isinstance(value, Mapping):
+        if len(getattr(value, "shape", ())) >= 1:
+            found.add(int(value.shape[0]))
+            elements = max(elements, math.prod(value.shape))
+        elif id(value) in known or len(known) >= _MOST_LOOKED_AT:
+            continue
+        elif isinstance(value, Mapping):
+            known.add(id(value))
             pending += value.values()
         elif isinstance(value, list | tuple):
+            known.add(id(value))
             pending += value
-        elif len(getattr(value, "shape", ())) >= 1:
-            found.add(int(value.shape[0]))
-    return found.pop() if len(found) == 1 else 0
+        elif hasattr(value, "__dict__") and not callable(value):
+            known.add(id(value))
+            pending += vars(value).values()
+    return (found.pop() if len(found) == 1 else 0), elements
 
 
 def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dsopt.probe.clock import Mark
 from dsopt.probe.device import Device, HostDevice, cuda_device
 from dsopt.probe.memory import PeakWriter
-from dsopt.probe.model import common_rows, describe_plain
+from dsopt.probe.model import describe_plain, shape_of
 from dsopt.protocol.events import Batch, EventWriter, Step
 
 # steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
@@ -52,7 +52,7 @@ class PlainObserver:
         self._before = self._activation_bytes = 0
         self._start: Mark = None
         self._forwards = self._unlike = self._steps = 0
-        self._is_described = False
+        self._is_described = self._is_evaluated = self._was_evaluated = False
         self._pending: deque[_Pending] = deque()
 
     def watch_modules(self, modules: ModuleType) -> None:
@@ -104,21 +104,22 @@ class PlainObserver:
         self._model = module
         self._forwards = 1
         self._activation_bytes = max(0, self._memory.in_use() - self._before)
-        rows = common_rows([*args, *kwargs.values()])
+        rows, elements = shape_of([*args, *kwargs.values()])
         self._micro_batch = self._micro_batch or rows
-        self._writer.emit(Batch(rank=self._writer.rank, rows=rows))
+        self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
         for handle in self._seekers:
             handle.remove()
         self._others.append(module.register_forward_pre_hook(self._count_forward))
 
-    def _count_forward(self, module: Any, _args: Any) -> None:  # noqa: ANN401
+    def _count_forward(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
         import torch
 
-        if module.training and torch.is_grad_enabled():
-            self._start = self._clock.mark() if self._start is None else self._start
+        if torch.is_grad_enabled():
+            if self._start is None or (self._is_evaluated and not self._forwards and not self._was_evaluated):
+                self._start = self._clock.mark()  # an evaluation between two steps belongs to neither
             self._forwards += 1
         elif not self._forwards:
-            self._start = None  # an evaluation between two steps belongs to neither
+            self._is_evaluated = True  # where each step has one, it is part of them
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401
         if self._model is None or optimizer is not (self._optimizer or optimizer):
@@ -126,6 +127,7 @@ class PlainObserver:
         self._optimizer = optimizer
         start, end, forwards = self._start, self._clock.mark(), self._forwards
         self._start, self._forwards = end, 0
+        self._was_evaluated, self._is_evaluated = self._is_evaluated, False
         self._memory.sample()
         is_whole = forwards == self._gas
         self._unlike = 0 if is_whole else self._unlike + 1

@@ -5,6 +5,7 @@ needs only the standard library.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -48,11 +49,15 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The first batch that the script fed: the size of the first dimension that all of its tensors share."""
+    """The first batch that the script fed: the size of the first dimension that all of its tensors share.
+
+    `elements`: of its largest tensor; 0 if unknown.
+    """
 
     kind: ClassVar[str] = "batch"
     rank: int
     rows: int
+    elements: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ class Step:
     """One optimizer step ended: wall clock since the previous one, and the global number of samples in it.
 
     `skipped`: the gradients were not finite, so the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
-    infinite.
+    infinite. `passes`: forward passes in it, and `rows` of all their batches; 0 if they were not seen.
     """
 
     kind: ClassVar[str] = "step"
@@ -73,6 +78,8 @@ class Step:
     optimizer_seconds: float = 0.0
     skipped: bool = False
     nonfinite_loss: bool = False
+    passes: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +161,13 @@ class EventWriter:
 
     def __init__(self, run_dir: RunDir, rank: int) -> None:
         self.rank = rank
+        self._pid = os.getpid()
         self._file: TextIO = append_lines(run_dir.events(rank))
 
     def emit(self, event: Event) -> None:
-        """Writes one event."""
+        """Writes one event; a process that the script has forked writes none, as it is no rank."""
+        if os.getpid() != self._pid:
+            return
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
 

@@ -32,12 +32,14 @@ class BatchAdvice:
         own, best: global batch sizes, in samples per optimizer step.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
         rates: the known learning rates of the best, by where they are set.
+        is_seen: whether dsopt saw that the script's batches follow the micro-batch size, where that is another one.
     """
 
     own: int
     best: int
     is_linear: bool
     rates: Mapping[str, float]
+    is_seen: bool = True
 
     @property
     def factor(self) -> float:
@@ -50,13 +52,22 @@ class BatchAdvice:
         return ratio if self.is_linear else math.sqrt(ratio)
 
     def text(self, applied: bool = False) -> str:
-        """The advice in a sentence or two."""
+        """The advice in a few sentences."""
+        unseen = " WARNING: dsopt could not see the batches that your script feeds: check that they follow this size."
+        return self._advice(applied=applied) + ("" if self.is_seen else unseen)
+
+    def _advice(self, *, applied: bool) -> str:
         rule = f"{self.best}/{self.own}" if self.is_linear else f"√({self.best}/{self.own})"
         changes = ", ".join(
             f"{place} {_rate(rate)} → {_rate(rate * self.factor)}" for place, rate in self.rates.items()
         )
         told = f": {changes}" if changes else ""
         head = f"The best trains with a global batch of {self.best} samples, your own with {self.own}."
+        if applied and not changes:
+            return (
+                f"{head} WARNING: dsopt has changed no learning rate, because it knows none. Multiply yours by {rule} "
+                f"= {self.factor:.3g}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
+            )
         if applied:
             return f"{head} The learning rate was scaled by {rule} = {self.factor:.3g}{told}."
         how = " (--apply-lr-scaling writes it)" if changes else ""
@@ -75,7 +86,8 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
     rates = _known_rates(spec, run_config(spec, best), candidate_command(spec, best))
-    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates)
+    is_seen = best.micro_batch == facts.micro_batch or facts.rows > 0 or spec.is_simulated
+    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates, is_seen=is_seen)
 
 
 def scale_rates(

@@ -31,7 +31,7 @@ class ModelFacts:
         hidden_size, num_layers: of a transformer, if they could be read.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
         host_memory_bytes: memory of the node; 0 if it is not known.
-        rows: size of the first dimension of the batches that the script fed; 0 if it could not be seen.
+        rows, elements, passes: of the batches that the script fed, and forward passes in a step, as `Measured`.
         device: its name; empty if it is not known.
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
@@ -54,6 +54,8 @@ class ModelFacts:
     flops_per_step: float | None = None
     host_memory_bytes: int = 0
     rows: int = 0
+    elements: int = 0
+    passes: int = 0
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     device: str = ""

@@ -14,7 +14,7 @@ from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
-from dsopt.study.trial_attributes import Phase, TrialAttributes, attributes_of
+from dsopt.study.trial_attributes import ORDER, Phase, TrialAttributes, attributes_of
 
 BASELINE: Final = "baseline"  # the reference run of the user's own configuration
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
@@ -42,7 +42,7 @@ class Observation:
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
-        ended_at: when it ended, in seconds since the epoch; infinite while it runs.
+        order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
     """
 
@@ -63,7 +63,7 @@ class Observation:
     half_width: float | None = None
     seconds: float | None = None
     wrote_outside: str = ""
-    ended_at: float = math.inf
+    order: float = math.inf
     why: str | None = None
     is_sound: bool = True
 
@@ -160,7 +160,7 @@ class History:
         known = next((o for o in named if o.facts is not None), None)
         if known is not None:
             return known
-        return min((o for o in self.observations if o.facts is not None), key=lambda o: o.ended_at, default=None)
+        return min((o for o in self.observations if o.facts is not None), key=lambda o: o.order, default=None)
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -232,7 +232,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         why=attrs.get("why"),
         wrote_outside=attrs.get("wrote_outside", ""),
         is_sound=not attrs.get("unsound", False),
-        ended_at=trial.datetime_complete.timestamp() if trial.datetime_complete else math.inf,
+        order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 
 

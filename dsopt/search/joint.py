@@ -154,7 +154,7 @@ def spaced_sizes(largest: int) -> list[int]:
 def _is_patience_spent(spec: StudySpec, history: History) -> bool:
     if spec.stop_when != "patience":
         return False
-    ended = sorted(history.observations, key=lambda o: o.ended_at)
+    ended = sorted(history.observations, key=lambda o: o.order)
     return runs_since_best(history, ended) >= spec.autotuning.tuner_early_stopping
 
 

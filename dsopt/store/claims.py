@@ -20,7 +20,8 @@ def insert(connection: sa.Connection, values: Mapping[str, Any]) -> bool:
 
 def all_of(connection: sa.Connection, study_id: str) -> Sequence[Row]:
     """Every claim of a study, in the order of parts and trials."""
-    query = sa.select(claims).where(claims.c.study_id == study_id).order_by(claims.c.stage, claims.c.trial)
+    query = sa.select(claims, claims.c.version.label("changed_in")).where(claims.c.study_id == study_id)
+    query = query.order_by(claims.c.stage, claims.c.trial)
     return connection.execute(query).mappings().all()
 
 

@@ -78,7 +78,8 @@ def study_since(connection: sa.Connection, study_id: str, version: int) -> Seque
     """
     count = sa.select(sa.func.count()).where(claims.c.study_id == study_id).scalar_subquery()
     changed = sa.and_(claims.c.study_id == studies.c.id, claims.c.version > version)
-    known = [column for column in claims.c if column.name not in ("study_id", "version")]
+    known: list[sa.ColumnElement[Any]] = [c for c in claims.c if c.name not in ("study_id", "version")]
+    known.append(claims.c.version.label("changed_in"))
     query = (
         sa.select(*_NOW, count.label("claims"), *known)
         .outerjoin(claims, changed)

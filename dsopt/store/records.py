@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.errors import DsoptError
 from dsopt.store.queries import Row
 from dsopt.study.part import Part
+from dsopt.study.trial_attributes import ORDER
 
 _OVER: Final = ("COMPLETE", "PRUNED", "FAIL")
 
@@ -35,7 +36,7 @@ def ended_by(trial: FrozenTrial) -> str | None:
 
 
 def trial_of(row: Row) -> FrozenTrial:
-    """The trial that a claim keeps, with the row's id, and without distributions.
+    """The trial that a claim keeps, with the row's id and its place in the study's order, and without distributions.
 
     Raises:
         DsoptError: the row is not one that dsopt writes.
@@ -56,7 +57,7 @@ def trial_of(row: Row) -> FrozenTrial:
             params=first["params"],
             distributions={},
             user_attrs={**first["attributes"], **last["attributes"]},
-            system_attrs={},
+            system_attrs={ORDER: row["changed_in"]},
             intermediate_values={},
             trial_id=row["id"],
         )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
-from dsopt.store import claims, queries
+from dsopt.store import claims, queries, workers
 from dsopt.store.attempts import Task
 from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
@@ -141,6 +141,7 @@ class Store:
                 return existing, False
             kept = spec.to_json()
             assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
+            self._remove_empty_parts(spec)
             self._make_parts(spec)  # before the study, which workers take up at once
             with writing(self.engine) as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
@@ -235,11 +236,12 @@ class Store:
         names = [n for n in optuna.get_all_study_names(self.optuna_storage) if n.rpartition("/")[0] == study.name]
         with writing(self.engine) as connection:
             now = queries.study_now(connection, study.id)
-            running = [row for row in queries.attempts_of(connection, study.id) if row["state"] == "running"]
-            if running and now is not None and now["state"] != "stopped":
+            busy = [o["candidate"] for o in queries.attempts_of(connection, study.id) if o["state"] == "running"]
+            if now is not None and now["state"] in UNFINISHED:  # a worker may be between two runs
+                busy += [f"node {node}" for node in workers.at_work_on(connection, study.id)]
+            if busy and now is not None and now["state"] != "stopped":
                 raise DsoptError(
-                    f"study '{study.name}' is running ({running[0]['candidate']}). "
-                    f"Stop it first: dsopt study stop {study.name}"
+                    f"study '{study.name}' is running ({busy[0]}). Stop it first: dsopt study stop {study.name}"
                 )
             queries.delete_study(connection, study.id)
             if now is not None:  # otherwise Optuna's studies are those of another study of this name
@@ -260,6 +262,13 @@ class Store:
         with self.engine.connect() as connection:
             row = queries.find_study(connection, name)
         return None if row is None else _stored(row)
+
+    def _remove_empty_parts(self, spec: StudySpec) -> None:
+        """Removes Optuna studies of a study whose creator died before it: they may have another metric."""
+        names = {f"{spec.name}/{part}" for part in parts_of(spec)}
+        for found in optuna.get_all_study_summaries(self.optuna_storage, include_best_trial=False):
+            if found.study_name in names and not found.n_trials:
+                optuna.delete_study(study_name=found.study_name, storage=self.optuna_storage)
 
     def _make_parts(self, spec: StudySpec) -> None:
         """Creates missing Optuna studies; a creator may have died half-way."""

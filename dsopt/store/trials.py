@@ -149,6 +149,8 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "outside_bytes": outcome.outside_bytes,
         "activation_bytes": outcome.activation_bytes,
         "rows": outcome.rows,
+        "elements": outcome.elements,
+        "passes": outcome.passes,
     }
     if outcome.flops_per_step is not None:
         headline["flops_per_step"] = outcome.flops_per_step

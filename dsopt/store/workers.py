@@ -92,7 +92,12 @@ def bury(engine: sa.Engine, dead: Dead) -> bool:
 def nodes_at_work(engine: sa.Engine, study_id: str) -> set[str]:
     """The nodes whose workers live and work on a study."""
     with engine.connect() as connection:
-        rows = queries.other_workers(connection, None)
+        return at_work_on(connection, study_id)
+
+
+def at_work_on(connection: sa.Connection, study_id: str) -> set[str]:
+    """The same, in a transaction."""
+    rows = queries.other_workers(connection, None)
     return {row["node"] for row in rows if row["study_id"] == study_id and row["silent_seconds"] < LEASE_SECONDS}
 
 

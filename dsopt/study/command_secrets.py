@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.secrets import HIDDEN, SHORTEST, filled, looks_secret, quoted, references, without_references
+
+_HIDDEN: Final = quoted(HIDDEN)  # so that a shell fills in nothing
 
 
 def variables_of(command: LaunchCommand) -> list[str]:
@@ -66,16 +68,16 @@ def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:
     """The words of a command as they may be shown, each with a name and the secret that it hides, if any."""
     for name, value in command.environment:
         secret = _secret(name, value)
-        yield f"{name}={quoted(value) if secret is None else HIDDEN}", name, secret
+        yield f"{name}={quoted(value) if secret is None else _HIDDEN}", name, secret
     flag = ""
     for word in command.argv():
         name, has_value, value = word.partition("=")
         if word.startswith("-"):
             flag = name
         if has_value and (secret := _secret(name, value)) is not None:
-            yield f"{quoted(name)}={HIDDEN}", name, secret
+            yield f"{quoted(name)}={_HIDDEN}", name, secret
         elif not word.startswith("-") and (secret := _secret(flag, word)) is not None:
-            yield HIDDEN, flag or "a word", secret
+            yield _HIDDEN, flag or "a word", secret
         else:
             yield quoted(word), flag, None
         if not word.startswith("-") and not flag.endswith("s"):

@@ -37,6 +37,7 @@ _STRONG: Final = re.compile(
 )
 _RANDOM: Final = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+/=.:-]{16,}")
 _COUNTS: Final = re.compile(r"tokens|keys", re.IGNORECASE)  # how many, if the value is a number
+_MARK: Final = re.compile(r"<[^<>]*>|\[[A-Z_]+\]")  # a special token of a tokenizer
 _SWITCHES: Final = frozenset(["", "true", "false", "yes", "no", "on", "off", "none", "null", "auto", "disabled"])
 
 TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
@@ -72,7 +73,7 @@ def looks_secret(name: str, value: str) -> bool:
     """Whether a variable or flag with this value holds a secret, by its name or by its value."""
     if any(token.search(value) for token in TOKENS) or _PASSWORD_IN_URL.search(value):
         return True
-    if not is_secret_name(name) or value.lower() in _SWITCHES:
+    if not is_secret_name(name) or value.lower() in _SWITCHES or _MARK.fullmatch(value):
         return False
     if _STRONG.search(name) is None:
         return _RANDOM.fullmatch(value) is not None and not _is_path(value)

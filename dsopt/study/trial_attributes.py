@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, Protocol, TypedDict, cast
+from typing import Any, Final, Literal, Protocol, TypedDict, cast
 
 from dsopt.protocol.events import Engine
 
@@ -37,7 +37,8 @@ class TrialAttributes(TypedDict, total=False):
         drifting, unsound: whether the figures have these faults; absent: not.
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
-        peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, flops_per_step: as `Measured`.
+        peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, elements, passes,
+            flops_per_step: as `Measured`.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
     """
 
@@ -71,8 +72,13 @@ class TrialAttributes(TypedDict, total=False):
     outside_bytes: int
     activation_bytes: int
     rows: int
+    elements: int
+    passes: int
     flops_per_step: float
     dtype: str
+
+
+ORDER: Final = "dsopt:order"  # among system attributes: the study's version when the trial's claim last changed
 
 
 def attributes_of(trial: _Trial) -> TrialAttributes:

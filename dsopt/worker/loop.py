@@ -107,23 +107,31 @@ class Worker:
 
         A worker that does not wait for others ends after a turn in which there was nothing to begin.
         """
-        left: set[str] = set()
+        left: dict[str, bool] = {}  # and whether somebody may resume it
         problems: list[str] = []
-        while studies := [study for study in self._patience(find) if study.id not in left]:
+
+        def is_open(study: StoredStudy) -> bool:
+            if study.id not in left:
+                return True
+            return left[study.id] and self._patience(lambda: self._store.state(study)) not in LEFT
+
+        while studies := list(filter(is_open, self._patience(find))):
             has_begun = False
             for study in studies:
                 if self._ending.drain.is_set():
                     return problems
+                left.pop(study.id, None)
+                may_resume = False
                 try:
                     has_begun |= self._work_on_one(study, heart)
-                    is_left = self._is_left(study)
+                    is_left = may_resume = self._is_left(study)
                 except BrokenPipeError:
                     raise  # nobody reads what this worker says
                 except (DsoptError, OSError) as error:
                     problems.append(str(error) if isinstance(error, DsoptError) else _of_folder(study, error))
                     is_left = True
                 if is_left:
-                    left.add(study.id)
+                    left[study.id] = may_resume
             if self._ending.until_idle and not has_begun:
                 break
         return problems

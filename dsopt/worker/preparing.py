@@ -51,7 +51,13 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
     """Sizes of the user's own run; if it was not measured, what configuration and command say."""
     facts = baseline.facts if baseline else None
     if facts is not None:
-        return OwnSizes(rows=facts.rows, micro_batch=facts.micro_batch, gas=facts.gas)
+        return OwnSizes(
+            rows=facts.rows,
+            micro_batch=facts.micro_batch,
+            gas=facts.gas,
+            elements=facts.elements,
+            passes=facts.passes,
+        )
     size = own_size(spec, MICRO_BATCH)
     return OwnSizes(rows=size, micro_batch=size, gas=own_size(spec, ACCUMULATION))
 

@@ -1,15 +1,20 @@
 """Studies as a program has them: created, found, worked on, asked for their result, deleted."""
 
+import contextlib
 import math
+import re
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
 import yaml
 
 import dsopt
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.store.studies import Store
+from dsopt.store.workers import beat, register
 from tests.api.dry import COMMAND, dry_run
 
 
@@ -76,6 +81,53 @@ def test_a_study_is_found_again_stopped_resumed_and_deleted(url: str, tmp_path: 
     assert again.state == "finished"
     dsopt.delete_study("dry")
     assert dsopt.list_studies() == []
+
+
+def is_killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_an_interrupted_creation_left_may_have_another_metric(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("dsopt.store.queries.insert_study", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            dsopt.create_study(dry_run(tmp_path))
+    assert dsopt.create_study(dry_run(tmp_path, autotuning={"metric": "latency"})).is_new
+    with contextlib.closing(Store.open(url)) as store:
+        found = optuna.get_all_study_summaries(store.optuna_storage)
+        assert {part.direction for part in found} == {optuna.study.StudyDirection.MINIMIZE}
+        part = optuna.load_study(study_name="dry/z1", storage=store.optuna_storage)
+        assert part.metric_names == ["latency (ms/step)"]
+
+
+def test_an_earlier_studys_files_are_set_aside_though_a_creation_was_interrupted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dsopt.create_study(dry_run(tmp_path))
+    first.run("cpu:1")
+    first.delete()
+    with monkeypatch.context() as patch:
+        patch.setattr("dsopt.api.creating.set_aside_earlier", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            dsopt.create_study(dry_run(tmp_path))
+    again = dsopt.create_study(dry_run(tmp_path))
+    assert not again.is_new
+    assert again.earlier_results == tmp_path / "autotuning_results" / "earlier"
+
+
+def test_a_study_whose_worker_is_between_two_runs_is_not_deleted(url: str, tmp_path: Path) -> None:
+    study = dsopt.create_study(dry_run(tmp_path))
+    store = Store.open(url)
+    me = register(store.engine)
+    [header] = store.headers()
+    beat(store.engine, me, header.id)
+    with pytest.raises(DsoptError, match=f"is running \\(node {re.escape(me.node)}\\). Stop it first"):
+        study.delete()
+    study.stop()
+    study.delete()
+    store.close()
 
 
 def test_the_same_study_deleted_and_created_again_in_one_program(url: str, tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from dsopt.cli.main import dsopt as command
+from dsopt.cli.worker import _heeding_signals
 from tests.api.dry import dry_run
 from tests.api.test_ending import write_gated_study
 from tests.conftest import Dsopt
@@ -45,6 +48,31 @@ def test_a_worker_without_a_name_shows_the_studies_that_were_created_meanwhile(
     output = end_of(worker)
     assert 0 < output.index("Study 'simulated' is finished.") < output.index("Study 'dry' is finished.")
     assert "There is no study to work on" in dsopt("worker")
+
+
+def test_a_worker_that_was_refused_every_study_fails(dsopt: Dsopt) -> None:
+    """Whatever started it would take the work for done."""
+    dsopt.environment |= {"XDG_CONFIG_HOME": str(dsopt.cwd / "config"), "DSOPT_KEYS": ""}
+    (dsopt.cwd / "dry.yaml").write_text(json.dumps(dry_run(dsopt.cwd)))
+    dsopt("study", "create", "dry.yaml")
+    dsopt("key", "create")
+    output = dsopt("worker", code=1)
+    assert "There is no study to work on" not in output
+    assert "study 'dry'" in output
+
+
+@pytest.mark.parametrize("how", ["stop", "drain"])
+def test_a_signal_while_a_worker_starts_is_not_lost(how: str) -> None:
+    told: list[str] = []
+    number = signal.SIGINT if how == "stop" else signal.SIGUSR1
+
+    def start() -> object:
+        os.kill(os.getpid(), number)
+        time.sleep(0.01)  # Python runs the handler
+        return SimpleNamespace(stop=lambda: told.append("stop"), drain=lambda: told.append("drain"))
+
+    with _heeding_signals(start):  # type: ignore[arg-type]
+        assert told == [how]
 
 
 @pytest.mark.slow

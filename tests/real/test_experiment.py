@@ -109,6 +109,13 @@ def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path) -> N
     assert max(outcome.step_seconds[1:]) < 0.5
 
 
+def test_an_evaluation_in_each_step_is_part_of_it(tmp_path: Path) -> None:
+    """As in reinforcement learning, where each step begins with what the model says now."""
+    outcome = run(tmp_path, "evaluates-in-each-step")
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.measurement.step_seconds > 0.05
+
+
 def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_path: Path) -> None:
     config = {**CONFIG, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}  # at stage 0 none may
     outcome = run(tmp_path, "calls-backward-of-its-loss", config=config, needs_flops=True)

@@ -39,6 +39,22 @@ def test_the_rate_scales_with_the_root_and_for_sgd_linearly(kind: str | None, fa
         assert scaled["optimizer"]["params"]["lr"] == pytest.approx(3e-4 * factor)
 
 
+def test_a_rate_that_dsopt_does_not_know_is_not_called_scaled() -> None:
+    study = with_command(spec(), "deepspeed t.py --lr 0.001 --deepspeed_config c.json")
+    advice = batch_advice(study, history(micro_batch=4, rows=4), Candidate(stage=1, micro_batch=8, gas=2))
+    assert advice is not None
+    assert "was scaled" not in advice.text(applied=True)
+    assert "WARNING: dsopt has changed no learning rate, because it knows none" in advice.text(applied=True)
+
+
+@pytest.mark.parametrize(("rows", "micro_batch", "is_told"), [(0, 8, True), (4, 8, False), (0, 4, False)])
+def test_batches_that_were_not_seen_are_said(rows: int, micro_batch: int, is_told: bool) -> None:
+    best = Candidate(stage=1, micro_batch=micro_batch, gas=2)
+    advice = batch_advice(spec(), history(micro_batch=4, rows=rows), best)
+    assert advice is not None
+    assert ("could not see the batches" in advice.text()) is is_told
+
+
 @pytest.mark.parametrize(("given", "scaled"), [(" --learning_rate 1e-5", "2e-05"), ("", "0.0001")])
 def test_the_trainers_rate_is_a_flag(given: str, scaled: str) -> None:
     """With "auto" the Trainer's own default, 5e-5, is in force where the flag is absent."""

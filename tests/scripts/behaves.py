@@ -54,6 +54,10 @@ for step in range(3 if args.how == "ends-early" else 10_000):
     if args.how == "raises" and step == 2 and args.local_rank == 1:
         raise ValueError("the second rank has had enough")
     batch = torch.ones(size, 64, device=engine.device, dtype=next(model.parameters()).dtype)
+    if args.how == "evaluates-in-each-step":
+        with torch.no_grad():
+            engine(batch)
+            time.sleep(0.05)
     try:
         output = engine(batch)
     except torch.OutOfMemoryError:

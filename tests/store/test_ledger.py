@@ -5,7 +5,9 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import optuna
@@ -87,6 +89,21 @@ def test_a_finished_attempt_never_changes(store: Store) -> None:
     assert (row["state"], row["message"]) == ("failed", "first")
 
 
+def test_trials_stand_in_the_order_in_which_they_ended_whatever_a_nodes_clock_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, _ = store.create(spec())
+    ledger = ledger_of(store)
+    began = [begin(ledger, study, new_task(name), store, count=1) for name in "abc"]
+    for (task, attempt), hour in zip(reversed(began), (3, 2, 1), strict=True):
+        at = datetime(2026, 1, 1, hour)
+        monkeypatch.setattr("dsopt.store.records.datetime", SimpleNamespace(now=lambda at=at: at, fromtimestamp=ANY))
+        ledger.end(study, task, attempt, CRASH, {}, is_told=True)
+    monkeypatch.undo()
+    kept = sorted(kept_trials(store, study), key=lambda one: observe(one.trial, one.part).order)
+    assert [one.name for one in kept] == ["c", "b", "a"]
+
+
 OUTCOMES = [
     measured(),
     Slow(so_far=measured(), best=30.0, message="at most 20 samples/s"),
@@ -106,7 +123,7 @@ def test_an_outcome_is_recorded_and_told_at_once(store: Store, outcome: Outcome)
     told = store.optuna_study(study, Part("z0")).get_trials()
     [kept] = kept_trials(store, study)
     observed = observe(told[0], Part("z0"))
-    assert observe(kept.trial, Part("z0")) == replace(observed, ended_at=ANY)
+    assert observe(kept.trial, Part("z0")) == replace(observed, order=ANY)
     assert observed.state == outcome.state
     assert observed.seconds == pytest.approx(row["finished_at"] - row["started_at"])
     throughput = measured().metric("throughput")

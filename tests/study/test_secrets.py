@@ -109,14 +109,14 @@ def test_a_variable_that_is_no_secret_must_be_set() -> None:
 @pytest.mark.parametrize(
     ("typed", "secret", "as_shown"),
     [
-        ("WANDB_API_KEY=abc123def deepspeed t.py", "abc123def", "WANDB_API_KEY=*** deepspeed t.py"),
-        ("deepspeed t.py --token hub-4711 --lr 1", "hub-4711", "deepspeed t.py --token *** --lr 1"),
-        ("deepspeed t.py --token hub-4711 data.json", "hub-4711", "deepspeed t.py --token *** data.json"),
-        ("deepspeed t.py --api-key=hub-4711", "hub-4711", "deepspeed t.py --api-key=***"),
-        ("deepspeed t.py wandb.api_key=hub-4711", "hub-4711", "deepspeed t.py wandb.api_key=***"),
-        (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub ***"),
-        ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token ***"),
-        ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db ***"),
+        ("WANDB_API_KEY=abc123def deepspeed t.py", "abc123def", "WANDB_API_KEY='***' deepspeed t.py"),
+        ("deepspeed t.py --token hub-4711 --lr 1", "hub-4711", "deepspeed t.py --token '***' --lr 1"),
+        ("deepspeed t.py --token hub-4711 data.json", "hub-4711", "deepspeed t.py --token '***' data.json"),
+        ("deepspeed t.py --api-key=hub-4711", "hub-4711", "deepspeed t.py --api-key='***'"),
+        ("deepspeed t.py wandb.api_key=hub-4711", "hub-4711", "deepspeed t.py wandb.api_key='***'"),
+        (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub '***'"),
+        ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token '***'"),
+        ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db '***'"),
     ],
 )
 def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret: str, as_shown: str) -> None:

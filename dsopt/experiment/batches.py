@@ -1,0 +1,37 @@
+"""What the steps of a run were fed: how many forward passes, and of how many rows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from dsopt.protocol.events import Step
+
+_FEWEST: Final = 3  # steps that show what is usual
+_USUAL_SHARE: Final = 0.5
+
+
+def usual_passes(steps: Sequence[Step]) -> int:
+    """How many forward passes most steps had; 0 if that was not seen, and -1 if most differ."""
+    return _usual([step.passes for step in steps])
+
+
+def usual_rows(steps: Sequence[Step]) -> int:
+    """How many rows most steps were fed; 0 if that was not seen, and -1 if most differ."""
+    return _usual([step.rows for step in steps])
+
+
+def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
+    """Indices of steps that were fed other batches than most, such as the last ones of an epoch."""
+    passes, rows = usual_passes(steps), usual_rows(steps)
+    return frozenset(
+        index
+        for index, step in enumerate(steps)
+        if (passes > 0 and step.passes != passes) or (rows > 0 and step.rows != rows)
+    )
+
+
+def _usual(counts: Sequence[int]) -> int:
+    if len(counts) < _FEWEST:
+        return 0
+    [(count, often)] = Counter(counts).most_common(1)
+    return count if often >= _USUAL_SHARE * len(counts) else -1

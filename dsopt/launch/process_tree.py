@@ -1,0 +1,70 @@
+"""The processes of a training that was started in the foreground: who of them is to hear a signal, and their end."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from dsopt.launch.processes import is_alive
+
+_LOOK_SECONDS: Final = 0.1
+
+
+class ProcessTree:
+    """A process and all that it has started.
+
+    DeepSpeed's launcher on one node heeds no signal and would leave its training behind; the process that it starts
+    heeds SIGINT and SIGTERM. So a signal goes to the uppermost processes that heed it.
+
+    Args:
+        pid: the uppermost process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._known: set[psutil.Process] = set()
+
+    def look(self) -> None:
+        """Notes who is there, to wait for them."""
+        with contextlib.suppress(psutil.Error):
+            self._known |= {self._root, *self._root.children(recursive=True)}
+
+    def send(self, number: int) -> None:
+        """Sends a signal to those that are to hear it; where nobody heeds it, they get SIGTERM.
+
+        SIGINT goes to all, as from a terminal.
+        """
+        self.look()
+        heeding = list(self._known) if number == signal.SIGINT else _heeding(self._root, number)
+        if not heeding:
+            number = signal.SIGTERM
+            heeding = _heeding(self._root, number) or list(self._known)
+        for process in heeding:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+
+    def wait(self) -> None:
+        """Waits until all have ended that were there at a signal."""
+        while any(is_alive(process) for process in self._known if process.pid != os.getpid()):
+            time.sleep(_LOOK_SECONDS)
+
+
+def _heeding(process: psutil.Process, number: int) -> list[psutil.Process]:
+    """The uppermost processes that have a handler for a signal."""
+    try:
+        if _has_handler(process.pid, number):
+            return [process]
+        children = process.children()
+    except (psutil.Error, OSError):
+        return []
+    return [found for child in children for found in _heeding(child, number)]
+
+
+def _has_handler(pid: int, number: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

@@ -1,0 +1,86 @@
+"""What a script feeds in a step must be what the engine counts: forward passes, rows, and the size of packed rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from dsopt.experiment.outcome import Infeasible, Measured
+from dsopt.experiment.rules import OwnSizes
+from dsopt.protocol.events import Batch, Step
+from tests.runs import engine, outcome_of, rules, step
+
+OWN = OwnSizes(rows=4, micro_batch=4, gas=1, elements=4 * 16, passes=1)  # the asked candidate: micro-batch 8, gas 2
+
+
+def fed(count: int, passes: int, rows: int = 0) -> list[Step]:
+    return [step(number, passes=passes, rows=rows) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("own", "passes", "reason"),
+    [
+        (OWN, 2, None),
+        (OWN, 0, None),  # not seen
+        (replace(OWN, passes=0), 5, None),
+        (replace(OWN, passes=3), 6, None),  # three in each micro-step, as with several losses
+        (replace(OWN, passes=16), 16, "fixed_batch"),  # it accumulates to a batch of its own
+        (OWN, 1, "fixed_batch"),
+        (replace(OWN, micro_batch=8, rows=8), 1, "fixed_accumulation"),
+    ],
+)
+def test_forward_passes_follow_the_accumulation(own: OwnSizes, passes: int, reason: str | None) -> None:
+    outcome = outcome_of(engine(), *fed(40, passes), under=rules(own=own))
+    assert outcome is not None
+    assert getattr(outcome, "reason", None) == reason
+    if isinstance(outcome, Infeasible):
+        assert f"the script did {passes} forward passes in an optimizer step" in outcome.message
+
+
+@pytest.mark.parametrize(("passes", "is_right"), [(2, True), (4, True), (3, False), (1, False)])
+def test_passes_of_the_users_own_run_are_a_multiple_of_its_accumulation(passes: int, is_right: bool) -> None:
+    outcome = outcome_of(engine(), *fed(40, passes), under=rules(own=None, expected=None))
+    assert isinstance(outcome, Measured if is_right else Infeasible)
+
+
+def test_passes_that_differ_from_step_to_step_are_refused() -> None:
+    steps = [step(number, passes=number % 5 + 1) for number in range(40)]
+    outcome = outcome_of(engine(), *steps, under=rules(own=OWN))
+    assert isinstance(outcome, Infeasible)
+    assert "another number of them in most steps" in outcome.message
+
+
+def test_the_last_step_of_an_epoch_is_left_out() -> None:
+    """The Trainer steps at its end, with fewer micro-steps; a data loader's last batch may be smaller."""
+    steps = fed(40, passes=2, rows=16)
+    for last in (9, 19, 29):
+        steps[last] = step(last, 0.02, passes=1, rows=8)
+    steps[39] = step(39, 0.05, passes=2, rows=9)
+    outcome = outcome_of(engine(), *steps, under=rules(own=OWN))
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.step_seconds == pytest.approx(0.1)
+    assert outcome.skipped_share == 0
+    assert (outcome.passes, outcome.skipped) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("own", "batch", "is_refused"),
+    [
+        (OWN, Batch(rank=0, rows=8, elements=8 * 16), False),
+        (OWN, Batch(rank=0, rows=8, elements=8 * 99), False),  # of other lengths
+        (OWN, Batch(rank=0, rows=5, elements=5 * 16), True),  # the data set has no more
+        (replace(OWN, rows=8), Batch(rank=0, rows=16), False),  # two rows a sample
+        (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=2 * 64), False),  # packed
+        (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=64), True),  # one row, whatever it is told
+        (replace(OWN, rows=0), Batch(rank=0, rows=7), False),  # not seen
+    ],
+)
+def test_batches_follow_the_micro_batch_size(own: OwnSizes, batch: Batch, is_refused: bool) -> None:
+    outcome = outcome_of(engine(), batch, under=rules(own=own))
+    assert isinstance(outcome, Infeasible) is is_refused
+
+
+def test_batches_of_many_sizes_are_not_held_to_anything() -> None:
+    steps = [step(number, passes=2, rows=10 + number) for number in range(40)]
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=None, expected=None))
+    assert isinstance(outcome, Measured)
+    assert outcome.rows == 0
