@@ -35,13 +35,11 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
             "times do not belong together. Let it keep one size, such as without a ramp-up or set_train_batch_size.",
         )
     if rules.expected is None:
-        return _other_passes(seen, seen.engine.micro_batch, seen.engine.gas, rules, command)
+        return _other_sizes(seen, seen.engine.micro_batch, seen.engine.gas, rules, command)
     asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)
     built = (seen.engine.zero_stage, seen.engine.micro_batch, seen.engine.gas)
     if asked == built:
-        return _other_batch(seen, rules.expected.micro_batch, rules, command) or _other_passes(
-            seen, rules.expected.micro_batch, rules.expected.gas, rules, command
-        )
+        return _other_sizes(seen, rules.expected.micro_batch, rules.expected.gas, rules, command)
     if rules.own is not None and asked[0] == built[0]:
         own_sizes = (rules.own.micro_batch, rules.own.gas)
         for key, found, given, own in zip(_REASONS, built[1:], asked[1:], own_sizes, strict=True):
@@ -110,6 +108,12 @@ def fixed(
     )
 
 
+def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The refusal if what the script feeds does not follow the sizes of its engine."""
+    of_batch = _other_batch(seen, micro_batch, rules, command)
+    return of_batch or _other_passes(seen, micro_batch, gas, rules, command)
+
+
 def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """The refusal if the batches that the script feeds do not follow the micro-batch size.
 
@@ -128,7 +132,7 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
         what += f", as in your own run, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
     return Infeasible(
-        reason="fixed_batch",
+        reason="invalid_config",
         message=f"{what}, although its configuration says {asked}: in your own run, {own.micro_batch} gave {own.rows}. "
         "Its figures would be of samples that were never there. Perhaps the data set has no more: use one that is "
         "large enough, or set autotuning.max_train_micro_batch_size_per_gpu.",
@@ -157,6 +161,7 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
         return None
     told = f"{passes} forward passes in an optimizer step" if passes > 0 else "another number of them in most steps"
     what = f"the script did {told}, where accumulation {gas} needs {max(each, 1) * gas}"
+    what += " by your own run" if own is not None else ""
     if own is None or own.micro_batch != micro_batch or own.gas == gas:
         return Infeasible(
             reason="fixed_batch" if own is not None and own.micro_batch != micro_batch else "invalid_config",
