@@ -16,6 +16,9 @@ _STEPS_HINT = 20  # what most runs need to be measured
 # a script that raises in these modules before an engine exists got a configuration that it cannot use
 _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
 
+# modules that refuse what their stage cannot do with these settings, such as ZeRO 3 with a pipeline, whatever the sizes
+_ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.runtime.zero.", "deepspeed.runtime.bf16_")
+
 # what a script says that was refused access
 _NO_ACCESS = re.compile(
     r"\b40[13]\b|unauthori[sz]ed|forbidden|gated repo|credential|access denied|authenticat|not logged in", re.IGNORECASE
@@ -44,6 +47,8 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     hints = _without_checkpoints(seen) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
     message = f"{raised} {hints}Log: {launch.run_dir.stderr}"
+    if not seen.steps and first.origin.startswith(_ENGINES):
+        return Infeasible(reason="unsupported", message=message)
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)

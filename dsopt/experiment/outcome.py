@@ -11,7 +11,14 @@ PASSES: Final = ("forward", "backward", "step")
 # metrics that DeepSpeed's autotuner has too, by the keys of its `metrics.json`
 DEEPSPEED_KEYS: Final[Mapping[str, str]] = {"throughput": "throughput", "latency": "latency", "FLOPS": "FLOPS_per_gpu"}
 InfeasibleReason = Literal[
-    "oom", "predicted_oom", "invalid_config", "fixed_batch", "fixed_accumulation", "overflow", "nonfinite_loss"
+    "oom",
+    "predicted_oom",
+    "invalid_config",
+    "unsupported",
+    "fixed_batch",
+    "fixed_accumulation",
+    "overflow",
+    "nonfinite_loss",
 ]
 FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
 

@@ -15,9 +15,9 @@ from dsopt.report.numbers import number, percent
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
-from dsopt.search.fixed_sizes import refusals
 from dsopt.search.history import BASELINE, History
 from dsopt.search.plan import is_baseline
+from dsopt.search.ruled_out import refusals
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.search.facts import ModelFacts
-from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget
 from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best
+from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
 from dsopt.search.verdicts import budget_spent, nothing_ran, patience_spent, reasons_against, unavailable
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
@@ -102,15 +102,15 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
     """The candidates of a stage that may still be tried, including the user's own configuration if it is one."""
     space = spec.space(stage, facts.hidden_size)
     tried = {o.name for o in history.stages[stage]}
-    fixed = fixed_sizes(spec, history, facts)
+    out = ruled_out(spec, history, facts)
     candidates: list[Candidate] = []
     for group in space.groups():
-        own = fixed.micro_batch
+        own = out.micro_batch
         sizes = _sizes(spec, facts, forecast, space, group) if own is None else (own,)
         for size in sizes:
             for gas in accumulations_with(spec, facts, group, size):
                 candidates += space.untried(tried, in_budget(spec, facts, group, (size,), gas), (gas,), group)
-    return [candidate for candidate in candidates if fixed.allow(candidate)]
+    return [candidate for candidate in candidates if out.allow(candidate)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:

@@ -7,13 +7,13 @@ from functools import partial
 from dsopt.search.comparison import comparison_step
 from dsopt.search.confirm import contenders, may_be_best
 from dsopt.search.facts import facts_without_a_run
-from dsopt.search.fixed_sizes import refusals
 from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History, Observation
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import share_of_training
 from dsopt.search.rounds import Entry, next_in_rounds
+from dsopt.search.ruled_out import refusals
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace

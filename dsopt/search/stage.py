@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dsopt.search.facts import ModelFacts
-from dsopt.search.fixed_sizes import fixed_sizes
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
 from dsopt.search.limits import accumulations, in_budget, largest_in_budget
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
+from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
 from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against, unavailable
 from dsopt.study.own_sizes import smallest_micro_batch
@@ -41,11 +41,11 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
         return Wait() if running else CloseStage(stage=stage, verdict=spent)
     left: list[Candidate] = []
     tried = {o.name for o in observations}
-    fixed = fixed_sizes(spec, history, facts)
-    gases = accumulations(spec, facts) if fixed.gas is None else (fixed.gas,)
+    out = ruled_out(spec, history, facts)
+    gases = accumulations(spec, facts) if out.gas is None else (out.gas,)
     for group in space.groups():
         first = space.settings(group)[0]
-        sizes = spec.micro_batch_list if fixed.micro_batch is None else (fixed.micro_batch,)
+        sizes = spec.micro_batch_list if out.micro_batch is None else (out.micro_batch,)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:
