@@ -36,6 +36,7 @@ class Measured:
         outside_bytes: the most in use on a device in addition to what torch reserved; 0 if unknown.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
+        weight_bytes, gradient_bytes, optimizer_bytes: what one parameter takes, as `States`; 0 if unknown.
         pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
         rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
         elements: of the largest tensor of the first batch, 0 if unknown.
@@ -55,6 +56,9 @@ class Measured:
     rows: int = 0
     elements: int = 0
     passes: int = 0
+    weight_bytes: float = 0.0
+    gradient_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     skipped: tuple[int, ...] = ()
@@ -126,6 +130,9 @@ class Measured:
             "rows": self.rows,
             "elements": self.elements,
             "passes": self.passes,
+            "weight_bytes": self.weight_bytes,
+            "gradient_bytes": self.gradient_bytes,
+            "optimizer_bytes": self.optimizer_bytes,
             "measurement": asdict(m),
             "engine": asdict(self.engine),
             "step_seconds": list(self.step_seconds),
@@ -240,6 +247,9 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         rows=content["rows"],
         elements=content.get("elements", 0),
         passes=content.get("passes", 0),
+        weight_bytes=content.get("weight_bytes", 0.0),
+        gradient_bytes=content.get("gradient_bytes", 0.0),
+        optimizer_bytes=content.get("optimizer_bytes", 0.0),
         peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
         outside_bytes=content.get("outside_bytes", 0),
         skipped=tuple(content.get("skipped_steps", ())),

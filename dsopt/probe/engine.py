@@ -1,5 +1,6 @@
 """Observes a DeepSpeed engine: finds the step boundaries, times the passes, follows memory, emits events."""
 
+import contextlib
 import functools
 import os
 from collections import deque
@@ -13,6 +14,7 @@ from dsopt.probe.flops import FlopCount
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import describe, shape_of
+from dsopt.probe.states import held_by
 from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
 from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
@@ -70,7 +72,7 @@ class EngineObserver:
         self._activation_bytes = 0
         self._saw_batch = False
         self._is_out_of_memory = False
-        self._was_evaluated = False
+        self._was_evaluated = self._has_told_states = False
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
@@ -215,6 +217,8 @@ class EngineObserver:
         step = self._begin_step()
         step.skipped = skipped
         self._was_evaluated = step.is_evaluated
+        if not skipped and not self._has_told_states:
+            self._tell_states()
         step.losses.end()
         step.end = end = self._clock.mark()
         self._pending.append(step)
@@ -223,6 +227,14 @@ class EngineObserver:
         self._current = _Pending(number=self._steps, start=end, end=end)
         self._emit_passed()
         self._peaks.emit(self._activation_bytes)
+
+    def _tell_states(self) -> None:
+        """Tells what the engine holds, once its optimizer has made its states; what cannot be seen stays unsaid."""
+        self._has_told_states = True
+        with contextlib.suppress(AttributeError, TypeError, ValueError, RuntimeError):
+            held = held_by(self._engine, self._writer.rank)
+            if held is not None:
+                self._writer.emit(held)
 
     def _emit_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):

@@ -98,6 +98,20 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """Bytes that this rank holds for one parameter: its weight, its gradient, its optimizer states with an fp32 weight.
+
+    Wherever it holds them, on a device or a host.
+    """
+
+    kind: ClassVar[str] = "states"
+    rank: int
+    weight_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flops:
     """Floating-point operations that this rank does in one optimizer step."""
 
@@ -150,9 +164,9 @@ class End:
     reason: str = "script_ended"
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | Flops | Oom | Error | Withheld | End
+Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | End
 _KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, Flops, Oom, Error, Withheld, End)
+    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, End)
 }
 
 

@@ -151,6 +151,9 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "rows": outcome.rows,
         "elements": outcome.elements,
         "passes": outcome.passes,
+        "weight_bytes": outcome.weight_bytes,
+        "gradient_bytes": outcome.gradient_bytes,
+        "optimizer_bytes": outcome.optimizer_bytes,
     }
     if outcome.flops_per_step is not None:
         headline["flops_per_step"] = outcome.flops_per_step

@@ -38,7 +38,7 @@ class TrialAttributes(TypedDict, total=False):
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
         peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, elements, passes,
-            flops_per_step: as `Measured`.
+            weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step: as `Measured`.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
     """
 
@@ -74,6 +74,9 @@ class TrialAttributes(TypedDict, total=False):
     rows: int
     elements: int
     passes: int
+    weight_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
     flops_per_step: float
     dtype: str
 

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ if name == "launch":
     open("ready", "w").close()
 if name == "rank":
     signal.signal(signal.SIGUSR1, lambda *_: open("heard", "w").close())
+    open("rank-ready", "w").close()
     time.sleep(600)
 inner.wait()
 """
@@ -34,8 +34,7 @@ inner.wait()
 def runner(tmp_path: Path) -> "subprocess.Popen[bytes]":
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     process = subprocess.Popen([sys.executable, "launcher.py", "runner"], cwd=tmp_path)
-    until(lambda: (tmp_path / "ready").exists())
-    time.sleep(0.5)  # the rank installs its handler
+    until(lambda: (tmp_path / "ready").exists() and (tmp_path / "rank-ready").exists())
     return process
 
 

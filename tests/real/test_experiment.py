@@ -77,7 +77,8 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
     assert outcome.engine.world_size == 2
     assert outcome.engine.num_params == outcome.engine.largest_layer_params == 64 * 64 + 64
     assert outcome.engine.host_memory_bytes > 2**30
-    assert outcome.rows == 4
+    assert (outcome.rows, outcome.elements, outcome.passes) == (4, 4 * 64, 1)
+    assert (outcome.weight_bytes, outcome.gradient_bytes, outcome.optimizer_bytes) == (4.0, 4.0, 8.0)
     parts = [outcome.metric(name) for name in ("forward", "backward", "step")]
     assert all(part > 0 for part in parts)
     assert sum(parts) <= 1.01 * outcome.metric("latency")
@@ -118,8 +119,11 @@ def test_an_evaluation_in_each_step_is_part_of_it(tmp_path: Path) -> None:
 
 def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_path: Path) -> None:
     config = {**CONFIG, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}  # at stage 0 none may
+    config["bf16"] = {"enabled": True}
     outcome = run(tmp_path, "calls-backward-of-its-loss", config=config, needs_flops=True)
     assert isinstance(outcome, Measured), outcome
+    assert outcome.passes == 2
+    assert (outcome.weight_bytes, outcome.gradient_bytes, outcome.optimizer_bytes) == (2.0, 2.0, 12.0)
     assert outcome.flops_per_step == 2 * 2 * (2 * 4 * 64 * 64)
 
 

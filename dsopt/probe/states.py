@@ -1,0 +1,44 @@
+"""What an engine holds for one parameter: read from it after its first applied step, rather than assumed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dsopt.protocol.events import States
+
+
+def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
+    """Bytes of a weight, a gradient and the optimizer states of one parameter, on device or host; None: not to be seen.
+
+    An fp32 weight beside the model's own counts among the optimizer states, as in mixed precision. States on a disk are
+    not seen.
+    """
+    own = list(engine.module.parameters())
+    optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    updated = dict(getattr(optimizer, "state", {}))
+    count = sum(parameter.numel() for parameter in updated)
+    sizes = sum(_size(parameter) for parameter in own)
+    if not count or not sizes:
+        return None
+    names = {id(parameter) for parameter in own}
+    copies = _bytes(parameter for parameter in updated if id(parameter) not in names)
+    states = _bytes(value for each in updated.values() for value in each.values() if _is_of_elements(value))
+    _, accumulated = engine.get_data_types()
+    return States(
+        rank=rank,
+        weight_bytes=sum(_size(p) * p.element_size() for p in own) / sizes,
+        gradient_bytes=float(accumulated.itemsize),
+        optimizer_bytes=(copies + states) / count,
+    )
+
+
+def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _is_of_elements(value: Any) -> bool:  # noqa: ANN401
+    """Whether a state is one of each element, not a step count."""
+    return hasattr(value, "element_size") and value.numel() > 1
+
+
+def _bytes(tensors: Iterable[Any]) -> float:
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
