@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -13,6 +14,9 @@ import pytest
 from dsopt.launch.program import path_with
 from dsopt.study.secrets import OWN_ACCESS
 from tests.command_server import PYTHONPATH, run_command
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"

@@ -100,7 +100,7 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     if source is not None:
         check_source(spec, source.spec)
     stored, is_new = store.create(spec)
-    is_begun = not is_new and stored.state != "created"  # a creator may have been interrupted just before this
+    is_begun = not is_new and bool(store.runs(stored))  # a creator may have been interrupted just before this
     aside = None if is_begun else set_aside_earlier(spec)
     taken = take_over(store, stored, source) if source is not None and stored.state != "finished" else None
     note = unsigned_note(store.engine)

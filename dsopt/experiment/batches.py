@@ -21,13 +21,9 @@ def usual_rows(steps: Sequence[Step]) -> int:
 
 
 def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
-    """Indices of steps that were fed other batches than most, such as the last ones of an epoch."""
+    """Indices of steps that were fed less than most, such as the last ones of an epoch."""
     passes, rows = usual_passes(steps), usual_rows(steps)
-    return frozenset(
-        index
-        for index, step in enumerate(steps)
-        if (passes > 0 and step.passes != passes) or (rows > 0 and step.rows != rows)
-    )
+    return frozenset(index for index, step in enumerate(steps) if step.passes < passes or step.rows < rows)
 
 
 def _usual(counts: Sequence[int]) -> int:

@@ -1,13 +1,12 @@
 """Checks that a script used the sizes and the ZeRO stage that it got, and says what to do if it did not."""
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from dsopt.experiment.batches import usual_passes
+from dsopt.experiment.batches import usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
-from dsopt.experiment.rules import OwnSizes, RunRules
+from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.study.command import LaunchCommand
 from dsopt.study.script_flags import same_flag
@@ -19,8 +18,8 @@ _NAMES = {MICRO_BATCH: "batch size", ACCUMULATION: "number of accumulation steps
 _TRAINER = "mismatch TrainingArguments"
 _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 # deepspeed/runtime/config.py: the script sets the whole batch
-_PACKED: Final = 0.5  # of the growth of the micro-batch size, by logarithms: lengths vary
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
+_SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
 
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
@@ -117,58 +116,62 @@ def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comman
 def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """The refusal if the batches that the script feeds do not follow the micro-batch size.
 
-    The engine believes its configuration and would count samples that never existed. Either the rows are as many times
-    the size as in the user's own run, or, if sequences are packed into as many rows, the rows become longer.
+    The engine believes its configuration and would count samples that never existed. Rows are not always samples:
+    sequences may be packed into one, samples come in pairs, the first dimension may be the length. So a batch is that
+    of the user's own run only if it has the same rows, and, unless rows were samples there, as many elements.
     """
     own = rules.own
-    if own is None or not (seen.rows and own.rows and own.micro_batch) or own.micro_batch == asked:
+    if own is None or not (seen.rows and own.rows) or asked in (own.micro_batch, seen.rows):
         return None
-    if seen.rows * own.micro_batch == own.rows * asked:
-        return None
-    if seen.rows == own.rows and _may_be_packed(seen.elements, own, asked):
-        return None
+    are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
-    if seen.rows == own.rows:
+    if seen.rows == own.rows and (are_samples or _is_alike(seen.elements, own.elements)):
         what += f", as in your own run, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+    if are_samples and seen.rows < asked:
+        return _too_few(f"{what}, although its configuration says {asked}")
+    return None
+
+
+def _is_alike(elements: int, others: int) -> bool:
+    """Whether two batches have as many elements; false if that was not seen."""
+    return bool(elements and others) and abs(elements - others) <= _SAME * others
+
+
+def _too_few(what: str) -> Infeasible:
+    """The refusal of a run that was fed fewer samples than its engine counts."""
     return Infeasible(
         reason="invalid_config",
-        message=f"{what}, although its configuration says {asked}: in your own run, {own.micro_batch} gave {own.rows}. "
-        "Its figures would be of samples that were never there. Perhaps the data set has no more: use one that is "
-        "large enough, or set autotuning.max_train_micro_batch_size_per_gpu.",
+        message=f"{what}. Its figures would be of samples that were never there. Perhaps the data set has too few, or "
+        "the script accumulates by itself: use one that is large enough, and let DeepSpeed's configuration decide.",
     )
 
 
-def _may_be_packed(elements: int, own: OwnSizes, asked: int) -> bool:
-    """Whether batches of equal rows have grown with the micro-batch size, or rows were no samples in the own run."""
-    if not (elements and own.elements):
-        return own.rows == 1 or own.rows != own.micro_batch
-    return math.log(elements / own.elements) / math.log(asked / own.micro_batch) >= _PACKED
-
-
 def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """The refusal if a step does not have the forward passes that its accumulation, and the user's own run, let expect.
+    """The refusal if steps have fewer forward passes, or rows, than accumulation and the user's own run let expect.
 
-    A script may do several for one micro-step, as with two losses. One that accumulates by itself, or steps at the end
-    of each epoch, feeds other samples than the engine counts.
+    A script may do several passes for one micro-step, as with two losses, or some for each step. One that accumulates
+    by itself, or steps at the end of each epoch, feeds fewer samples than the engine counts.
     """
     passes, own = usual_passes(seen.steps), rules.own
-    if passes == 0 or seen.engine is None or seen.engine.framework != "deepspeed":
+    if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
         return None
-    each = own.passes // own.gas if own is not None and own.passes else 1 if own is None else 0
-    is_right = passes == each * gas if own is not None else passes > 0 and passes % gas == 0
-    if is_right or (own is not None and not each):
+    rows = usual_rows(seen.steps)
+    if seen.rows == micro_batch > 1 and 0 < rows < passes * micro_batch:
+        return _too_few(f"the script fed {rows} samples in most steps, where {passes} of {micro_batch} belong")
+    if own is None or not own.passes:
+        needed = gas if own is None else 0
+    else:
+        needed = min(own.passes * gas // own.gas, own.passes + gas - own.gas)
+    if passes >= needed:
         return None
-    told = f"{passes} forward passes in an optimizer step" if passes > 0 else "another number of them in most steps"
-    what = f"the script did {told}, where accumulation {gas} needs {max(each, 1) * gas}"
-    what += " by your own run" if own is not None else ""
-    if own is None or own.micro_batch != micro_batch or own.gas == gas:
-        return Infeasible(
-            reason="fixed_batch" if own is not None and own.micro_batch != micro_batch else "invalid_config",
-            message=f"{what}: it accumulates by itself, or its epochs end earlier. Its figures would be of samples "
-            "that were never there. Let DeepSpeed's configuration decide, and use a data set that is large enough.",
-        )
-    return fixed(f"{what} (or its epochs end earlier)", ACCUMULATION, str(own.gas), rules, command)
+    what = f"the script did {passes} forward passes in an optimizer step, where accumulation {gas} needs {needed}"
+    if own is not None and passes * micro_batch == own.passes * own.micro_batch and micro_batch != own.micro_batch:
+        what += f", and so fed as many samples as in your own run, with {own.micro_batch}"
+        return fixed(what, MICRO_BATCH, str(own.micro_batch), rules, command)
+    if own is not None and own.micro_batch == micro_batch and passes == own.passes:
+        return fixed(f"{what}, as many as in your own run", ACCUMULATION, str(own.gas), rules, command)
+    return _too_few(what)
 
 
 def _flags_with(value: str, command: LaunchCommand, mappings: Mapping[str, str]) -> list[str]:

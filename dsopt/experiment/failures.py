@@ -19,6 +19,9 @@ _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspee
 # modules that refuse what their stage cannot do with these settings, such as ZeRO 3 with a pipeline, whatever the sizes
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.runtime.zero.", "deepspeed.runtime.bf16_")
 
+# how they do it; what a device or a library below raises is no refusal
+_REFUSALS = ("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "TypeError", "ValueError")
+
 # what a script says that was refused access
 _NO_ACCESS = re.compile(
     r"\b40[13]\b|unauthori[sz]ed|forbidden|gated repo|credential|access denied|authenticat|not logged in", re.IGNORECASE
@@ -47,7 +50,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     hints = _without_checkpoints(seen) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
     message = f"{raised} {hints}Log: {launch.run_dir.stderr}"
-    if not seen.steps and first.origin.startswith(_ENGINES):
+    if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:
         return Infeasible(reason="unsupported", message=message)
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
@@ -71,6 +74,21 @@ def _without_secrets(said: str, launch: Launch) -> str:
     if not missed:
         return ""
     return f"Runs do not get {', '.join(missed)}, which may be a secret. If the script needs it, list it in pass_env. "
+
+
+def host_oom(seen: Seen, kills: int, launch: Launch) -> Infeasible | None:
+    """The outcome of a run that failed while the kernel killed processes for want of host memory.
+
+    The ranks that are left then often fail for lack of the one that is gone.
+    """
+    if not kills or any(isinstance(told, Oom) for told in seen.problems):
+        return None
+    return Infeasible(
+        reason="host_oom",
+        message=f"the host's memory was full, and the kernel killed {kills} process{'es' if kills > 1 else ''}; "
+        f"{stage_reached(seen, launch)}. Offload less, use fewer data loader workers, or give the node more memory. "
+        f"Log: {launch.run_dir.stderr}",
+    )
 
 
 def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Failed:

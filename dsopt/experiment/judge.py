@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
-from dsopt.experiment.failures import ended, problem, stage_reached
+from dsopt.experiment.failures import ended, host_oom, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Failed, Outcome, Slow
@@ -26,12 +26,14 @@ class Moment:
         training_seconds: since its first step ended; 0 before.
         exit_code: the launcher's, negative for a signal; None while it runs.
         last_output: the end of its log; empty while it runs and has raised nothing.
+        host_kills: processes that the kernel has killed since its launch, because the host's memory was full.
     """
 
     seconds: float
     training_seconds: float = 0.0
     exit_code: int | None = None
     last_output: str = ""
+    host_kills: int = 0
 
 
 def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
@@ -60,7 +62,7 @@ def judge(
         launch: names command and logs in messages.
     """
     if seen.problems:
-        return problem(seen, moment.last_output, rules, launch)
+        return host_oom(seen, moment.host_kills, launch) or problem(seen, moment.last_output, rules, launch)
     is_over = moment.exit_code is not None
     refusal = plain_contradiction(seen, launch) or contradiction(seen, rules, launch.command)
     refusal = refusal or never_trains(seen, rules, is_over=is_over)
@@ -87,7 +89,8 @@ def judge(
         if rules.race is not None and why is not None:
             return Slow(so_far=figures, best=rules.race.best, message=why)
     if moment.exit_code is not None:
-        return ended(seen, moment.exit_code, moment.last_output, launch)
+        died = host_oom(seen, moment.host_kills, launch) if moment.exit_code else None
+        return died or ended(seen, moment.exit_code, moment.last_output, launch)
     if moment.seconds > rules.timeout_seconds:
         return Failed(
             reason="timeout",

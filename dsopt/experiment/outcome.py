@@ -12,6 +12,7 @@ PASSES: Final = ("forward", "backward", "step")
 DEEPSPEED_KEYS: Final[Mapping[str, str]] = {"throughput": "throughput", "latency": "latency", "FLOPS": "FLOPS_per_gpu"}
 InfeasibleReason = Literal[
     "oom",
+    "host_oom",
     "predicted_oom",
     "invalid_config",
     "unsupported",
@@ -39,9 +40,10 @@ class Measured:
         weight_bytes, gradient_bytes, optimizer_bytes: what one parameter takes, as `States`; 0 if unknown.
         pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
         rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
-        elements: of the largest tensor of the first batch, 0 if unknown.
+        elements: of all tensors of the first batch, 0 if unknown.
         passes: forward passes in a step, 0 if unknown.
         skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
+        unlike: indices of the steps that were fed less than most.
         nonfinite: indices of the steps whose loss was NaN or infinite.
     """
 
@@ -62,6 +64,7 @@ class Measured:
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     skipped: tuple[int, ...] = ()
+    unlike: tuple[int, ...] = ()
     nonfinite: tuple[int, ...] = ()
 
     @property
@@ -103,7 +106,8 @@ class Measured:
         if name in PASSES:
             seconds = self.pass_seconds[name]
             pause = self.measurement.pause_seconds
-            counted = [i for i in self.window if i not in self.skipped and self.step_seconds[i] != pause]
+            left_out = {*self.skipped, *self.unlike}
+            counted = [i for i in self.window if i not in left_out and self.step_seconds[i] != pause]
             seen = [seconds[index] for index in counted]
             return sum(seen) / len(seen) * 1000
         assert name == "FLOPS"
@@ -138,6 +142,7 @@ class Measured:
             "step_seconds": list(self.step_seconds),
             "pass_seconds": {name: list(seconds) for name, seconds in self.pass_seconds.items()},
             "skipped_steps": list(self.skipped),
+            "unlike_steps": list(self.unlike),
             "nonfinite_losses": list(self.nonfinite),
             "state": self.state,
         }
@@ -253,5 +258,6 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
         outside_bytes=content.get("outside_bytes", 0),
         skipped=tuple(content.get("skipped_steps", ())),
+        unlike=tuple(content.get("unlike_steps", ())),
         nonfinite=tuple(content.get("nonfinite_losses", ())),
     )

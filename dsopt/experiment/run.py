@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome
@@ -84,7 +85,7 @@ class _Watched:
         start: Callable[[Launch], Process],
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self._started = time.monotonic()
+        self._started, self._kills = time.monotonic(), count_kills()
         self.process = start(launch)
         self.seen = Seen()
         self._launch = launch
@@ -140,6 +141,7 @@ class _Watched:
             training_seconds=now - self._first_step_ended if self._first_step_ended is not None else 0.0,
             exit_code=exit_code,
             last_output=_last_lines(run_dir) if exit_code is not None or self.seen.problems else "",
+            host_kills=max(0, count_kills() - self._kills) if exit_code or self.seen.problems else 0,
         )
         return judge(self.seen, self._rules, measurement, moment, self._launch)
 

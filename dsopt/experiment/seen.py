@@ -17,7 +17,7 @@ class Seen:
 
     Attributes:
         engine: the settings in force, once there is an engine.
-        rows, elements: size of the first dimension of the first batch, and its largest tensor's elements; 0: unknown.
+        rows, elements: size of the first dimension of the first batch, and the elements of all its tensors; 0: unknown.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
         states: what rank 0 holds for one parameter, once its optimizer has stepped.
@@ -95,5 +95,6 @@ class Seen:
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
             skipped=self.skipped(),
+            unlike=tuple(sorted(unlike_others(self.steps))),
             nonfinite=tuple(index for index, step in enumerate(self.steps) if step.nonfinite_loss),
         )

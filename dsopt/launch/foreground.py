@@ -80,7 +80,9 @@ def _signals_passed_on() -> Iterator[list[ProcessTree]]:
         for tree in receivers:
             tree.send(number)
 
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    # what is ignored here, as SIGHUP under nohup, the training ignores, too
+    heard = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         yield receivers
     finally:

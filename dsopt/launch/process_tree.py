@@ -1,9 +1,9 @@
 """The processes of a training that was started in the foreground: who of them is to hear a signal, and their end."""
 
 import contextlib
-import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ import psutil
 from dsopt.launch.processes import is_alive
 
 _LOOK_SECONDS: Final = 0.1
+_PATIENCE_SECONDS: Final = 30.0
 
 
 class ProcessTree:
@@ -43,14 +44,28 @@ class ProcessTree:
         if not heeding:
             number = signal.SIGTERM
             heeding = _heeding(self._root, number) or list(self._known)
-        for process in heeding:
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(number)
+        _tell(heeding, number)
 
     def wait(self) -> None:
-        """Waits until all have ended that were there at a signal."""
-        while any(is_alive(process) for process in self._known if process.pid != os.getpid()):
+        """Waits until all have ended that were there at a signal; asks those again that stay long after the first.
+
+        What still stays then belongs to nobody who would hear it, such as a server that a script has left behind.
+        """
+        began, is_asked = time.monotonic(), False
+        while left := [process for process in self._known if is_alive(process)]:
+            seconds = time.monotonic() - began
+            if seconds > 2 * _PATIENCE_SECONDS:
+                return
+            if seconds > _PATIENCE_SECONDS and not is_asked:
+                is_asked = True
+                _tell(left, signal.SIGTERM)
             time.sleep(_LOOK_SECONDS)
+
+
+def _tell(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def _heeding(process: psutil.Process, number: int) -> list[psutil.Process]:

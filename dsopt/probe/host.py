@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from dsopt.protocol.control_groups import memory_groups
+
 
 def host_memory_bytes() -> int:
     """Memory of this node, or the part of it that a container, a job or a service may use."""
@@ -15,24 +17,9 @@ def cgroup_limits(listing: Path, root: Path) -> Iterator[int]:
     """The memory limits of a process's control groups and of those around them, of version 1 or 2.
 
     Slurm and systemd nest them, and the least limit holds. See cgroups(7) in Linux's manual.
-
-    Args:
-        listing: what the kernel says of the process's groups.
-        root: where their file systems are mounted.
     """
-    for line in listing.read_text("utf-8").splitlines() if listing.is_file() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder, name = root, "memory.max"
-        elif "memory" in controllers.split(","):
-            folder, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        group = folder / os.path.normpath(path).strip("/")
-        for around in (group, *group.parents):
-            limit = around / name
+    for group in memory_groups(listing, root):
+        for limit in (group / "memory.max", group / "memory.limit_in_bytes"):
             text = limit.read_text("ascii").strip() if limit.is_file() else "max"
             if text.isdecimal():
                 yield int(text)
-            if around == folder:
-                break

@@ -23,9 +23,14 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         micro_batch=engine.train_micro_batch_size_per_gpu(),
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
-        pipeline_stages=getattr(engine, "num_stages", 1),
+        pipeline_stages=_pipeline_stages(engine),
         **_model_and_device(engine.module, device, memory_limit_bytes),
     )
+
+
+def _pipeline_stages(engine: Any) -> int:  # noqa: ANN401
+    stages = vars(engine).get("num_stages", 1)  # asked for by name, an engine gives its module's
+    return stages if isinstance(stages, int) else 1
 
 
 def describe_plain(
@@ -73,7 +78,7 @@ def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> d
 
 
 def shape_of(inputs: Sequence[Any]) -> tuple[int, int]:
-    """The size of the first dimension that all tensors among a forward pass's inputs share, and the largest's elements.
+    """The size of the first dimension that all tensors among a forward pass's inputs share, and the elements of all.
 
     It looks into mappings, sequences and objects that hold tensors, such as dataclasses. 0: there is no such size.
     """
@@ -82,19 +87,19 @@ def shape_of(inputs: Sequence[Any]) -> tuple[int, int]:
     pending = list(inputs)
     while pending:
         value = pending.pop()
-        if len(getattr(value, "shape", ())) >= 1:
-            found.add(int(value.shape[0]))
-            elements = max(elements, math.prod(value.shape))
-        elif id(value) in known or len(known) >= _MOST_LOOKED_AT:
+        shape = getattr(value, "shape", None)
+        if id(value) in known or len(known) >= _MOST_LOOKED_AT:
             continue
+        known.add(id(value))
+        if isinstance(shape, tuple):
+            if shape:
+                found.add(int(shape[0]))
+                elements += math.prod(shape)
         elif isinstance(value, Mapping):
-            known.add(id(value))
             pending += value.values()
         elif isinstance(value, list | tuple):
-            known.add(id(value))
             pending += value
         elif hasattr(value, "__dict__") and not callable(value):
-            known.add(id(value))
             pending += vars(value).values()
     return (found.pop() if len(found) == 1 else 0), elements
 

@@ -51,7 +51,7 @@ class Engine:
 class Batch:
     """The first batch that the script fed: the size of the first dimension that all of its tensors share.
 
-    `elements`: of its largest tensor; 0 if unknown.
+    `elements`: of all its tensors; 0 if unknown.
     """
 
     kind: ClassVar[str] = "batch"

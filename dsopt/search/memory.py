@@ -26,7 +26,7 @@ _HOST_SHARE: Final = 0.9
 # What no smooth model can know: allocators round, and kernels change their workspace with the size. Published
 # estimators of peak memory are wrong by about 3 %; this one is calibrated on the job itself.
 _ERROR_SHARE: Final = 0.015
-_BEND: Final = 0.06  # of activations, for each doubling of the size
+_BEND: Final = 0.06  # of activations, for each doubling of the size; less, the more sizes ran
 _SPREAD: Final = 0.005  # of peaks of one candidate, and of others like it
 # Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
@@ -244,14 +244,15 @@ class MemoryModel:
             sizes.setdefault((candidate.stage, activation_knobs(candidate.knobs)), []).append(candidate.micro_batch)
         everywhere = [size for known in sizes.values() for size in known] or [self.facts.micro_batch]
         octaves = np.empty(len(grid.which))
-        for index, (stage, setting) in enumerate(grid.settings):
+        keys = [(stage, activation_knobs(setting)) for stage, setting in grid.settings]
+        for index, key in enumerate(keys):
             of_it = grid.which == index
-            known = np.log2(sizes.get((stage, activation_knobs(setting))) or everywhere)
+            known = np.log2(sizes.get(key) or everywhere)
             apart = np.abs(np.log2(grid.micro_batch[of_it])[:, None] - known)
             octaves[of_it] = np.min(apart, axis=1)
-        bent: NDArray[np.float64] = (
-            _BEND * octaves * np.minimum(self._moments.activations(grid) * _ACTIVATIONS[0], peak)
-        )
+        bend = np.array([_BEND * min(1.0, 2 / max(1, len(set(sizes.get(key, ()))))) for key in keys])[grid.which]
+        activations = np.minimum(self._moments.activations(grid) * _ACTIVATIONS[0], peak)
+        bent: NDArray[np.float64] = bend * octaves * activations
         return np.hypot(_ERROR_SHARE * peak, bent)
 
     def _design(self, grid: Grid) -> NDArray[np.float64]:

@@ -58,8 +58,7 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
             elements=facts.elements,
             passes=facts.passes,
         )
-    size = own_size(spec, MICRO_BATCH)
-    return OwnSizes(rows=size, micro_batch=size, gas=own_size(spec, ACCUMULATION))
+    return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
 
 
 def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:

@@ -23,8 +23,10 @@ def fed(count: int, passes: int, rows: int = 0) -> list[Step]:
         (OWN, 0, None),  # not seen
         (replace(OWN, passes=0), 5, None),
         (replace(OWN, passes=3), 6, None),  # three in each micro-step, as with several losses
-        (replace(OWN, passes=16), 16, "fixed_batch"),  # it accumulates to a batch of its own
-        (OWN, 1, "fixed_batch"),
+        (replace(OWN, passes=2), 3, None),  # one for the step, and one in each micro-step
+        (replace(OWN, passes=4), 2, "fixed_batch"),  # it accumulates to a batch of its own
+        (replace(OWN, passes=16), 2, "invalid_config"),
+        (OWN, 1, "invalid_config"),  # or its epochs are short
         (replace(OWN, micro_batch=8, rows=8), 1, "fixed_accumulation"),
     ],
 )
@@ -36,17 +38,30 @@ def test_forward_passes_follow_the_accumulation(own: OwnSizes, passes: int, reas
         assert f"the script did {passes} forward passes in an optimizer step" in outcome.message
 
 
-@pytest.mark.parametrize(("passes", "is_right"), [(2, True), (4, True), (3, False), (1, False)])
-def test_passes_of_the_users_own_run_are_a_multiple_of_its_accumulation(passes: int, is_right: bool) -> None:
+@pytest.mark.parametrize(("passes", "is_right"), [(2, True), (4, True), (3, True), (1, False)])
+def test_the_users_own_run_has_at_least_the_passes_of_its_accumulation(passes: int, is_right: bool) -> None:
     outcome = outcome_of(engine(), *fed(40, passes), under=rules(own=None, expected=None))
     assert isinstance(outcome, Measured if is_right else Infeasible)
 
 
-def test_passes_that_differ_from_step_to_step_are_refused() -> None:
+def test_passes_that_differ_from_step_to_step_are_not_held_to_anything() -> None:
     steps = [step(number, passes=number % 5 + 1) for number in range(40)]
-    outcome = outcome_of(engine(), *steps, under=rules(own=OWN))
+    assert isinstance(outcome_of(engine(), *steps, under=rules(own=OWN)), Measured)
+
+
+def test_steps_with_more_passes_than_most_count() -> None:
+    """As where a penalty, or another model, has its turn in each fifth step."""
+    steps = [step(number, 0.5 if number % 5 == 4 else 0.1, passes=3 + (number % 5 == 4)) for number in range(40)]
+    outcome = outcome_of(engine(), *steps, under=rules(own=replace(OWN, passes=0)))
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.step_seconds > 0.15
+
+
+def test_steps_that_are_fed_fewer_rows_than_they_have_micro_steps_are_refused() -> None:
+    """Each second batch is the end of an epoch."""
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8), *fed(40, 2, rows=12), under=rules(own=OWN))
     assert isinstance(outcome, Infeasible)
-    assert "another number of them in most steps" in outcome.message
+    assert "fed 12 samples in most steps, where 2 of 8 belong" in outcome.message
 
 
 def test_the_last_step_of_an_epoch_is_left_out() -> None:
@@ -69,7 +84,10 @@ def test_the_last_step_of_an_epoch_is_left_out() -> None:
         (OWN, Batch(rank=0, rows=8, elements=8 * 99), False),  # of other lengths
         (OWN, Batch(rank=0, rows=5, elements=5 * 16), True),  # the data set has no more
         (replace(OWN, rows=8), Batch(rank=0, rows=16), False),  # two rows a sample
+        (replace(OWN, rows=16), Batch(rank=0, rows=64), False),  # each with each
+        (replace(OWN, rows=97), Batch(rank=0, rows=113, elements=113 * 8), False),  # the first dimension is the length
         (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=2 * 64), False),  # packed
+        (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=74), False),  # packed, of short samples
         (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=64), True),  # one row, whatever it is told
         (replace(OWN, rows=0), Batch(rank=0, rows=7), False),  # not seen
     ],

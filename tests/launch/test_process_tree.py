@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,12 @@ inner.wait()
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> "subprocess.Popen[bytes]":
+def runner(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
     (tmp_path / "launcher.py").write_text(LAUNCHER)
-    process = subprocess.Popen([sys.executable, "launcher.py", "runner"], cwd=tmp_path)
-    until(lambda: (tmp_path / "ready").exists() and (tmp_path / "rank-ready").exists())
-    return process
+    with subprocess.Popen([sys.executable, "launcher.py", "runner"], cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "ready").exists() and (tmp_path / "rank-ready").exists())
+        yield process
+        process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2])

@@ -24,6 +24,8 @@ def test_after_an_end_that_came_too_early_half_as_many_samples_are_tried() -> No
     """A script that goes through its data once does fewer steps with larger batches."""
     early = observation(at(1, 64, gas=2), state="failed", reason="no_metrics")
     out = ruled_out(spec(), history(early, baseline=facts()), facts())
+    large = facts(micro_batch=90)
+    assert ruled_out(spec(), history(early, baseline=large), large).allow(at(2, 90))  # as large as what ran
     assert out.allow(at(1, 64)) and out.allow(at(0, 16, gas=4))
     assert not out.allow(at(0, 65)) and not out.allow(at(1, 33, gas=2))
     alone = replace(history(early), reference=[])  # the own run was not measured

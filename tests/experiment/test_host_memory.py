@@ -1,0 +1,59 @@
+"""A host whose memory was full: how dsopt knows it, and what comes of the run."""
+
+from pathlib import Path
+
+import pytest
+
+from dsopt.experiment import host_memory
+from dsopt.experiment.host_memory import count_kills
+from dsopt.experiment.judge import Moment
+from dsopt.experiment.outcome import Failed, Infeasible
+from dsopt.protocol.events import Error, Event, Oom
+from tests.runs import engine, outcome_of, steps
+
+ERROR = Error(rank=1, type="DistBackendError", message="the peer is gone", origin="torch.distributed", time=1.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ("0::/job/step", {"job/step/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n"}, 2),
+        ("0::/job/step", {"job/memory.events": "oom_kill 4\n", "job/step/memory.events": "oom_kill 0\n"}, 4),
+        ("4:memory:/job", {"memory/job/memory.oom_control": "under_oom 0\noom_kill 5\n"}, 5),
+        ("0::/", {}, 7),
+        ("0::/", {"memory.events": "low 0\n"}, 7),
+    ],
+)
+def test_kills_are_counted_by_the_group_else_by_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], count: int
+) -> None:
+    listing, root = tmp_path / "cgroup", tmp_path / "fs"
+    listing.write_text(groups + "\n")
+    (tmp_path / "vmstat").write_text("nr_free_pages 9\noom_kill 7\n")
+    monkeypatch.setattr(host_memory, "_WHOLE_MACHINE", tmp_path / "vmstat")
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert count_kills(listing, root) == count
+
+
+@pytest.mark.parametrize(
+    ("events", "moment", "reason"),
+    [
+        ([engine()], Moment(seconds=1.0, exit_code=247, host_kills=1), "host_oom"),
+        ([engine(), *steps(3), ERROR], Moment(seconds=1.0, host_kills=1), "host_oom"),
+        ([engine(), ERROR], Moment(seconds=1.0), "crash"),
+        ([engine(), Oom(rank=0, message="no room"), ERROR], Moment(seconds=1.0, host_kills=1), "oom"),
+        ([engine()], Moment(seconds=1.0, exit_code=-9), "crash"),
+    ],
+)
+def test_a_run_that_dies_meanwhile_ran_out_of_the_hosts_memory(
+    events: list[Event], moment: Moment, reason: str
+) -> None:
+    outcome = outcome_of(*events, moment=moment)
+    assert isinstance(outcome, Failed | Infeasible)
+    assert outcome.reason == reason
+
+
+def test_what_others_lose_ends_no_run() -> None:
+    assert outcome_of(engine(), *steps(3), moment=Moment(seconds=1.0, host_kills=1)) is None
