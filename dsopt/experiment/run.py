@@ -11,7 +11,7 @@ from dsopt.experiment.outcome import Cancelled, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
-from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.launch.leftovers import remove_nccl_segments, remove_stale_build_locks
 from dsopt.launch.process import Process
 from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step, plain_text
 from dsopt.protocol.run_dir import RunDir, tail
@@ -61,6 +61,7 @@ def _run(
     start: Callable[[Launch], Process],
 ) -> Outcome:
     remove_stale_build_locks()
+    remove_nccl_segments()
     watched = _Watched(launch, rules, start, on_progress)
     try:
         while True:

@@ -27,6 +27,38 @@ def remove_shared_memory(port: int) -> list[Path]:
     return removed
 
 
+def remove_nccl_segments() -> list[Path]:
+    """Removes shared memory of NCCL whose ranks were killed: this user's, older than ten minutes, and open nowhere here.
+
+    A rank in another container may have it, too. It has attached itself by then, and the name alone goes.
+    """
+    found = [path for path in _SHARED_MEMORY.glob("nccl-*") if _is_old(path)]
+    mapped = _mapped_files() | _open_files() if found else set()
+    removed = [path for path in found if path not in mapped]
+    for path in removed:
+        path.unlink(missing_ok=True)
+    return removed
+
+
+def _is_old(path: Path) -> bool:
+    """Whether a file of this user is older than ten minutes."""
+    try:
+        made = path.stat()
+    except OSError:
+        return False
+    return made.st_uid == os.getuid() and time.time() - max(made.st_mtime, made.st_ctime) >= _OLD_SECONDS
+
+
+def _mapped_files() -> set[Path]:
+    """What processes have mapped of the shared memory."""
+    paths = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            lines = Path(f"/proc/{process.pid}/maps").read_text("utf-8", errors="replace").splitlines()
+            paths |= {Path(line[at:]) for line in lines if (at := line.find(f"{_SHARED_MEMORY}/")) >= 0}
+    return paths
+
+
 def remove_stale_build_locks() -> list[Path]:
     """Removes locks in torch's extension cache whose owner was killed while compiling. Every run would wait for them.
 

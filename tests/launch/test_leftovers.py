@@ -1,6 +1,9 @@
-"""Locks of torch's extension cache: only one whose owner was killed is taken away."""
+"""What killed runs leave behind is taken away, and nothing that somebody has."""
 
+import mmap
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,3 +80,17 @@ def test_a_lock_that_its_owner_is_releasing_is_kept(lock_of: LockOf, monkeypatch
     assert remove_stale_build_locks() == []
     assert gone == [False, False]
     assert taken_again.exists()
+
+
+def test_nccls_memory_is_removed_once_nobody_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed ranks leave it. A young one may be about to be attached to by name."""
+    monkeypatch.setattr(leftovers, "_SHARED_MEMORY", tmp_path)
+    for name in ("nccl-old", "nccl-mapped", "nccl-open", "nccl-young", "another"):
+        (tmp_path / name).write_bytes(b"x" * 64)
+    now = time.time()
+    os.utime(tmp_path / "nccl-young", (now + 300, now + 300))
+    monkeypatch.setattr(time, "time", lambda: now + 700)
+    with (tmp_path / "nccl-mapped").open("r+b") as file, mmap.mmap(file.fileno(), 64), (tmp_path / "nccl-open").open():
+        assert leftovers.remove_nccl_segments() == [tmp_path / "nccl-old"]
+    assert sorted(leftovers.remove_nccl_segments()) == [tmp_path / "nccl-mapped", tmp_path / "nccl-open"]
+    assert {path.name for path in tmp_path.iterdir()} == {"nccl-young", "another"}
