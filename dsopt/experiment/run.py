@@ -20,6 +20,7 @@ from dsopt.study.secrets import hidden
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
+_REMOTE_SECONDS = 4.0  # attributes of files are kept for three seconds and more on NFS (nfs(5))
 _TAIL_LINES = 12
 _TAIL_LENGTH = 600
 _TAIL_BYTES = 2**16
@@ -108,6 +109,10 @@ class _Watched:
         if has_problem and exit_code is None:
             time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
             events += self._reader.read()
+        if exit_code and not has_problem and not self.seen.problems and self._launch.command.uses_hostfile:
+            time.sleep(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
+            events += self._reader.read()
+            has_problem = any(isinstance(event, Oom | Error) for event in events)
         measurement: Measurement | None = None
         outcome: Outcome | None = None
         steps = len(self.seen.steps)

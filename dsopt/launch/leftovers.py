@@ -28,7 +28,7 @@ def remove_shared_memory(port: int) -> list[Path]:
 
 
 def remove_nccl_segments() -> list[Path]:
-    """Removes shared memory of NCCL whose ranks were killed: this user's, older than ten minutes, and open nowhere here.
+    """Removes shared memory of NCCL whose ranks were killed: this user's, older than ten minutes, and open nowhere.
 
     A rank in another container may have it, too. It has attached itself by then, and the name alone goes.
     """

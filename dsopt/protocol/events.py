@@ -4,6 +4,7 @@
 needs only the standard library.
 """
 
+import contextlib
 import json
 import os
 import time
@@ -184,6 +185,9 @@ class EventWriter:
             return
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
+        if isinstance(event, Oom | Error | End):  # the last words, perhaps on a network file system
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
 
 
 class EventReader:

@@ -73,3 +73,17 @@ def test_a_rank_that_fails_of_another_ones_lack_of_memory_is_not_believed(tmp_pa
         writer._file.close()
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
+
+
+def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:
+    """A network file system shows them later than the end of the launcher."""
+    run_dir = RunDir(tmp_path)
+    remote = EventWriter(run_dir, 1)
+    run_dir.stdout.touch()
+    run_dir.stderr.touch()
+    monkeypatch.setattr(run.time, "sleep", lambda _: remote.emit(Oom(rank=1, message="CUDA out of memory", time=2.0)))
+    started = launch("deepspeed --hostfile h t.py --deepspeed_config c.json", run_dir=run_dir)
+    outcome = run_experiment(started, rules(), lambda: False, lambda progress: None, start=lambda _launch: Ranks(1))
+    remote._file.close()
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "oom"
