@@ -7,15 +7,18 @@ machine, and is done again where somebody began to; how much others had is kept.
 and a recording that was stopped goes on with what it lacks.
 
     python -m benchmarks.record benchmarks/grids/tiny-gpt-cpu/study.yaml grid.parquet [--launches 2] [--steps 40]
+        [--seconds 500]
 """
 
 import argparse
 import datetime
 import importlib.metadata
+import math
 import platform
 import random
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +65,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each")
     parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet machine, each launch")
     parser.add_argument("--devices", help="as for `dsopt worker`")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no launch after this")
     args = parser.parse_args()
+    deadline = time.monotonic() + args.seconds
     spec, _ = load_spec(args.study)
     pool = parse_devices(args.devices)
     devices = DevicePool(kind=pool.kind, indices=pool.indices[: spec.resources.ranks or len(pool.indices)])
@@ -80,6 +85,9 @@ def main() -> None:
             for _ in recorder.launch_all(round_):
                 if recorder.about is not None:
                     write_grid(Grid(about=recorder.about, launches=tuple(recorder.launches)), args.out)
+                if time.monotonic() > deadline:
+                    print(f"{args.out}: {len(recorder.launches)} launches so far; the same command goes on")
+                    return
         print(f"{args.out}: {len(recorder.launches)} launches")
     finally:
         recorder.guard.close()

@@ -21,8 +21,12 @@ _AFTER: Final = (1, 2, 3)
 
 
 def main() -> None:
+    """Prints the tables of a folder."""
+    print_tables(read_groups(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA))
+
+
+def print_tables(groups: Groups) -> None:
     """Prints the tables."""
-    groups = read_groups(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)
     print(f"{sum(map(len, groups.values()))} runs of {len(groups)} groups\n")
     print("relative errors, %          groups  runs   mean  median  90th  worst   line: mean  90th   95 % holds")
     for after in _AFTER:

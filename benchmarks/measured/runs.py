@@ -34,6 +34,7 @@ class Run:
         peak: bytes, as `memory_kind` counts them; 0 if the source does not say.
         device_used: bytes in use as the driver counts them; 0 if the source does not say.
         outcome: ok, oom, largest_that_fits or unknown.
+        activations: bytes that a forward pass left, and flops: of one rank in a step; 0 if nobody looked.
     """
 
     group: str
@@ -61,6 +62,8 @@ class Run:
     memory_kind: str
     device_used: int
     outcome: str
+    activations: int = 0
+    flops: float = 0.0
 
     @property
     def setting(self) -> tuple[object, ...]:
@@ -79,10 +82,11 @@ def read_groups(folder: Path) -> dict[str, list[Run]]:
             for row in csv.DictReader(file):
                 if row["micro_batch"] and row["params"]:
                     groups[f"{path.stem}: {row['group']}"].append(_run(row))
-    return {name: _in_order(runs) for name, runs in groups.items()}
+    return {name: in_order(runs) for name, runs in groups.items()}
 
 
-def _in_order(runs: Sequence[Run]) -> list[Run]:
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """Runs of a group as a study does them."""
     times: Counter[tuple[object, ...]] = Counter()
     ordered = []
     for index, run in enumerate(sorted(runs, key=lambda run: (run.micro_batch, run.gas))):

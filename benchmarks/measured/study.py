@@ -72,7 +72,7 @@ def facts_of(run: Run, activation_bytes: int = 0) -> ModelFacts:
         peak_memory_bytes=peak,
         peak_allocated_bytes=peak,
         outside_bytes=max(0, run.device_used - run.peak) if run.memory_kind == "allocated" else 0,
-        activation_bytes=activation_bytes,
+        activation_bytes=activation_bytes or run.activations,
         hidden_size=run.hidden or None,
         num_layers=run.layers or None,
         device=run.gpu,
@@ -86,8 +86,8 @@ def facts_of(run: Run, activation_bytes: int = 0) -> ModelFacts:
 
 def _flops_of(run: Run) -> float | None:
     """Operations of one rank in a step, as the probe would count them (Narayanan et al., 2021, section 5.1)."""
-    if not (run.layers and run.hidden and run.seq):
-        return None
+    if run.flops or not (run.layers and run.hidden and run.seq):
+        return run.flops or None
     passes = 4 if run.recomputes else 3 if run.trainable == run.params else 2
     per_token = 2 * run.params + 4 * run.layers * run.hidden * run.seq
     return passes * per_token * run.seq * run.micro_batch * run.gas / run.model_parallel

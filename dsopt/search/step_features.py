@@ -44,7 +44,7 @@ _SCALING: Final = {
 # the part of the backward pass that hides communication, as a logit, without and with `overlap_comm`
 _HIDING: Final = {"hidden without overlap": (-1.0, 1.0), "hidden with overlap": (0.8, 1.0)}
 # what scales the logarithm of the whole step
-_NOT_A_MULTIPLE_OF_8: Final = (0.01, 0.02)
+_NOT_A_MULTIPLE_OF_8: Final = (0.025, 0.025)
 _STAGE_SLOPE: Final = 0.01  # of log2 of the micro-batch size relative to the baseline's
 _KNOB: Final = 0.015
 _USED: Final = 0.45  # of what a device is good for
@@ -65,6 +65,7 @@ class Features:
         scaling: what scales communication, `(n, 9)`.
         overlaps: 1 where communication overlaps the backward pass, `(n,)`.
         effects: what scales the whole step, `(n, e)`.
+        sharpness: of the maximum of what host and device need in a micro-step; 1 is their sum, as on a CPU.
     """
 
     micro_batch: Array
@@ -74,6 +75,7 @@ class Features:
     scaling: Array
     overlaps: Array
     effects: Array
+    sharpness: float
 
 
 class StepFeatures:
@@ -88,6 +90,7 @@ class StepFeatures:
         self._facts = facts
         self._zero = ZeroSettings(spec, facts.hidden_size)
         self._knobs = _free_values(spec, facts)
+        self._sharpness = _OVERLAPPING if peak_flops(facts.device, "bf16") is not None else 1.0
         self._known: dict[tuple[int, Setting], tuple[Array, Array, Array, float, Array]] = {}
         self.prior = self._prior(own_seconds)
 
@@ -103,6 +106,7 @@ class StepFeatures:
             scaling=scaling,
             overlaps=overlaps,
             effects=np.hstack([self._by_size(grid), effects]),
+            sharpness=self._sharpness,
         )
 
     def _of_setting(self, stage: int, setting: Setting) -> tuple[Array, Array, Array, float, Array]:
@@ -180,7 +184,7 @@ class StepFeatures:
         if (seconds := self._sample_seconds()) is not None:
             most = TERMS["sample"][0] + TERMS["micro_step"][0]  # of the step, which is what computing takes
             share = min(seconds * own_amounts["sample"] / own_seconds, most - TERMS["micro_step"][0])
-            left = (most**_SHARPNESS - share**_SHARPNESS) ** (1 / _SHARPNESS)
+            left = (most**self._sharpness - share**self._sharpness) ** (1 / self._sharpness)
             prior["sample"] = (math.log(share * own_seconds / own_amounts["sample"]), _OF_FLOPS)
             prior["micro_step"] = (math.log(left * own_seconds / gas), _LEFT)
         prior |= _SCALING | _HIDING | {"not a multiple of 8": _NOT_A_MULTIPLE_OF_8}
@@ -209,8 +213,9 @@ def log_seconds(features: Features, weights: Array) -> Array:
     each[:, _SAMPLE] *= features.micro_batch
     once = features.once * coefficients
     scale = np.exp(features.scaling @ scaling)
-    # the host launches kernels meanwhile, so that the longer of the two counts
-    compute = (each[:, _MICRO_STEP] ** _SHARPNESS + each[:, _SAMPLE] ** _SHARPNESS) ** (1 / _SHARPNESS)
+    # on a GPU, the host launches kernels meanwhile, so that the longer of the two counts
+    sharpness = features.sharpness
+    compute = (each[:, _MICRO_STEP] ** sharpness + each[:, _SAMPLE] ** sharpness) ** (1 / sharpness)
     each[:, _MICRO_STEP], each[:, _SAMPLE] = compute, 0.0
     backward = _BACKWARD * compute
     hidden = 1 / (1 + np.exp(-np.where(features.overlaps > 0, overlapped, bare)))
@@ -222,7 +227,7 @@ def log_seconds(features: Features, weights: Array) -> Array:
 
 
 _MICRO_STEP, _SAMPLE, _COMMUNICATION = 0, 1, 2
-_SHARPNESS: Final = 1.5  # of the maximum of what host and device need: 1 is their sum
+_OVERLAPPING: Final = 1.5  # as the published step times of small models show it
 _BACKWARD: Final = 0.65  # of a micro-step's compute
 
 

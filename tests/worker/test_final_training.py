@@ -19,6 +19,7 @@ from tests.worker.test_faults import until
 
 GPUS = DevicePool(kind="gpu", indices=(0, 1, 2), uuids={0: "GPU-a", 1: "GPU-b", 2: "GPU-c"})
 TRAINS = """
+import signal
 import sys
 from pathlib import Path
 from dsopt.launch.device_locks import reserve
@@ -26,6 +27,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.foreground import train
 from dsopt.study.command import LaunchCommand
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it
 files = reserve(DevicePool(kind="cpu", indices=(0,)))
 sys.exit(train(LaunchCommand.parse(sys.argv[1] + " --num_gpus 1 t.py", "test"), Path.cwd(), files))
 """
