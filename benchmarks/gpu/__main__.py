@@ -65,16 +65,18 @@ def _tune(args: argparse.Namespace) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     (args.folder / "tune.json").write_text(shown.stdout, encoding="utf-8")
-    runs = json.loads(shown.stdout)["runs"]
+    runs = json.loads(shown.stdout or '{"runs": []}')["runs"]
     print(f"{len(runs)} runs, {sum(run['state'] == 'measured' for run in runs)} measured")
 
 
 def _run(args: argparse.Namespace, *words: str) -> None:
     """Runs a module, and goes on when its time is over."""
-    try:
-        subprocess.run([sys.executable, "-m", *words], timeout=args.seconds, check=False)
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {args.seconds:g} s: {' '.join(words)}")
+    with subprocess.Popen([sys.executable, "-m", *words]) as process:
+        try:
+            process.wait(timeout=args.seconds)
+        except subprocess.TimeoutExpired:
+            print(f"stopped after {args.seconds:g} s: {' '.join(words)}")
+            process.terminate()  # so that it ends its runs
 
 
 def _devices(args: argparse.Namespace) -> list[str]:

@@ -72,7 +72,9 @@ def _imports() -> dict[str, Any]:
             continue
         command = [sys.executable, "-c", _LOOK, name]
         environment = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
-        lines = done.stdout.splitlines() or ["{}"]
-        found[name] = {"version": version, **json.loads(lines[-1])}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+            found[name] = {"version": version, **json.loads(done.stdout.splitlines()[-1])}
+        except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+            found[name] = {"version": version, "failed": repr(error)}
     return found

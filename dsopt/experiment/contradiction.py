@@ -1,12 +1,13 @@
 """Checks that a script used the sizes and the ZeRO stage that it got, and says what to do if it did not."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from dsopt.experiment.batches import usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
-from dsopt.experiment.rules import RunRules
+from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.study.command import LaunchCommand
 from dsopt.study.script_flags import same_flag
@@ -20,6 +21,7 @@ _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 # deepspeed/runtime/config.py: the script sets the whole batch
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 _SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
+_FAR: Final = 8  # times the size
 
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
@@ -125,17 +127,25 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
         return None
     are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
-    if seen.rows == own.rows and (are_samples or _is_alike(seen.elements, own.elements)):
-        what += f", as in your own run, although its configuration says {asked}"
+    if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
+        what += f", as in {own.whose}, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
     if are_samples and seen.rows < asked:
         return _too_few(f"{what}, although its configuration says {asked}")
     return None
 
 
-def _is_alike(elements: int, others: int) -> bool:
-    """Whether two batches have as many elements; false if that was not seen."""
-    return bool(elements and others) and abs(elements - others) <= _SAME * others
+def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
+    """Whether a batch of as many rows has other elements, as its size lets expect; true if that was not seen.
+
+    Samples differ in length, so only sizes that are far from each other say how many there must be.
+    """
+    if not (elements and own.elements and own.micro_batch):
+        return True
+    ratio, growth = asked / own.micro_batch, elements / own.elements
+    if ratio >= _FAR:
+        return growth >= math.sqrt(ratio)
+    return growth <= math.sqrt(ratio) if ratio <= 1 / _FAR else abs(growth - 1) > _SAME
 
 
 def _too_few(what: str) -> Infeasible:
@@ -157,7 +167,7 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
     if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
         return None
     rows = usual_rows(seen.steps)
-    if seen.rows == micro_batch > 1 and 0 < rows < passes * micro_batch:
+    if seen.rows == micro_batch > 1 and passes == gas and 0 < rows < passes * micro_batch:
         return _too_few(f"the script fed {rows} samples in most steps, where {passes} of {micro_batch} belong")
     if own is None or not own.passes:
         needed = gas if own is None else 0
@@ -167,10 +177,10 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
         return None
     what = f"the script did {passes} forward passes in an optimizer step, where accumulation {gas} needs {needed}"
     if own is not None and passes * micro_batch == own.passes * own.micro_batch and micro_batch != own.micro_batch:
-        what += f", and so fed as many samples as in your own run, with {own.micro_batch}"
+        what += f", and so fed as many samples as in {own.whose}, with {own.micro_batch}"
         return fixed(what, MICRO_BATCH, str(own.micro_batch), rules, command)
     if own is not None and own.micro_batch == micro_batch and passes == own.passes:
-        return fixed(f"{what}, as many as in your own run", ACCUMULATION, str(own.gas), rules, command)
+        return fixed(f"{what}, as many as in {own.whose}", ACCUMULATION, str(own.gas), rules, command)
     return _too_few(what)
 
 

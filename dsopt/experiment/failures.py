@@ -22,6 +22,9 @@ _ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.ru
 # how they do it; what a device or a library below raises is no refusal
 _REFUSALS = ("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "TypeError", "ValueError")
 
+# what a rank says whose peer, or whose data loader's worker, is gone
+_LOST = re.compile(r"connection|\bpeer\b|socket|broken pipe|nccl|gloo|killed by signal", re.IGNORECASE)
+
 # what a script says that was refused access
 _NO_ACCESS = re.compile(
     r"\b40[13]\b|unauthori[sz]ed|forbidden|gated repo|credential|access denied|authenticat|not logged in", re.IGNORECASE
@@ -79,9 +82,10 @@ def _without_secrets(said: str, launch: Launch) -> str:
 def host_oom(seen: Seen, kills: int, launch: Launch) -> Infeasible | None:
     """The outcome of a run that failed while the kernel killed processes for want of host memory.
 
-    The ranks that are left then often fail for lack of the one that is gone.
+    The ranks that are left then often fail for lack of the one that is gone. What else a rank has raised is its own
+    fault: others may have been killed.
     """
-    if not kills or any(isinstance(told, Oom) for told in seen.problems):
+    if not kills or not all(isinstance(told, Error) and _LOST.search(told.message) for told in seen.problems):
         return None
     return Infeasible(
         reason="host_oom",

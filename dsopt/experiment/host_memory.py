@@ -10,13 +10,13 @@ _WHOLE_MACHINE: Final = Path("/proc/vmstat")
 
 
 def count_kills(listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
-    """How many processes the kernel has killed for want of memory, in this process's control group or those around it.
+    """How many processes the kernel has killed for want of memory, in the innermost control group that counts them.
 
-    Of the whole machine where no group counts them; 0 if nothing does. See cgroups(7) in Linux's manual.
+    Of the whole machine where none does; 0 if nothing does. See cgroups(7) in Linux's manual.
     """
     counters = [group / name for group in memory_groups(listing, root) for name in _COUNTERS]
-    found = [count for path in counters if (count := _count_in(path)) is not None]
-    return max(found) if found else _count_in(_WHOLE_MACHINE) or 0
+    found = (count for path in (*counters, _WHOLE_MACHINE) if (count := _count_in(path)) is not None)
+    return next(found, 0)
 
 
 def _count_in(path: Path) -> int | None:

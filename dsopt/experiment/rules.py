@@ -13,6 +13,9 @@ class OwnSizes:
     """Sizes of the user's own run: of its batches (rows, elements), micro-batch, accumulation, forward passes a step.
 
     0 if rows, elements or passes are unknown.
+
+    Attributes:
+        whose: the run that showed them, in words: another one, if the user's own could not be measured.
     """
 
     rows: int
@@ -20,6 +23,7 @@ class OwnSizes:
     gas: int
     elements: int = 0
     passes: int = 0
+    whose: str = "your own run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import psutil
 from dsopt.launch.processes import is_alive
 
 _LOOK_SECONDS: Final = 0.1
-_PATIENCE_SECONDS: Final = 30.0
+_PATIENCE_SECONDS: Final = 60.0
 
 
 class ProcessTree:
@@ -40,11 +40,17 @@ class ProcessTree:
         SIGINT goes to all, as from a terminal.
         """
         self.look()
-        heeding = list(self._known) if number == signal.SIGINT else _heeding(self._root, number)
+        heeding = list(self._known) if number == signal.SIGINT else self._heeding(number)
         if not heeding:
             number = signal.SIGTERM
-            heeding = _heeding(self._root, number) or list(self._known)
+            heeding = self._heeding(number) or list(self._known)
         _tell(heeding, number)
+
+    def _heeding(self, number: int) -> list[psutil.Process]:
+        """The uppermost processes that have a handler for a signal; once the first has ended, all that have."""
+        if is_alive(self._root):
+            return _heeding(self._root, number)
+        return [found for process in self._known for found in _heeding(process, number) if found == process]
 
     def wait(self) -> None:
         """Waits until all have ended that were there at a signal; asks those again that stay long after the first.

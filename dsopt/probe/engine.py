@@ -35,6 +35,7 @@ class _Pending:
     passes: int = 0
     rows: int = 0
     is_evaluated: bool = False
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,9 @@ class EngineObserver:
             step.is_evaluated = step.is_evaluated or not step.passes
             return call()
         first = self._steps == 0 and not self._activation_bytes
-        rows, elements = shape_of([*call.args, *call.kwargs.values()])
+        rows = elements = 0
+        with contextlib.suppress(Exception):  # tensors of some kinds have no sizes
+            rows, elements = shape_of([*call.args, *call.kwargs.values()])
         if not self._saw_batch:
             self._saw_batch = True
             self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
@@ -211,6 +214,7 @@ class EngineObserver:
             step.start = start
         step.passes += 1
         step.rows += rows
+        step.is_unseen = step.is_unseen or not rows
         return start
 
     def _end_step(self, *, skipped: bool) -> None:
@@ -231,7 +235,7 @@ class EngineObserver:
     def _tell_states(self) -> None:
         """Tells what the engine holds, once its optimizer has made its states; what cannot be seen stays unsaid."""
         self._has_told_states = True
-        with contextlib.suppress(AttributeError, TypeError, ValueError, RuntimeError):
+        with contextlib.suppress(Exception):
             held = held_by(self._engine, self._writer.rank)
             if held is not None:
                 self._writer.emit(held)
@@ -251,7 +255,7 @@ class EngineObserver:
                     skipped=step.skipped,
                     nonfinite_loss=not step.losses.are_finite(),
                     passes=step.passes,
-                    rows=step.rows,
+                    rows=0 if step.is_unseen else step.rows,
                 )
             )
 

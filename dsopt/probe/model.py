@@ -88,14 +88,15 @@ def shape_of(inputs: Sequence[Any]) -> tuple[int, int]:
     while pending:
         value = pending.pop()
         shape = getattr(value, "shape", None)
-        if id(value) in known or len(known) >= _MOST_LOOKED_AT:
-            continue
-        known.add(id(value))
         if isinstance(shape, tuple):
             if shape:
                 found.add(int(shape[0]))
                 elements += math.prod(shape)
-        elif isinstance(value, Mapping):
+            continue
+        if id(value) in known or len(known) >= _MOST_LOOKED_AT:
+            continue
+        known.add(id(value))
+        if isinstance(value, Mapping):
             pending += value.values()
         elif isinstance(value, list | tuple):
             pending += value

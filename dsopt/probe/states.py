@@ -1,16 +1,17 @@
 """What an engine holds for one parameter: read from it after its first applied step, rather than assumed."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from dsopt.protocol.events import States
+
+_FP32_BYTES: Final = 4
 
 
 def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
     """Bytes of a weight, a gradient and the optimizer states of one parameter, on device or host; None: not to be seen.
 
-    An fp32 weight beside the model's own counts among the optimizer states, as in mixed precision. States on a disk are
-    not seen.
+    An fp32 weight counts among the optimizer states if the model's own has fewer bits. States on a disk are not seen.
     """
     own = list(engine.module.parameters())
     optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
@@ -19,13 +20,13 @@ def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspee
     sizes = sum(_size(parameter) for parameter in own)
     if not count or not sizes:
         return None
-    names = {id(parameter) for parameter in own}
-    copies = _bytes(parameter for parameter in updated if id(parameter) not in names)
+    weight = sum(_size(p) * p.element_size() for p in own) / sizes
+    copies = _bytes(parameter for parameter in updated if weight < _FP32_BYTES)
     states = _bytes(value for each in updated.values() for value in each.values() if _is_of_elements(value))
     _, accumulated = engine.get_data_types()
     return States(
         rank=rank,
-        weight_bytes=sum(_size(p) * p.element_size() for p in own) / sizes,
+        weight_bytes=weight,
         gradient_bytes=float(accumulated.itemsize),
         optimizer_bytes=(copies + states) / count,
     )

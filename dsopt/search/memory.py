@@ -30,6 +30,7 @@ _BEND: Final = 0.06  # of activations, for each doubling of the size; less, the 
 _SPREAD: Final = 0.005  # of peaks of one candidate, and of others like it
 # Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
+_FULL: Final = ("oom", "host_oom")
 _EVEN: Final = 0.5
 _ROUNDS: Final = 3
 _FEW: Final = 16  # runs
@@ -64,13 +65,14 @@ class MemoryModel:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
-        self._out_of_memory = [o.candidate for o in history.observations if o.reason == "oom" and o.candidate]
+        self._out_of_memory = [o.candidate for o in history.observations if o.reason in _FULL and o.candidate]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
         self._activations = activation_lines(spec, facts, history)
         self._moments = Moments(spec, facts, self._activations, self._kinds)
         self._belief = self._first = self._after = self._prior(history)
         self._learnt_of: Sequence[Observation] = ()
+        self._sizes: dict[tuple[int, Setting], set[int]] = {}  # that ran, by stage and kind of activations
         self._learn(history)
 
     def estimate(self, candidate: Candidate) -> float:
@@ -187,6 +189,7 @@ class MemoryModel:
         before = history.learnt.get(MemoryModel)
         if isinstance(before, MemoryModel) and before._sees_like(self) and before._has_learnt_of(measured):
             self._belief, self._moments = before._after, before._moments
+            self._sizes = {key: set(sizes) for key, sizes in before._sizes.items()}
             self._teach(measured[len(before._learnt_of) :])
         else:
             self._learn_anew(measured)
@@ -218,6 +221,9 @@ class MemoryModel:
         points = [point_of(run) for run in runs]
         moments = self._moments.of(Grid.of([point.candidate for point in points])) if points else ()
         for point, *rows in zip(points, *moments, strict=True):
+            if point.peak_bytes is not None:
+                kind = (point.candidate.stage, activation_knobs(point.candidate.knobs))
+                self._sizes.setdefault(kind, set()).add(point.candidate.micro_batch)
             self._belief = self._taught(point, max(rows, key=(by or self._belief).mean.dot))
 
     def _taught(self, point: Point, row: NDArray[np.float64]) -> Belief:
@@ -238,19 +244,16 @@ class MemoryModel:
 
     def _misfit(self, grid: Grid, peak: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standard deviation of peaks from any such model: it grows with the distance to sizes that ran."""
-        sizes: dict[tuple[int, Setting], list[float]] = {}
-        for run in self._learnt_of:
-            candidate = point_of(run).candidate
-            sizes.setdefault((candidate.stage, activation_knobs(candidate.knobs)), []).append(candidate.micro_batch)
-        everywhere = [size for known in sizes.values() for size in known] or [self.facts.micro_batch]
+        known_sizes = {key: np.log2(sorted(sizes)) for key, sizes in self._sizes.items()}
+        everywhere = np.concatenate([*known_sizes.values()] or [np.log2([self.facts.micro_batch])])
         octaves = np.empty(len(grid.which))
         keys = [(stage, activation_knobs(setting)) for stage, setting in grid.settings]
         for index, key in enumerate(keys):
             of_it = grid.which == index
-            known = np.log2(sizes.get(key) or everywhere)
-            apart = np.abs(np.log2(grid.micro_batch[of_it])[:, None] - known)
+            apart = np.abs(np.log2(grid.micro_batch[of_it])[:, None] - known_sizes.get(key, everywhere))
             octaves[of_it] = np.min(apart, axis=1)
-        bend = np.array([_BEND * min(1.0, 2 / max(1, len(set(sizes.get(key, ()))))) for key in keys])[grid.which]
+        doublings = {key: len(set(known.round())) for key, known in known_sizes.items()}
+        bend = np.array([_BEND * min(1.0, 2 / doublings.get(key, 1)) for key in keys])[grid.which]
         activations = np.minimum(self._moments.activations(grid) * _ACTIVATIONS[0], peak)
         bent: NDArray[np.float64] = bend * octaves * activations
         return np.hypot(_ERROR_SHARE * peak, bent)

@@ -13,7 +13,7 @@ from dsopt.study.spec import StudySpec
 _BATCH: Final = "fixed_batch"
 _ACCUMULATION: Final = "fixed_accumulation"
 _TOO_FEW_STEPS: Final = "no_metrics"
-_REFUSED: Final = ("unsupported", "host_oom")
+_REFUSED: Final = "unsupported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class RuledOut:
             configured one.
         most_samples: of one rank in a step. A script that ended too early with more is asked for half: it goes through
             its data once.
-        refused: stages and settings that DeepSpeed refuses, or the host has no memory for, whatever the sizes.
+        refused: stages and settings that DeepSpeed refuses whatever the sizes.
     """
 
     micro_batch: int | None
@@ -57,7 +57,7 @@ def ruled_out(spec: StudySpec, history: History, facts: ModelFacts) -> RuledOut:
         micro_batch=micro_batch if _BATCH in reasons else None,
         gas=gas if _ACCUMULATION in reasons else None,
         most_samples=max(min(early, default=math.inf), ran),
-        refused=frozenset((c.stage, c.knobs) for c, reason in known if reason in _REFUSED),
+        refused=frozenset((c.stage, c.knobs) for c, reason in known if reason == _REFUSED),
     )
 
 

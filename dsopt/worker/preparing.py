@@ -40,16 +40,17 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         expected=candidate,
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
-        own=None if task.name == BASELINE else _own_sizes(spec, baseline),
+        own=None if task.name == BASELINE else _own_sizes(spec, baseline, history),
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
     )
 
 
-def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
-    """Sizes of the user's own run; if it was not measured, what configuration and command say."""
-    facts = baseline.facts if baseline else None
+def _own_sizes(spec: StudySpec, baseline: Observation | None, history: History) -> OwnSizes:
+    """Sizes of the user's own run, else of the first that ran; without any, what configuration and command say."""
+    told = baseline if baseline is not None and baseline.facts is not None else history.telling_run
+    facts = told.facts if told else None
     if facts is not None:
         return OwnSizes(
             rows=facts.rows,
@@ -57,6 +58,7 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None) -> OwnSizes:
             gas=facts.gas,
             elements=facts.elements,
             passes=facts.passes,
+            whose="your own run" if told is baseline else "an earlier run",
         )
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
 

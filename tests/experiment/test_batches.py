@@ -89,6 +89,9 @@ def test_the_last_step_of_an_epoch_is_left_out() -> None:
         (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=2 * 64), False),  # packed
         (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=74), False),  # packed, of short samples
         (replace(OWN, rows=1), Batch(rank=0, rows=1, elements=64), True),  # one row, whatever it is told
+        (replace(OWN, rows=1, micro_batch=1), Batch(rank=0, rows=1, elements=90), True),  # of another length
+        (replace(OWN, rows=1, micro_batch=1), Batch(rank=0, rows=1, elements=300), False),
+        (replace(OWN, rows=6, micro_batch=1), Batch(rank=0, rows=6, elements=64), True),  # what an earlier run showed
         (replace(OWN, rows=0), Batch(rank=0, rows=7), False),  # not seen
     ],
 )

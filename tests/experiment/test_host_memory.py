@@ -11,6 +11,7 @@ from dsopt.experiment.outcome import Failed, Infeasible
 from dsopt.protocol.events import Error, Event, Oom
 from tests.runs import engine, outcome_of, steps
 
+OWN_FAULT = Error(rank=0, type="ValueError", message="no such file", origin="train", time=1.0)
 ERROR = Error(rank=1, type="DistBackendError", message="the peer is gone", origin="torch.distributed", time=1.0)
 
 
@@ -18,7 +19,8 @@ ERROR = Error(rank=1, type="DistBackendError", message="the peer is gone", origi
     ("groups", "files", "count"),
     [
         ("0::/job/step", {"job/step/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n"}, 2),
-        ("0::/job/step", {"job/memory.events": "oom_kill 4\n", "job/step/memory.events": "oom_kill 0\n"}, 4),
+        ("0::/job/step", {"job/memory.events": "oom_kill 4\n", "job/step/memory.events": "oom_kill 0\n"}, 0),
+        ("0::/job/step", {"job/memory.events": "oom_kill 4\n"}, 4),
         ("4:memory:/job", {"memory/job/memory.oom_control": "under_oom 0\noom_kill 5\n"}, 5),
         ("0::/", {}, 7),
         ("0::/", {"memory.events": "low 0\n"}, 7),
@@ -42,6 +44,7 @@ def test_kills_are_counted_by_the_group_else_by_the_machine(
     [
         ([engine()], Moment(seconds=1.0, exit_code=247, host_kills=1), "host_oom"),
         ([engine(), *steps(3), ERROR], Moment(seconds=1.0, host_kills=1), "host_oom"),
+        ([engine(), OWN_FAULT], Moment(seconds=1.0, host_kills=1), "crash"),
         ([engine(), ERROR], Moment(seconds=1.0), "crash"),
         ([engine(), Oom(rank=0, message="no room"), ERROR], Moment(seconds=1.0, host_kills=1), "oom"),
         ([engine()], Moment(seconds=1.0, exit_code=-9), "crash"),
