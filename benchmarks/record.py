@@ -67,7 +67,6 @@ def main() -> None:
     parser.add_argument("--devices", help="as for `dsopt worker`")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no launch after this")
     args = parser.parse_args()
-    deadline = time.monotonic() + args.seconds
     spec, _ = load_spec(args.study)
     pool = parse_devices(args.devices)
     devices = DevicePool(kind=pool.kind, indices=pool.indices[: spec.resources.ranks or len(pool.indices)])
@@ -77,6 +76,7 @@ def main() -> None:
         devices,
         steps=args.steps,
         patience_seconds=args.patience,
+        deadline=time.monotonic() + args.seconds,
         about=kept.about if kept else None,
         launches=list(kept.launches) if kept else [],
     )
@@ -85,10 +85,7 @@ def main() -> None:
             for _ in recorder.launch_all(round_):
                 if recorder.about is not None:
                     write_grid(Grid(about=recorder.about, launches=tuple(recorder.launches)), args.out)
-                if time.monotonic() > deadline:
-                    print(f"{args.out}: {len(recorder.launches)} launches so far; the same command goes on")
-                    return
-        print(f"{args.out}: {len(recorder.launches)} launches")
+        print(f"{args.out}: {len(recorder.launches)} launches; the same command does what is missing")
     finally:
         recorder.guard.close()
 
@@ -101,6 +98,7 @@ class Recorder:
     devices: DevicePool
     steps: int
     patience_seconds: float
+    deadline: float = math.inf
     about: About | None = None
     launches: list[Launched] = field(default_factory=list)
     guard: Guard = field(default_factory=Guard)
@@ -113,6 +111,8 @@ class Recorder:
         ports = free_ports()
         with tempfile.TemporaryDirectory() as folder:
             for number, candidate in enumerate(candidates, start=1):
+                if time.monotonic() > self.deadline:
+                    return
                 launched = self._quiet_launch(candidate, round_, Path(folder), ports)
                 print(f"{round_}: {number}/{len(candidates)} {candidate.name}: {_said(launched)}", flush=True)
                 if launched is not None:
