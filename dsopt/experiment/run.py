@@ -1,7 +1,7 @@
 """One run from launch to outcome: starts it, reads its events, ends it as soon as it has seen enough."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dsopt.experiment.host_memory import count_kills
@@ -105,14 +105,14 @@ class _Watched:
         """
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._reader.read(), key=lambda event: isinstance(event, Step))
-        has_problem = any(isinstance(event, Oom | Error) for event in events)
+        has_problem = _tells_a_problem(events)
         if has_problem and exit_code is None:
             time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
             events += self._reader.read()
         if exit_code and not has_problem and not self.seen.problems and self._launch.command.uses_hostfile:
             time.sleep(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
             events += self._reader.read()
-            has_problem = any(isinstance(event, Oom | Error) for event in events)
+            has_problem = _tells_a_problem(events)
         measurement: Measurement | None = None
         outcome: Outcome | None = None
         steps = len(self.seen.steps)
@@ -163,6 +163,10 @@ class _Watched:
                 measurement=measurement,
             )
         )
+
+
+def _tells_a_problem(events: Sequence[Event]) -> bool:
+    return any(isinstance(event, Oom | Error) for event in events)
 
 
 def _last_lines(run_dir: RunDir) -> str:

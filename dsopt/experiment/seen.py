@@ -9,6 +9,7 @@ from dsopt.experiment.outcome import Measured
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, States, Step, Withheld
 
 _SHORTEST_SECONDS: Final = 1e-6  # no optimizer step takes less; with less, figures would overflow
+_NO_STATES: Final = States(rank=0, weight_bytes=0.0, gradient_bytes=0.0, optimizer_bytes=0.0)
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class Seen:
         rows, elements: size of the first dimension of the first batch, and the elements of all its tensors; 0: unknown.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
-        states: what rank 0 holds for one parameter, once its optimizer has stepped.
+        states: what rank 0 holds for one parameter, once its optimizer has stepped; 0 before.
         flops: floating-point operations of one rank in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none.
@@ -32,7 +33,7 @@ class Seen:
     elements: int = 0
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
-    states: States | None = None
+    states: States = _NO_STATES
     flops: float | None = None
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
@@ -85,9 +86,9 @@ class Seen:
             peak_memory_bytes=max((m.peak_reserved_bytes for m in self.memory.values()), default=0),
             activation_bytes=max((m.activation_bytes for m in self.memory.values()), default=0),
             flops_per_step=self.flops,
-            weight_bytes=self.states.weight_bytes if self.states else 0.0,
-            gradient_bytes=self.states.gradient_bytes if self.states else 0.0,
-            optimizer_bytes=self.states.optimizer_bytes if self.states else 0.0,
+            weight_bytes=self.states.weight_bytes,
+            gradient_bytes=self.states.gradient_bytes,
+            optimizer_bytes=self.states.optimizer_bytes,
             pass_seconds=self.passes(),
             rows=0 if usual_rows(self.steps) < 0 else self.rows,
             elements=self.elements,

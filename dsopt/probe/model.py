@@ -59,7 +59,7 @@ def describe_plain(
 
 def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
     parameters = list(module.parameters())
-    sizes = [(_size(p), p.requires_grad) for p in parameters]
+    sizes = [(size_of(p), p.requires_grad) for p in parameters]
     capacity = device.capacity_bytes()
     if memory_limit_bytes:
         capacity = min(capacity, memory_limit_bytes)
@@ -69,7 +69,7 @@ def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> d
         "device": device.name(),
         "device_memory_bytes": capacity,
         "largest_layer_params": max(
-            (sum(_size(p) for p in part.parameters(recurse=False)) for part in module.modules()), default=0
+            (sum(size_of(p) for p in part.parameters(recurse=False)) for part in module.modules()), default=0
         ),
         "hidden_size": _configured(module, _HIDDEN_SIZE),
         "num_layers": _configured(module, _NUM_LAYERS),
@@ -105,7 +105,7 @@ def shape_of(inputs: Sequence[Any]) -> tuple[int, int]:
     return (found.pop() if len(found) == 1 else 0), elements
 
 
-def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
+def size_of(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
     """Its elements. Under ZeRO 3 it has only this rank's share; ds_numel is its whole size."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from dsopt.probe.model import size_of
 from dsopt.protocol.events import States
 
 _FP32_BYTES: Final = 4
@@ -17,11 +18,11 @@ def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspee
     optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     updated = dict(getattr(optimizer, "state", {}))
     count = sum(parameter.numel() for parameter in updated)
-    sizes = sum(_size(parameter) for parameter in own)
-    if not count or not sizes:
+    elements = sum(map(size_of, own))
+    if not count or not elements:
         return None
-    weight = sum(_size(p) * p.element_size() for p in own) / sizes
-    copies = _bytes(parameter for parameter in updated if weight < _FP32_BYTES)
+    weight = sum(size_of(p) * p.element_size() for p in own) / elements
+    copies = _bytes(updated) if weight < _FP32_BYTES else 0.0
     states = _bytes(value for each in updated.values() for value in each.values() if _is_of_elements(value))
     _, accumulated = engine.get_data_types()
     return States(
@@ -30,10 +31,6 @@ def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspee
         gradient_bytes=float(accumulated.itemsize),
         optimizer_bytes=(copies + states) / count,
     )
-
-
-def _size(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def _is_of_elements(value: Any) -> bool:  # noqa: ANN401

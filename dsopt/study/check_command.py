@@ -57,11 +57,13 @@ def _check_launcher(command: LaunchCommand, where: str) -> None:
     mistake = command.launcher.mistake(command.options)
     if mistake is not None:
         raise DsoptError(f"{where}: command: {mistake}")
-    hiding = next((name for name in command.options.names if name in command.launcher.hides_visible), None)
-    if hiding is not None and (visible := dict(command.environment).get("CUDA_VISIBLE_DEVICES")):
+    launcher, visible = command.launcher, dict(command.environment).get("CUDA_VISIBLE_DEVICES")
+    choosing = (*launcher.devices, *launcher.ranks, *launcher.nodes, *launcher.hostfile)
+    hiding = next((name for name in command.options.names if name in choosing), None)
+    if launcher.hides_visible and visible and hiding is not None:
         raise DsoptError(
             f"{where}: command: the launcher ignores CUDA_VISIBLE_DEVICES={visible} beside {hiding}, and takes other "
-            f"GPUs. Leave out {hiding}, or write {command.launcher.include[0]} localhost:{visible} in place of both."
+            f"GPUs. Leave out {hiding}, or write {launcher.include[0]} localhost:{visible} in place of both."
         )
 
 

@@ -89,11 +89,7 @@ DEEPSPEED: Final = _DeepSpeed(
     devices=("--include", "-i", "--exclude", "-e"),
     include=("--include", "-i"),
     exclude=("--exclude", "-e"),
-    hides_visible=tuple(
-        """
-        --include -i --exclude -e --num_gpus --num_accelerators --num_nodes --hostfile -H
-        """.split()
-    ),
+    hides_visible=True,
     hostfile=("--hostfile", "-H"),
 )
 

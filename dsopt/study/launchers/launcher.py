@@ -95,7 +95,7 @@ class Launcher:
         devices: options that choose among a node's devices.
         include, exclude: those of them that name nodes and devices as `localhost:0,2`. A launcher without them is given
             its devices by `CUDA_VISIBLE_DEVICES`.
-        hides_visible: options beside which it ignores `CUDA_VISIBLE_DEVICES`.
+        hides_visible: whether it ignores `CUDA_VISIBLE_DEVICES` beside options that choose devices, ranks or nodes.
         hostfile: options that name the nodes; a launcher without them starts ranks on its own node alone.
         config: option that names DeepSpeed's configuration, if the launcher itself has one.
         asks_for_deepspeed: further options that say that DeepSpeed trains.
@@ -122,7 +122,7 @@ class Launcher:
     devices: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    hides_visible: tuple[str, ...] = ()
+    hides_visible: bool = False
     hostfile: tuple[str, ...] = ()
     config: str | None = None
     asks_for_deepspeed: tuple[str, ...] = ()
