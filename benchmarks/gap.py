@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import yaml
 
@@ -39,12 +40,14 @@ def main() -> None:
         start(self, *args, **kwargs)
         moments.append(("start", time.perf_counter()))
 
-    def timed_clean_up(self):  # noqa: ANN001, ANN202
+    def timed_clean_up(self, *args):  # noqa: ANN001, ANN002, ANN202
         moments.append(("end", time.perf_counter()))
-        clean_up(self)
+        clean_up(self, *args)
 
-    Process.__init__, Process._clean_up = timed_start, timed_clean_up  # type: ignore[method-assign]
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        mock.patch.multiple(Process, __init__=timed_start, _clean_up=timed_clean_up),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         path = Path(folder)
         (path / "train.py").touch()
         zero = {"stage": [0, 1, 2], "reduce_bucket_size": [1, 2, 3, 4, 5, 6]}

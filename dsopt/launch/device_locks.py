@@ -92,7 +92,8 @@ def reserve(pool: DevicePool) -> list[int]:
 
 def without_reserved(pool: DevicePool) -> DevicePool:
     """The devices of a pool that no training of `dsopt run` has now."""
-    taken = {index for index, name in _names(pool).items() if _is_locked(_folder() / f"{name}{_TRAINING}")}
+    reserved = {path.name for path in _folder().glob(f"*{_TRAINING}") if _is_locked(path)}
+    taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return replace(pool, indices=tuple(index for index in pool.indices if index not in taken)) if taken else pool
 
 
