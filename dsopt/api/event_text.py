@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from dsopt.api.events import (
+    DeviceSetAside,
     Event,
     HelperReplaced,
     History,
@@ -41,6 +42,8 @@ def event_line(event: Event) -> str | None:
             return f"Waiting: {why.rstrip('.')}. Current runs go on (Ctrl-C ends the worker)."
         case WorkerWentOn():
             return "Going on."
+        case DeviceSetAside(task=task, device=device, why=why):
+            return f"{label_of(task):<34} tried again, and GPU {device} is set aside: {why}"
         case HelperReplaced(what=what):
             return what
         case SecretsWithheld(names=names):

@@ -8,6 +8,7 @@ from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
 from dsopt.worker.happenings import (
+    DeviceSetAside,
     Happening,
     HelperReplaced,
     SecretsWithheld,
@@ -29,6 +30,7 @@ Event: TypeAlias = Happening
 
 __all__ = [
     "Cancelled",
+    "DeviceSetAside",
     "Event",
     "Failed",
     "HelperReplaced",

@@ -3,6 +3,7 @@
 import re
 
 from dsopt.experiment.contradiction import refused_sizes
+from dsopt.experiment.hardware import not_its_fault
 from dsopt.experiment.health import remedy
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.experiment.plain import NO_PLAIN_STEP
@@ -42,6 +43,9 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         return Infeasible(
             reason="oom", message=f"rank {oom.rank}: {in_one_line(oom.message)} Log: {launch.run_dir.stderr}"
         )
+    failed = not_its_fault(seen, launch)
+    if failed is not None:
+        return failed
     assert isinstance(first, Error)
     refusal = refused_sizes(first.message, rules, launch.command)
     if refusal is not None:

@@ -62,7 +62,8 @@ def judge(
         launch: names command and logs in messages.
     """
     if seen.problems:
-        return host_oom(seen, moment.host_kills, launch) or problem(seen, moment.last_output, rules, launch)
+        died = host_oom(seen, moment.host_kills, launch)
+        return died or problem(seen, moment.last_output, rules, launch)
     is_over = moment.exit_code is not None
     refusal = plain_contradiction(seen, launch) or contradiction(seen, rules, launch.command)
     refusal = refusal or never_trains(seen, rules, is_over=is_over)

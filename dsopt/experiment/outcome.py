@@ -21,7 +21,7 @@ InfeasibleReason = Literal[
     "overflow",
     "nonfinite_loss",
 ]
-FailedReason = Literal["crash", "timeout", "no_metrics", "lost"]
+FailedReason = Literal["crash", "hardware", "timeout", "no_metrics", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +184,18 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The run failed. `retryable` if the script itself raised nothing."""
+    """The run failed.
+
+    Attributes:
+        retryable: whether the script itself raised nothing.
+        device: the GPU of this node that a `hardware` fault is of, by its index.
+    """
 
     state: ClassVar = "failed"
     reason: FailedReason
     message: str
     retryable: bool = False
+    device: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """State, reason and message."""

@@ -11,7 +11,6 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -94,7 +93,7 @@ def without_reserved(pool: DevicePool) -> DevicePool:
     """The devices of a pool that no training of `dsopt run` has now."""
     reserved = {path.name for path in _folder().glob(f"*{_TRAINING}") if _is_locked(path)}
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
-    return replace(pool, indices=tuple(index for index in pool.indices if index not in taken)) if taken else pool
+    return pool.without(taken) if taken else pool
 
 
 def _is_locked(path: Path) -> bool:

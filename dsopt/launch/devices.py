@@ -5,8 +5,8 @@ import os
 import random
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ class DevicePool:
     indices: tuple[int, ...]
     uuids: Mapping[int, str] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+
+    def without(self, indices: Collection[int]) -> "DevicePool":
+        """The others of them."""
+        return replace(self, indices=tuple(index for index in self.indices if index not in indices))
 
     def __str__(self) -> str:
         if self.kind == "cpu":

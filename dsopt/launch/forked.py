@@ -95,11 +95,27 @@ class ForkedStarts:
         self._servers = []
 
     def _make_servers(self, starts: Sequence[RankStart], cwd: Path) -> None:
-        """Starts a process for each rank, with everything that its runs share; none if asked to stop."""
-        assert self._modules is not None
+        """Starts a process for each rank, with everything that its runs share; none if asked to stop.
+
+        What must not be imported beforehand, such as a package that begins with CUDA, is left to the ranks, and what
+        the script imports after it.
+        """
         wanted = [_Origin.of(start, cwd) for start in starts]
         if [server.origin for server in self._servers] == wanted:
             return
+        try:
+            self._start_servers(wanted)
+        except RefusedError as refused:
+            modules = list(self._modules or {})
+            if refused.since not in modules[modules.index("torch") + 1 :]:
+                raise
+            assert self._modules is not None
+            early = modules[: modules.index(refused.since)]
+            self._modules = {name: file for name, file in self._modules.items() if name in set(early)}
+            self._start_servers(wanted)
+
+    def _start_servers(self, wanted: "Sequence[_Origin]") -> None:
+        assert self._modules is not None
         self.close()
         for origin in wanted:
             self._servers.append(_Server(origin, self._modules))
@@ -108,7 +124,16 @@ class ForkedStarts:
 
 
 class RefusedError(Exception):
-    """Why ranks cannot be forked."""
+    """Why ranks cannot be forked.
+
+    Args:
+        why: the reason, as a clause.
+        since: the package that must not be imported beforehand, nor what comes after it, if that helps.
+    """
+
+    def __init__(self, why: str, since: str | None = None) -> None:
+        super().__init__(why)
+        self.since = since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +228,7 @@ class _Server:
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         if answer["refusal"] is not None:
-            raise RefusedError(answer["refusal"])
+            raise RefusedError(answer["refusal"], answer.get("since"))
 
 
 class ForkedRank:

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,20 @@ from dsopt.probe.imported import imported_modules, is_standard
 from dsopt.protocol.run_dir import RUN_VARIABLES
 
 
-def import_all(modules: Mapping[str, str]) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why ranks must not be forked from a process.
+
+    Attributes:
+        why: the reason, as a clause.
+        since: the package whose import is to blame. A process that imports only what comes before it may be forked.
+    """
+
+    why: str
+    since: str | None = None
+
+
+def import_all(modules: Mapping[str, str]) -> Refusal | None:
     """Imports these modules, each from the given file. Returns why ranks must not be forked after that, or None.
 
     No module may come from the working directory, which is the user's, or read a variable that differs between runs.
@@ -25,17 +39,23 @@ def import_all(modules: Mapping[str, str]) -> str | None:
         for name in modules:
             _import_if_found(name)
             if watch.seen:
-                return f"{name} reads the environment variable {watch.seen[0]} when it is imported"
+                return Refusal(why=f"{name} reads the environment variable {watch.seen[0]} when it is imported")
+            if "." not in name and (why := unfit_to_fork()) is not None:
+                return Refusal(why=f"{why} ({name})", since=name)
     except BaseException as error:
-        return f"cannot import {name} beforehand: {type(error).__name__}: {error}"
+        return Refusal(why=f"cannot import {name} beforehand: {type(error).__name__}: {error}")
     finally:
         watch.end()
         if folder is not None:
             sys.path.insert(0, folder)
     for name, file in imported_modules().items():
         if name not in there and not is_standard(file) and modules.get(name) != file:
-            return f"{name} would come from {file} if imported beforehand, but the script does not import it from there"
-    return unfit_to_fork()
+            return Refusal(
+                why=f"{name} would come from {file} if imported beforehand, but the script does not import it from "
+                "there"
+            )
+    why = unfit_to_fork()
+    return None if why is None else Refusal(why=why)
 
 
 def _import_if_found(name: str) -> None:
@@ -52,7 +72,8 @@ def unfit_to_fork() -> str | None:
     torch = sys.modules.get("torch")
     if (torch is not None and torch.cuda.is_initialized()) or "/dev/nvidia-uvm" in _open_files():
         return "an import has initialised CUDA, which does not survive a fork"
-    _end_openblas_threads()
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        _end_openblas_threads()
     threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     if len(threads) > 1:
         return f"an import has started threads, which do not survive a fork: {', '.join(sorted(threads)[:4])}"

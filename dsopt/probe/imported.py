@@ -1,6 +1,7 @@
 """Records what a script has imported from installed packages when it builds its engine, to import it in advance later.
 
-Only packages in `site-packages` count. The user's own modules may change between two runs, or read arguments.
+Only installed packages count: those in `site-packages`, and in folders on the path in which an installer has left its
+records, as `pip install --target` does. The user's own modules may change between two runs, or read arguments.
 """
 
 import os
@@ -14,7 +15,9 @@ from typing import Final
 from dsopt.protocol.run_dir import RunDir
 
 _SITES: Final = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")]
-_INSTALLED: Final = tuple(folder + os.sep for folder in _SITES)
+_NOT_HERE: Final = [folder for folder in sys.path if folder not in ("", str(Path.cwd()))]
+_TARGETS: Final = [folder.rstrip(os.sep) for folder in _NOT_HERE if any(Path(folder).glob("*.dist-info"))]
+_INSTALLED: Final = tuple({folder + os.sep for folder in (*_SITES, *_TARGETS)})
 _STANDARD: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 
 

@@ -4,7 +4,7 @@
 this rank has in all runs. It speaks lines of JSON over a socket, an answer to each request, and ends when the other end
 is closed or its parent dies:
 
-    {"import": {name: file, …}}                               {"refusal": null | why}
+    {"import": {name: file, …}}                               {"refusal": null | why, "since": null | name}
     {"fork": {argv, environment, cwd, stdout, stderr}}        {"refusal": null, "pid": pid} | {"refusal": why}
     {"wait": pid}                                             {"exit_code": code, negative for a signal}
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.probe import __main__ as probe
-from dsopt.probe.beforehand import import_all, unfit_to_fork
+from dsopt.probe.beforehand import Refusal, import_all, unfit_to_fork
 from dsopt.probe.environment_block import EnvironmentBlock
 from dsopt.protocol.presence import be_present
 from dsopt.protocol.private import FILE_MODE
@@ -74,7 +74,8 @@ class _Server:
                 answer: dict[str, Any]
                 if "import" in request:
                     before = dict(os.environ)
-                    answer = {"refusal": self._block.refusal() or import_all(request["import"])}
+                    refusal = self._import(request["import"])
+                    answer = {"refusal": refusal and refusal.why, "since": refusal and refusal.since}
                     self._changes = {key: value for key, value in os.environ.items() if before.get(key) != value}
                 elif "fork" in request:
                     answer = {"refusal": unfit_to_fork()}
@@ -86,6 +87,10 @@ class _Server:
                     answer = {"exit_code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
         return False
+
+    def _import(self, modules: dict[str, str]) -> Refusal | None:
+        why = self._block.refusal()
+        return import_all(modules) if why is None else Refusal(why=why)
 
     def _fork(self, rank: Rank) -> int:
         """Forks a rank; returns its pid once it is a session of its own and carries its run directory, or 0 in it."""

@@ -8,6 +8,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Outcome
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 
+_NOT_COUNTED: Final = ("lost", "hardware")  # nobody's attempts
 _SUSPECT: Final = 3  # so many different candidates in a row
 Verdict = Literal["tell", "again", "elsewhere"]
 
@@ -26,7 +27,7 @@ class NodeHealth:
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in the outcome of a run on this node."""
-        if isinstance(outcome, Cancelled):
+        if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason == "hardware"):
             return
         if isinstance(outcome, Failed) and outcome.retryable:
             self.died.append(task)
@@ -39,17 +40,19 @@ class NodeHealth:
         return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
 
 
-def verdict(attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
+def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
-    It is tried again, on another node if one works on the study, until it has died `most` times.
+    It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
+    does not count: each takes a GPU from the worker.
 
     Args:
+        outcome: what came of it.
         attempts: of the trial, before the one that has just died.
         most: how many attempts may die.
         others_live: whether a worker of another node works on the study.
     """
-    died = 1 + sum(row["state"] == "failed" and row["reason"] != "lost" for row in attempts)
-    if died >= most:
+    died = 1 + sum(row["state"] == "failed" and row["reason"] not in _NOT_COUNTED for row in attempts)
+    if died >= most and outcome.reason not in _NOT_COUNTED:
         return "tell"
     return "elsewhere" if others_live else "again"

@@ -20,7 +20,7 @@ from dsopt.worker.blame import NodeHealth, Verdict, verdict
 from dsopt.worker.disk import unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
+from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand
 from dsopt.worker.patience import Patience
@@ -42,6 +42,9 @@ class Desk:
         ending: when the worker ends.
         wake: set when something has happened: a run has ended, the database has changed, the lease is over.
         lanes: how many runs there may be side by side.
+
+    Attributes:
+        faulty: GPUs that have failed, without which the worker goes on.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Desk:
         self._has_begun = False
         self._is_idle = False  # there is nothing that it could begin now
         self._errors: list[BaseException] = []
+        self.faulty: set[int] = set()
         self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided)
         self._lanes = [LaneThread(self._should_end, hand.tell, wake.set) for _ in range(lanes)]
 
@@ -121,7 +125,7 @@ class Desk:
         return self._ending.stop.is_set() or self._leaving.is_set()
 
     def _begins_nothing(self) -> bool:
-        return self._ending.drain.is_set() or self._is_over()
+        return self._ending.drain.is_set() or self._is_over() or bool(self.faulty)
 
     def _should_end(self) -> bool:
         return self._is_over() or self._heart.is_over
@@ -192,6 +196,9 @@ class Desk:
         if ended.wrote_outside:
             self._hand.tell(WroteOutside(task=task, paths=ended.wrote_outside))
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
+        if isinstance(outcome, Failed) and outcome.device is not None:
+            self.faulty.add(outcome.device)
+            self._hand.tell(DeviceSetAside(task=task, device=outcome.device, why=outcome.message))
         if what == "tell":
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
         if ended.error is not None:
@@ -204,7 +211,7 @@ class Desk:
         if not isinstance(outcome, Failed) or not outcome.retryable:
             return "tell"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))
-        return verdict(attempts[:-1], study.spec.max_attempts, others_live=others_live)
+        return verdict(outcome, attempts[:-1], study.spec.max_attempts, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""

@@ -67,6 +67,15 @@ class WarmStartsEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSetAside:
+    """A GPU of this worker has failed, by its index. The worker goes on without it, and the run is tried again."""
+
+    task: Task
+    device: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HelperReplaced:
     """A helper process of this worker had died; another one has taken its place. `what` is a sentence."""
 
@@ -138,6 +147,7 @@ Happening: TypeAlias = (
     | TaskSkipped
     | TrialLeftOut
     | WarmStartsEnded
+    | DeviceSetAside
     | HelperReplaced
     | SecretsWithheld
     | WroteOutside

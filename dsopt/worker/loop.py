@@ -139,6 +139,11 @@ class Worker:
     def _work_on_one(self, study: StoredStudy, heart: Heart) -> bool:
         """Works on a study. Returns whether it has begun a run."""
         study.check_trust()
+        if not self._pool.indices:
+            raise DsoptError(
+                f"study '{study.name}': every GPU of this worker has failed (what each said is above). "
+                f"Nothing is lost. Mend the node (nvidia-smi), then go on with: dsopt worker {study.name}"
+            )
         check_node(study.spec, self._pool)
         if not study.spec.is_simulated:
             self._locks.hold(self._pool)
@@ -147,7 +152,11 @@ class Worker:
         self._patience(lambda: heart.begin(study.id))
         hand = Hand(store=self._store, ledger=Ledger(self._store, heart.me), pool=self._pool, tell=self._tell)
         lanes = lanes_of(study.spec, self._pool)
-        return Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes).work()
+        desk = Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes)
+        try:
+            return desk.work()
+        finally:
+            self._pool = self._pool.without(desk.faulty)
 
     def _is_left(self, study: StoredStudy) -> bool:
         """Whether there is nothing more to do for a study; writes the files of a finished one.

@@ -1,6 +1,7 @@
 """What may be imported before the ranks are forked, and what of a script's imports is learned."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 
 from dsopt.launch.forked import ForkedStarts
 from dsopt.protocol.run_dir import RunDir
+from dsopt.study.launchers.launcher import RankStart
 
 IMPORT_ALL = """
 import json, sys
 from dsopt.probe.beforehand import import_all
-print(json.dumps(import_all(json.loads(sys.argv[1]))))
+refusal = import_all(json.loads(sys.argv[1]))
+print(json.dumps(refusal and [refusal.why, refusal.since]))
 """
 # stands in for an installed package: `click` is one, and light
 SCRIPT = """
@@ -54,7 +57,9 @@ def test_what_must_not_be_imported_beforehand_is_refused(tmp_path: Path, source:
     modules = json.dumps({"beforehand": str(tmp_path / "beforehand" / "beforehand.py")})
     code = f"sys.path += [{str(tmp_path / 'beforehand')!r}, {str(tmp_path / 'on_the_path')!r}]\n" + IMPORT_ALL
     told = json.loads(python(code, modules, folder=tmp_path))
-    assert told is None if refusal is None else refusal in told, told
+    assert told is None if refusal is None else refusal in told[0], told
+    if told is not None:
+        assert told[1] == ("beforehand" if refusal == "threads" else None)
 
 
 def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
@@ -83,6 +88,30 @@ def test_what_is_imported_after_a_change_of_the_environment_is_not_learned(
     assert "own" not in imports["modules"]
     assert ("yaml" in imports["modules"]) is learned
     assert imports["changed"] == changed
+
+
+def test_ranks_are_forked_before_a_package_that_bears_no_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is installed by `pip install --target`, after which the folder is on PYTHONPATH."""
+    starts_threads = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    for name, content in (("bears_no_fork.py", starts_threads), ("late.py", "")):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "bears_no_fork-1.0.dist-info").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run_dir, why = RunDir(tmp_path / "run"), list[str]()
+    run_dir.path.mkdir()
+    record = "from dsopt.probe.imported import *; record = ImportRecord()\n"
+    code = f"{record}import torch, bears_no_fork, late\nrecord.write(RunDir({str(run_dir.path)!r}))"
+    python(code, folder=run_dir.path)
+    assert list(json.loads(run_dir.imports.read_text())["modules"])[-2:] == ["bears_no_fork", "late"]
+    warm = ForkedStarts(lambda: False, why.append)
+    warm.learn(run_dir)
+    start = RankStart(argv=(sys.executable, "-m", "dsopt.probe"), environment=dict(os.environ))
+    ranks = warm.fork([start], run_dir.path, run_dir)
+    assert ranks is not None, why
+    ranks[0].wait()
+    warm.close()
+    assert list(warm._modules or {})[-2:] != ["bears_no_fork", "late"]
+    assert why == []
 
 
 def test_a_script_that_changes_the_environment_before_torch_is_started_directly(tmp_path: Path) -> None:

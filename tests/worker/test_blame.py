@@ -6,6 +6,7 @@ from dsopt.study.part import Part
 from dsopt.worker.blame import NodeHealth, verdict
 
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
+FAULTY = Failed(reason="hardware", message="ECC", retryable=True, device=1)
 RAISED = Failed(reason="crash", message="KeyError")
 
 
@@ -16,11 +17,21 @@ def task(name: str) -> Task:
 def test_a_run_that_died_is_tried_elsewhere_if_there_is_an_elsewhere() -> None:
     died = [{"state": "failed", "reason": "crash"}]
     lost = [{"state": "failed", "reason": "lost"}] * 5
-    assert verdict([], 2, others_live=True) == "elsewhere"
-    assert verdict([], 2, others_live=False) == "again"
-    assert verdict(died, 2, others_live=True) == "tell"
-    assert verdict([*lost, {"state": "cancelled", "reason": "cancelled"}], 2, others_live=False) == "again"
-    assert verdict([], 1, others_live=True) == "tell"
+    assert verdict(DIED, [], 2, others_live=True) == "elsewhere"
+    assert verdict(DIED, [], 2, others_live=False) == "again"
+    assert verdict(DIED, died, 2, others_live=True) == "tell"
+    assert verdict(DIED, [*lost, {"state": "cancelled", "reason": "cancelled"}], 2, others_live=False) == "again"
+    assert verdict(DIED, [], 1, others_live=True) == "tell"
+
+
+def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
+    failed = [{"state": "failed", "reason": "hardware"}] * 3
+    assert verdict(FAULTY, failed, 1, others_live=False) == "again"
+    assert verdict(DIED, failed, 2, others_live=False) == "again"
+    health = NodeHealth()
+    for name in ("a", "b", "c"):
+        health.note(task(name), FAULTY)
+    assert not health.is_suspect
 
 
 def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> None:

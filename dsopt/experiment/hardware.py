@@ -1,0 +1,48 @@
+"""Faults of a GPU itself, and peers that are gone without a word, as ranks tell of them: no candidate is at fault."""
+
+import re
+from typing import Final
+
+from dsopt.experiment.outcome import Failed
+from dsopt.experiment.reason import in_one_line
+from dsopt.experiment.seen import Seen
+from dsopt.launch.launch import Launch
+from dsopt.protocol.events import Error
+
+# `cudaGetErrorString` of errors 46, 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
+_OF_DEVICE: Final = re.compile(
+    r"uncorrectable (ecc|nvlink) error|fallen off the bus|gpu is lost|gpu requires reset|hardware error"
+    r"|cuda-capable device\(s\) is/are busy or unavailable|system not yet initialized",
+    re.IGNORECASE,
+)
+
+# `ncclGetErrorString`, and gloo's transport
+_OF_PEER: Final = re.compile(
+    r"nccl(remote|system)error|nccl.*(remote process|unhandled system error)|connection (closed|reset) by peer",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
+    """The outcome of a run that a GPU or a rank that is gone has ended, if one has: it is tried again."""
+    told = [problem for problem in seen.problems if isinstance(problem, Error)]
+    log = f"Log: {launch.run_dir.stderr}"
+    faulty = next((error for error in told if _OF_DEVICE.search(error.message)), None)
+    if faulty is not None:
+        device, said = _device_of(faulty.rank, launch), f"rank {faulty.rank}: {in_one_line(faulty.message)}"
+        if device is None:
+            return Failed(reason="crash", message=f"{said} {log}", retryable=True)
+        return Failed(reason="hardware", message=f"GPU {device}: {said} {log}", retryable=True, device=device)
+    if told and all(_OF_PEER.search(error.message) for error in told):
+        said = f"rank {told[0].rank}: {told[0].type}: {in_one_line(told[0].message)}"
+        message = f"{said} Another rank had ended, or cannot be reached, and none said why. {log}"
+        return Failed(reason="crash", message=message, retryable=True)
+    return None
+
+
+def _device_of(rank: int, launch: Launch) -> int | None:
+    """The GPU that a rank has, if all ranks are on this node."""
+    indices = launch.devices.indices
+    if launch.devices.kind != "gpu" or launch.command.uses_hostfile or rank >= len(indices):
+        return None
+    return indices[rank]

@@ -1,0 +1,56 @@
+"""Whose fault it is when a GPU fails, or a rank is gone."""
+
+import pytest
+
+from dsopt.experiment.hardware import not_its_fault
+from dsopt.experiment.outcome import Failed
+from dsopt.experiment.seen import Seen
+from dsopt.launch.devices import DevicePool
+from dsopt.protocol.events import Error
+from tests.runs import launch
+
+ON_GPUS = launch(devices=DevicePool(kind="gpu", indices=(2, 5)))
+GONE = "[Rank 0] NCCL error: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"
+
+
+def seen(*told: tuple[int, str]) -> Seen:
+    found = Seen()
+    for rank, message in told:
+        found.add(Error(rank=rank, type="RuntimeError", message=message, time=1.0))
+    return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be asynchronously reported",
+        "CUDA error: uncorrectable NVLink error detected during the execution",
+        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
+        "NVML error: GPU is lost",
+        "nvidia-smi: GPU 0000:3b:00.0 has fallen off the bus",
+    ],
+)
+def test_a_fault_of_a_gpu_names_it(message: str) -> None:
+    outcome = not_its_fault(seen((0, GONE), (1, message)), ON_GPUS)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.device, outcome.retryable) == ("hardware", 5, True)
+    assert outcome.message.startswith("GPU 5: rank 1: ")
+
+
+def test_a_rank_without_a_known_gpu_is_only_tried_again() -> None:
+    outcome = not_its_fault(seen((7, "uncorrectable ECC error encountered")), ON_GPUS)
+    assert outcome is not None
+    assert (outcome.reason, outcome.device, outcome.retryable) == ("crash", None, True)
+
+
+def test_ranks_that_only_miss_another_are_tried_again() -> None:
+    outcome = not_its_fault(seen((0, GONE), (1, "gloo/transport/tcp/pair.cc:534] Connection closed by peer")), ON_GPUS)
+    assert outcome is not None
+    assert (outcome.reason, outcome.retryable) == ("crash", True)
+    assert not_its_fault(seen((0, GONE), (1, "KeyError: 'loss'")), ON_GPUS) is None
+
+
+@pytest.mark.parametrize("message", ["an illegal memory access was encountered", "device-side assert triggered"])
+def test_what_a_script_does_wrong_is_its_own_fault(message: str) -> None:
+    assert not_its_fault(seen((0, f"CUDA error: {message}")), ON_GPUS) is None
