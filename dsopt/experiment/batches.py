@@ -20,6 +20,20 @@ def usual_rows(steps: Sequence[Step]) -> int:
     return _usual([step.rows for step in steps])
 
 
+def mean_rows(steps: Sequence[Step]) -> float:
+    """The mean of the rows that steps were fed; 0 if that was not seen in each."""
+    return _mean([step.rows for step in steps])
+
+
+def mean_elements(steps: Sequence[Step]) -> float:
+    """The mean of the elements that steps were fed; 0 if that was not seen in each."""
+    return _mean([step.elements for step in steps])
+
+
+def _mean(counts: Sequence[int]) -> float:
+    return sum(counts) / len(counts) if counts and all(counts) else 0.0
+
+
 def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
     """Indices of steps that were fed less than most, such as the last ones of an epoch."""
     passes, rows = usual_passes(steps), usual_rows(steps)

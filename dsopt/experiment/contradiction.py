@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dsopt.experiment.batches import usual_passes, usual_rows
+from dsopt.experiment.batches import mean_rows, usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
@@ -22,6 +23,7 @@ _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 _SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
 _FAR: Final = 8  # times the size
+_FEWEST: Final = 5  # steps from which a mean says something
 
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
@@ -111,7 +113,7 @@ def fixed(
 
 def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """The refusal if what the script feeds does not follow the sizes of its engine."""
-    of_batch = _other_batch(seen, micro_batch, rules, command)
+    of_batch = _other_batch(seen, micro_batch, rules, command) or _other_means(seen, micro_batch * gas, rules, command)
     return of_batch or _other_passes(seen, micro_batch, gas, rules, command)
 
 
@@ -123,29 +125,59 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
     of the user's own run only if it has the same rows, and, unless rows were samples there, as many elements.
     """
     own = rules.own
-    if own is None or not (seen.rows and own.rows) or asked in (own.micro_batch, seen.rows):
+    if own is None or not (seen.rows and own.rows) or asked == own.micro_batch:
         return None
     are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
     if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
         what += f", as in {own.whose}, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
-    if are_samples and seen.rows < asked:
+    is_neither = own.rows == own.micro_batch == 1 < seen.rows  # neither samples nor one row of packed ones
+    if seen.rows < asked and (are_samples or is_neither):
         return _too_few(f"{what}, although its configuration says {asked}")
     return None
+
+
+def _other_means(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The refusal if batches of many sizes do not follow the samples of a step, such as those of a number of tokens.
+
+    Rows or elements must have grown at least by the root of what the samples have, as far as chance lets tell.
+    """
+    own, steps = rules.own, seen.steps
+    if own is None or not own.step_rows or len(steps) < _FEWEST or (own.rows and usual_rows(steps) >= 0):
+        return None
+    ratio = asked / (own.micro_batch * own.gas)
+    for fed, before in (
+        ([step.rows for step in steps], own.step_rows),
+        ([step.elements for step in steps], own.step_elements),
+    ):
+        if not (all(fed) and before) or _follows(fed, before, ratio):
+            return None
+    what = f"the script fed {mean_rows(steps):.3g} rows a step, about as many as in {own.whose} ({own.step_rows:.3g}), "
+    what += f"although its configuration says {ratio:.3g} times as many samples"
+    return fixed(what, MICRO_BATCH, str(own.micro_batch), rules, command)
+
+
+def _follows(fed: Sequence[int], before: float, ratio: float) -> bool:
+    """Whether a mean may have grown from `before` as the ratio says, and not stayed."""
+    mean, error = statistics.fmean(fed), statistics.stdev(fed) * math.sqrt(2 / len(fed))
+    if ratio > 1:
+        return (mean + error) / before >= math.sqrt(ratio)
+    return ratio == 1 or (mean - error) / before <= math.sqrt(ratio)
 
 
 def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
     """Whether a batch of as many rows has other elements, as its size lets expect; true if that was not seen.
 
-    Samples differ in length, so only sizes that are far from each other say how many there must be.
+    Samples differ in length, so where they are packed into one row, only sizes that are far from each other say how
+    many there must be.
     """
     if not (elements and own.elements and own.micro_batch):
         return True
     ratio, growth = asked / own.micro_batch, elements / own.elements
-    if ratio >= _FAR:
-        return growth >= math.sqrt(ratio)
-    return growth <= math.sqrt(ratio) if ratio <= 1 / _FAR else abs(growth - 1) > _SAME
+    if own.rows == 1 and 1 / _FAR < ratio < _FAR:
+        return abs(growth - 1) > _SAME
+    return growth >= math.sqrt(ratio) if ratio > 1 else growth <= math.sqrt(ratio)
 
 
 def _too_few(what: str) -> Infeasible:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
+from dsopt.experiment.evaluation import counts_evaluation, step_seconds
 from dsopt.experiment.failures import ended, host_oom, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
@@ -40,7 +41,8 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
     """What the steps so far support, if anything."""
     if not seen.steps:
         return None
-    seconds, samples = [step.seconds for step in seen.steps], seen.steps[-1].samples
+    seconds = step_seconds(seen.steps, counts=counts_evaluation(seen.steps, rules))
+    samples = seen.steps[-1].samples
     precision, skipped = rules.measurement.precision, seen.left_out()
     if rules.window is not None:
         if len(seconds) <= rules.window[1]:
@@ -74,7 +76,7 @@ def judge(
         precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
         enough = len(seen.steps) > rules.floor[1]
         ended_well = moment.exit_code is not None and seen.ended and measurement.measured_steps >= _MIN_STEPS_AT_END
-        figures = seen.measured(measurement)
+        figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
         if (precise and enough and has_settled(figures)) or spent or ended_well:
             if rules.needs_flops and seen.flops is None:
                 return Failed(

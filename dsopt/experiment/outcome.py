@@ -30,7 +30,7 @@ class Measured:
 
     Attributes:
         measurement: step times with their interval.
-        step_seconds: raw wall clock of every step, warm-up included.
+        step_seconds: wall clock of every step, warm-up included, as it counts (`experiment/evaluation.py`).
         engine: what DeepSpeed's engine reports about itself.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
         peak_allocated_bytes: the largest peak of any rank, as allocated by tensors; 0 if unknown.
@@ -42,6 +42,9 @@ class Measured:
         rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
         elements: of all tensors of the first batch, 0 if unknown.
         passes: forward passes in a step, 0 if unknown.
+        step_rows, step_elements: of the batches of all passes of a step, the mean; 0 if unknown.
+        evaluated_share: the share of the steps before which the script did passes without gradients.
+        evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
         skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
         unlike: indices of the steps that were fed less than most.
         nonfinite: indices of the steps whose loss was NaN or infinite.
@@ -58,6 +61,10 @@ class Measured:
     rows: int = 0
     elements: int = 0
     passes: int = 0
+    step_rows: float = 0.0
+    step_elements: float = 0.0
+    evaluated_share: float = 0.0
+    evaluation_share: float = 0.0
     weight_bytes: float = 0.0
     gradient_bytes: float = 0.0
     optimizer_bytes: float = 0.0
@@ -134,6 +141,10 @@ class Measured:
             "rows": self.rows,
             "elements": self.elements,
             "passes": self.passes,
+            "step_rows": self.step_rows,
+            "step_elements": self.step_elements,
+            "evaluated_share": self.evaluated_share,
+            "evaluation_share": self.evaluation_share,
             "weight_bytes": self.weight_bytes,
             "gradient_bytes": self.gradient_bytes,
             "optimizer_bytes": self.optimizer_bytes,
@@ -258,6 +269,10 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         rows=content["rows"],
         elements=content.get("elements", 0),
         passes=content.get("passes", 0),
+        step_rows=content.get("step_rows", 0.0),
+        step_elements=content.get("step_elements", 0.0),
+        evaluated_share=content.get("evaluated_share", 0.0),
+        evaluation_share=content.get("evaluation_share", 0.0),
         weight_bytes=content.get("weight_bytes", 0.0),
         gradient_bytes=content.get("gradient_bytes", 0.0),
         optimizer_bytes=content.get("optimizer_bytes", 0.0),

@@ -12,9 +12,10 @@ from dsopt.study.spec import MeasurementBudget
 class OwnSizes:
     """Sizes of the user's own run: of its batches (rows, elements), micro-batch, accumulation, forward passes a step.
 
-    0 if rows, elements or passes are unknown.
+    0 if rows, elements, passes, or their means over steps are unknown.
 
     Attributes:
+        is_evaluated: whether most of its steps begin with passes without gradients, which are part of them then.
         whose: the run that showed them, in words: another one, if the user's own could not be measured.
     """
 
@@ -23,6 +24,9 @@ class OwnSizes:
     gas: int
     elements: int = 0
     passes: int = 0
+    step_rows: float = 0.0
+    step_elements: float = 0.0
+    is_evaluated: bool = False
     whose: str = "your own run"
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from dsopt.experiment.batches import unlike_others, usual_passes, usual_rows
+from dsopt.experiment.batches import mean_elements, mean_rows, unlike_others, usual_passes, usual_rows
+from dsopt.experiment.evaluation import evaluated_share, step_seconds
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, States, Step, Withheld
@@ -76,12 +77,19 @@ class Seen:
             "step": tuple(step.optimizer_seconds for step in self.steps),
         }
 
-    def measured(self, measurement: Measurement) -> Measured:
-        """The figures of the run, with this measurement. Only for a run that has an engine."""
+    def measured(self, measurement: Measurement, *, counts_evaluation: bool = False) -> Measured:
+        """The figures of the run, with this measurement. Only for a run that has an engine.
+
+        Args:
+            measurement: what its steps support.
+            counts_evaluation: whether passes without gradients are part of them.
+        """
         assert self.engine is not None
+        seconds = sum(step.seconds for step in self.steps)
+        left_out = 0.0 if counts_evaluation else sum(step.evaluation_seconds for step in self.steps[1:])
         return Measured(
             measurement=measurement,
-            step_seconds=tuple(step.seconds for step in self.steps),
+            step_seconds=tuple(step_seconds(self.steps, counts=counts_evaluation)),
             engine=self.engine,
             peak_memory_bytes=max((m.peak_reserved_bytes for m in self.memory.values()), default=0),
             activation_bytes=max((m.activation_bytes for m in self.memory.values()), default=0),
@@ -93,6 +101,10 @@ class Seen:
             rows=0 if usual_rows(self.steps) < 0 else self.rows,
             elements=self.elements,
             passes=max(0, usual_passes(self.steps)),
+            step_rows=mean_rows(self.steps),
+            step_elements=mean_elements(self.steps),
+            evaluated_share=evaluated_share(self.steps),
+            evaluation_share=left_out / seconds,
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
             skipped=self.skipped(),

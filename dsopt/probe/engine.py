@@ -34,7 +34,9 @@ class _Pending:
     skipped: bool = False
     passes: int = 0
     rows: int = 0
+    elements: int = 0
     is_evaluated: bool = False
+    evaluated_until: Mark | None = None
     is_unseen: bool = False
 
 
@@ -73,7 +75,7 @@ class EngineObserver:
         self._activation_bytes = 0
         self._saw_batch = False
         self._is_out_of_memory = False
-        self._was_evaluated = self._has_told_states = False
+        self._has_told_states = False
 
     def watch(self, engine_class: Any) -> None:  # noqa: ANN401 - deepspeed.DeepSpeedEngine
         """Hooks the class that all of DeepSpeed's training engines derive from."""
@@ -153,7 +155,7 @@ class EngineObserver:
             self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
         before = self._memory.in_use() if first else 0
         self._flops.begin()
-        start = self._begin_pass(rows)
+        start = self._begin_pass(rows, elements)
         result = call()
         step = self._begin_step()
         step.forward.append((start, self._clock.mark()))
@@ -202,25 +204,21 @@ class EngineObserver:
             self._current = _Pending(number=self._steps, start=mark, end=mark)
         return self._current
 
-    def _begin_pass(self, rows: int) -> Mark:
-        """The beginning of a forward pass that trains.
-
-        An evaluation between two steps belongs to neither; but where each step has one, as in reinforcement learning,
-        it is part of them.
-        """
+    def _begin_pass(self, rows: int, elements: int) -> Mark:
+        """The beginning of a forward pass that trains; tells passes without gradients before a step's first apart."""
         is_new, step = self._current is None, self._begin_step()
         start = step.start if is_new else self._clock.mark()
-        if step.is_evaluated and not step.passes and not self._was_evaluated:
-            step.start = start
+        if step.is_evaluated and not step.passes:
+            step.evaluated_until = start
         step.passes += 1
         step.rows += rows
+        step.elements += elements
         step.is_unseen = step.is_unseen or not rows
         return start
 
     def _end_step(self, *, skipped: bool) -> None:
         step = self._begin_step()
         step.skipped = skipped
-        self._was_evaluated = step.is_evaluated
         if not skipped and not self._has_told_states:
             self._tell_states()
         step.losses.end()
@@ -256,8 +254,13 @@ class EngineObserver:
                     nonfinite_loss=not step.losses.are_finite(),
                     passes=step.passes,
                     rows=0 if step.is_unseen else step.rows,
+                    elements=step.elements,
+                    evaluation_seconds=self._evaluation_of(step),
                 )
             )
+
+    def _evaluation_of(self, step: _Pending) -> float:
+        return 0.0 if step.evaluated_until is None else self._clock.seconds(step.start, step.evaluated_until)
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)

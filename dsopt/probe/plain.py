@@ -23,6 +23,7 @@ class _Pending:
     number: int
     start: Mark
     end: Mark
+    evaluated_until: Mark | None = None
 
 
 class PlainObserver:
@@ -52,7 +53,8 @@ class PlainObserver:
         self._before = self._activation_bytes = 0
         self._start: Mark = None
         self._forwards = self._unlike = self._steps = 0
-        self._is_described = self._is_evaluated = self._was_evaluated = False
+        self._is_described = self._is_evaluated = False
+        self._evaluated_until: Mark = None
         self._pending: deque[_Pending] = deque()
 
     def watch_modules(self, modules: ModuleType) -> None:
@@ -115,11 +117,13 @@ class PlainObserver:
         import torch
 
         if torch.is_grad_enabled():
-            if self._start is None or (self._is_evaluated and not self._forwards and not self._was_evaluated):
-                self._start = self._clock.mark()  # an evaluation between two steps belongs to neither
+            if self._start is None:
+                self._start = self._clock.mark()
+            if self._is_evaluated and not self._forwards:
+                self._evaluated_until = self._clock.mark()
             self._forwards += 1
         elif not self._forwards:
-            self._is_evaluated = True  # where each step has one, it is part of them
+            self._is_evaluated = True
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401
         if self._model is None or optimizer is not (self._optimizer or optimizer):
@@ -127,14 +131,14 @@ class PlainObserver:
         self._optimizer = optimizer
         start, end, forwards = self._start, self._clock.mark(), self._forwards
         self._start, self._forwards = end, 0
-        self._was_evaluated, self._is_evaluated = self._is_evaluated, False
+        evaluated_until, self._evaluated_until, self._is_evaluated = self._evaluated_until, None, False
         self._memory.sample()
         is_whole = forwards == self._gas
         self._unlike = 0 if is_whole else self._unlike + 1
         if not self._is_described and (is_whole or self._unlike == _MOST_UNLIKE):
             self._describe(forwards)
         if is_whole:
-            self._pending.append(_Pending(number=self._steps, start=start, end=end))
+            self._pending.append(_Pending(number=self._steps, start=start, end=end, evaluated_until=evaluated_until))
             self._steps += 1
             self._emit_passed()
             self._peaks.emit(self._activation_bytes)
@@ -160,7 +164,16 @@ class PlainObserver:
         while self._pending and self._clock.passed(self._pending[0].end):
             step = self._pending.popleft()
             seconds = self._clock.seconds(step.start, step.end)
-            self._writer.emit(Step(rank=self._writer.rank, step=step.number, seconds=seconds, samples=samples))
+            until = step.evaluated_until
+            evaluation = 0.0 if until is None else self._clock.seconds(step.start, until)
+            told = Step(
+                rank=self._writer.rank,
+                step=step.number,
+                seconds=seconds,
+                samples=samples,
+                evaluation_seconds=evaluation,
+            )
+            self._writer.emit(told)
 
     def _use(self, device: Device) -> None:
         self._device, self._clock, self._memory = device, device.clock(), device.memory()

@@ -66,7 +66,8 @@ class Step:
     """One optimizer step ended: wall clock since the previous one, and the global number of samples in it.
 
     `skipped`: the gradients were not finite, so the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
-    infinite. `passes`: forward passes in it, and `rows` of all their batches; 0 if they were not seen.
+    infinite. `passes`: forward passes in it, `rows` and `elements` of all their batches; 0 if they were not seen.
+    `evaluation_seconds`: the part before its first forward pass, if passes without gradients came first.
     """
 
     kind: ClassVar[str] = "step"
@@ -81,6 +82,8 @@ class Step:
     nonfinite_loss: bool = False
     passes: int = 0
     rows: int = 0
+    elements: int = 0
+    evaluation_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
     rates = _known_rates(spec, run_config(spec, best), candidate_command(spec, best))
-    is_seen = best.micro_batch == facts.micro_batch or facts.rows > 0 or spec.is_simulated
+    is_seen = best.micro_batch == facts.micro_batch or max(facts.rows, facts.step_rows) > 0 or spec.is_simulated
     return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates, is_seen=is_seen)
 
 

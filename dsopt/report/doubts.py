@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dsopt.experiment.health import remedy
 
+_MOST_EVALUATION = 5.0  # percent
 _MOST_NAMED = 3  # runs that are too imprecise, the worst first
 
 
@@ -17,6 +18,7 @@ class RunQuality:
         interval_percent: half-width of the 95 % interval of its mean step time.
         drifting: whether its steps still became slower or faster during the measurement.
         pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
+        evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
         skipped_percent: share of the steps after warm-up that the optimizer skipped.
         nonfinite_loss_percent: share of the same steps whose loss was NaN or infinite.
         dtype: fp32, fp16 or bf16.
@@ -26,14 +28,16 @@ class RunQuality:
     interval_percent: float
     drifting: bool
     pause_seconds: float = 0.0
+    evaluation_percent: float = 0.0
     skipped_percent: float = 0.0
     nonfinite_loss_percent: float = 0.0
     dtype: str = "fp32"
 
     def is_doubtful(self, precision: float) -> bool:
         """Whether a reader should know about it; `precision` is the requested relative half-width."""
+        leaves_out = self.pause_seconds > 0 or self.evaluation_percent > _MOST_EVALUATION
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
-        return self.drifting or self.pause_seconds > 0 or is_unsound or self.interval_percent > 100 * precision
+        return self.drifting or leaves_out or is_unsound or self.interval_percent > 100 * precision
 
 
 def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
@@ -53,6 +57,13 @@ def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
     if paused := [f"{q.name} ({q.pause_seconds:.1f} s)" for q in qualities if q.pause_seconds > 0]:
         lines.append(
             f"dsopt left out one step that took more than ten times as long as the others: {', '.join(paused)}."
+        )
+    if evaluating := [q for q in qualities if q.evaluation_percent > _MOST_EVALUATION]:
+        most = max(q.evaluation_percent for q in evaluating)
+        lines.append(
+            f"WARNING: up to {most:.0f} % of a run's time went to passes without gradients between some steps, which "
+            "dsopt takes for an evaluation and leaves out. If they belong to training, as rollouts do, every figure "
+            "here is too high: set 'measurement: {count_evaluation: true}' in a study file, and tune in a new study."
         )
     if nonfinite:
         runs = ", ".join(f"{q.name} ({q.nonfinite_loss_percent:.0f} % of its steps)" for q in nonfinite)

@@ -37,12 +37,15 @@ class MeasurementBudget(Strict):
         max_steps: optimizer steps after which a run ends, whatever its interval.
         max_seconds: the same in seconds, counted from the end of the first step, once a few steps are measured.
         race: whether dsopt stops a run of the search as soon as it can no longer become the best.
+        count_evaluation: whether passes without gradients between steps, such as rollouts, are part of training also
+            where not each step has them.
     """
 
     precision: float = Field(0.02, gt=0, lt=1)
     max_steps: int = Field(300, ge=5)
     max_seconds: float = Field(120.0, gt=0, le=_MONTH)
     race: bool = True
+    count_evaluation: bool = False
 
 
 class Confirmation(Strict):

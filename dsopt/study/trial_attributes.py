@@ -36,9 +36,11 @@ class TrialAttributes(TypedDict, total=False):
         steps: how many were measured, in words.
         drifting, unsound: whether the figures have these faults; absent: not.
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
+        evaluation_percent: of the run's time, in passes without gradients that the figures leave out; absent: 0.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
         peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, elements, passes,
-            weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step: as `Measured`.
+            step_rows, step_elements, evaluated_share, weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step:
+            as `Measured`.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
     """
 
@@ -64,6 +66,7 @@ class TrialAttributes(TypedDict, total=False):
     drifting: bool
     pause_seconds: float
     unsound: bool
+    evaluation_percent: float
     skipped_percent: float
     nonfinite_loss_percent: float
     skipped_in_warmup: int
@@ -74,6 +77,9 @@ class TrialAttributes(TypedDict, total=False):
     rows: int
     elements: int
     passes: int
+    step_rows: float
+    step_elements: float
+    evaluated_share: float
     weight_bytes: float
     gradient_bytes: float
     optimizer_bytes: float

@@ -65,6 +65,7 @@ def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
             interval_percent=attrs["interval_percent"],
             drifting=attrs.get("drifting", False),
             pause_seconds=attrs.get("pause_seconds", 0.0),
+            evaluation_percent=attrs.get("evaluation_percent", 0.0),
             skipped_percent=attrs.get("skipped_percent", 0.0),
             nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
             dtype=attrs.get("dtype", "fp32"),

@@ -93,6 +93,10 @@ def test_the_last_step_of_an_epoch_is_left_out() -> None:
         (replace(OWN, rows=1, micro_batch=1), Batch(rank=0, rows=1, elements=300), False),
         (replace(OWN, rows=6, micro_batch=1), Batch(rank=0, rows=6, elements=64), True),  # what an earlier run showed
         (replace(OWN, rows=0), Batch(rank=0, rows=7), False),  # not seen
+        (replace(OWN, rows=8), Batch(rank=0, rows=8, elements=64), True),  # a batch of its own, of just this size
+        (replace(OWN, rows=16), Batch(rank=0, rows=16, elements=70), True),  # its own, of other lengths
+        (replace(OWN, rows=16), Batch(rank=0, rows=16, elements=128), False),  # the first dimension is the length
+        (replace(OWN, rows=1, micro_batch=1), Batch(rank=0, rows=5, elements=80), True),  # the data set has no more
     ],
 )
 def test_batches_follow_the_micro_batch_size(own: OwnSizes, batch: Batch, is_refused: bool) -> None:
@@ -105,3 +109,27 @@ def test_batches_of_many_sizes_are_not_held_to_anything() -> None:
     outcome = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=None, expected=None))
     assert isinstance(outcome, Measured)
     assert outcome.rows == 0
+
+
+TOKENS = [16, 32, 18, 16, 30, 102, 42, 25, 20, 51]  # rows of about 1024 tokens
+VARYING = replace(OWN, rows=0, step_rows=35.2, step_elements=1024.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "rows", "elements", "is_refused"),
+    [
+        (VARYING, TOKENS, 1024, True),  # four times the samples, and as many tokens
+        (VARYING, [4 * count for count in TOKENS], 4096, False),
+        (VARYING, TOKENS, 4096, False),  # the first dimension is the length
+        (replace(VARYING, step_elements=0.0), TOKENS, 1024, False),  # not seen
+        (replace(VARYING, micro_batch=16), TOKENS, 1024, False),  # as many samples
+        (replace(VARYING, micro_batch=64), TOKENS, 1024, True),  # a quarter of the samples
+        (replace(VARYING, micro_batch=64), [count // 4 for count in TOKENS], 256, False),
+    ],
+)
+def test_batches_of_many_sizes_follow_on_average(
+    own: OwnSizes, rows: list[int], elements: int, is_refused: bool
+) -> None:
+    steps = [step(number, passes=2, rows=rows[number % 10], elements=elements) for number in range(40)]
+    outcome = outcome_of(engine(), Batch(rank=0, rows=16), *steps, under=rules(own=replace(own, passes=1)))
+    assert getattr(outcome, "reason", None) == ("fixed_batch" if is_refused else None)

@@ -1,0 +1,53 @@
+"""Passes without gradients between steps count in all runs of a study or in none."""
+
+import pytest
+
+from dsopt.experiment.evaluation import step_seconds
+from dsopt.experiment.outcome import Measured
+from dsopt.experiment.rules import OwnSizes
+from dsopt.protocol.events import Step
+from dsopt.study.spec import MeasurementBudget
+from tests.runs import engine, outcome_of, rules, step
+
+OWN = OwnSizes(rows=0, micro_batch=8, gas=2)
+ROLLOUTS = OwnSizes(rows=0, micro_batch=8, gas=2, is_evaluated=True)
+
+
+def with_rollouts(every: int, count: int = 40) -> list[Step]:
+    """Steps of 0.1 s; what precedes each `every`-th takes a second."""
+    extra = [1.0 if number % every == 0 else 0.0 for number in range(count)]
+    return [step(number, 0.1 + more, evaluation_seconds=more) for number, more in enumerate(extra)]
+
+
+@pytest.mark.parametrize(
+    ("own", "every", "counts", "seconds"),
+    [
+        (OWN, 4, False, 0.1),
+        (OWN, 1, False, 0.1),  # the user's own run has none in most steps: its accumulation is smaller
+        (OWN, 4, True, 0.35),
+        (ROLLOUTS, 1, False, 1.1),
+        (ROLLOUTS, 8, False, 0.225),  # the user's own run has one in each step: its accumulation is larger
+        (None, 1, False, 1.1),
+        (None, 4, False, 0.1),
+    ],
+)
+def test_they_count_in_all_runs_or_in_none(own: OwnSizes | None, every: int, counts: bool, seconds: float) -> None:
+    budget = MeasurementBudget(max_steps=40, count_evaluation=counts)
+    expected = {} if own else {"expected": None}
+    outcome = outcome_of(engine(), *with_rollouts(every), under=rules(own=own, measurement=budget, **expected))
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.step_seconds == pytest.approx(seconds)
+    assert outcome.measurement.pause_seconds == 0
+    assert (outcome.evaluation_share > 0) is (seconds == 0.1)
+
+
+def test_the_last_ones_are_for_as_many_steps_as_those_before() -> None:
+    counted = step_seconds(with_rollouts(4, count=10), counts=True)
+    assert counted == pytest.approx([0.35] * 10)
+    assert step_seconds(with_rollouts(100, count=10), counts=True) == pytest.approx([0.2] * 10)
+
+
+def test_what_a_run_does_before_its_first_step_is_not_left_out_of_training() -> None:
+    outcome = outcome_of(engine(), *with_rollouts(100), under=rules(own=OWN))
+    assert isinstance(outcome, Measured)
+    assert (outcome.evaluation_share, outcome.evaluated_share) == (0, 0)
