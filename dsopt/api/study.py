@@ -275,7 +275,7 @@ class Study:
         Raises:
             DsoptError: it is running and not stopped.
         """
-        self._store.delete(self._store.header(self.name))
+        self._store.delete(self._stored)
 
     def import_results(self, folder: str | Path) -> Imported:
         """Imports what DeepSpeed's own autotuner has measured, so that nothing is measured again.

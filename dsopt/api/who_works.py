@@ -109,7 +109,7 @@ def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None
         storage: URL of the database; by default as for `load_study`.
 
     Returns:
-        The workers that were asked, by node; silent ones are left out.
+        The workers that were asked, by node. Silent ones are among them: they leave if they come back.
 
     Raises:
         DsoptError: a name is empty, or the database cannot be used.
@@ -119,9 +119,7 @@ def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None
     try:
         with opened(storage) as store:
             asked = [
-                worker
-                for worker in _workers_of(store)
-                if not worker.is_silent and any(fnmatch.fnmatchcase(worker.node, node) for node in nodes)
+                worker for worker in _workers_of(store) if any(fnmatch.fnmatchcase(worker.node, node) for node in nodes)
             ]
             if asked:
                 ask_to_drain(store.engine, [worker.id for worker in asked])

@@ -211,9 +211,13 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     elif not asked:
         click.echo(f"There is no worker on {', '.join(nodes) or 'this node'}. For all, see: dsopt workers")
     else:
-        names = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked)
-        click.echo(f"Draining {names}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
-    left = {worker.id for worker in asked}
+        names = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked if not worker.is_silent)
+        silent = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked if worker.is_silent)
+        if names:
+            click.echo(f"Draining {names}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
+        if silent:
+            click.echo(f"Silent, and not waited for: {silent}. What comes back of them begins no run and leaves.")
+    left = {worker.id for worker in asked if not worker.is_silent}
     while left:
         time.sleep(_LOOK_SECONDS)
         left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}

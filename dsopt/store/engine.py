@@ -25,6 +25,7 @@ _SQLITE_BUSY_SECONDS = 15
 _REST_SECONDS = 30.0  # longer than an idle worker rests: each ping is a transaction
 _LOCK_SECONDS = 60.0  # how long one waits for another that holds a lock, which lasts seconds
 _POSTGRES = {
+    "client_encoding": "utf8",
     "connect_timeout": 10,
     # a server or network that says nothing more is noticed within some 15 seconds
     "keepalives": 1,
@@ -110,8 +111,8 @@ def connect(url: URL) -> sa.Engine:
         ) from None
     prepare(engine)
     try:
-        with engine.connect():
-            pass
+        with engine.connect() as connection:
+            encoding = _encoding_of(connection)
     except sa.exc.DBAPIError as error:
         engine.dispose()
         reason = (str(error.orig).strip().splitlines() or ["no reason given"])[-1].strip()
@@ -123,7 +124,20 @@ def connect(url: URL) -> sa.Engine:
         raise DsoptError(
             f"--storage: {shown(url)} cannot be reached. {reason} Check the URL (--storage or DSOPT_STORAGE){server}."
         ) from None
+    if encoding != "UTF8":
+        engine.dispose()
+        raise DsoptError(
+            f"--storage: {shown(url)} stores text as {encoding}, which cannot hold every message of a script. "
+            "Expected UTF8. Make a database with: createdb --encoding=UTF8 --template=template0 NAME"
+        )
     return engine
+
+
+def _encoding_of(connection: sa.Connection) -> str:
+    """How the database stores text."""
+    if connection.dialect.name == "sqlite":
+        return "UTF8"
+    return str(connection.exec_driver_sql("SHOW server_encoding").scalar_one())
 
 
 def _make_file(path: Path) -> None:

@@ -14,7 +14,7 @@ from dsopt.errors import DsoptError
 from dsopt.store.engine import engine_options, exclusive, prepare, shown
 from dsopt.store.queries import now
 from dsopt.store.tables import workers
-from dsopt.store.workers import LEASE_SECONDS
+from dsopt.store.workers import LEASE_SECONDS, bury_all
 from dsopt.version import __version__
 
 VERSION_TABLE = "dsopt_alembic_version"
@@ -40,6 +40,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
     """
     with exclusive(engine, "schema"):
         refuse_newer(engine)
+        before = state(engine)
         _refuse_living_workers(engine)
         storage = open_optuna(engine, upgrading=True)
         try:
@@ -55,7 +56,10 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
         with engine.begin() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, revision)
-        return state(engine)
+        after = state(engine)
+        if before.revision is not None and after.is_current and not before.is_current:
+            bury_all(engine)
+        return after
 
 
 def state(engine: sa.Engine) -> SchemaState:

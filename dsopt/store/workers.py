@@ -89,6 +89,14 @@ def bury(engine: sa.Engine, dead: Dead) -> bool:
     return _remove(engine, dead.id, _LOST, silent_seconds=None if dead.is_gone else LEASE_SECONDS)
 
 
+def bury_all(engine: sa.Engine) -> None:
+    """The same for all workers, which an upgrade of the database takes for dead: none may come back with older code."""
+    with engine.connect() as connection:
+        rows = queries.other_workers(connection, None)
+    for row in rows:
+        _remove(engine, row["id"], _LOST)
+
+
 def nodes_at_work(engine: sa.Engine, study_id: str) -> set[str]:
     """The nodes whose workers live and work on a study."""
     with engine.connect() as connection:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from dsopt.store.schema import check
 from dsopt.store.studies import Store
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Registration, beat, leave, register
@@ -67,7 +68,12 @@ class Heart:
         self._is_buried.set()
 
     def renew(self) -> Registration:
-        """Registers anew after others took this worker for dead; its runs have ended."""
+        """Registers anew after others took this worker for dead; its runs have ended.
+
+        Raises:
+            DsoptError: another version of dsopt has upgraded the database meanwhile.
+        """
+        check(self._engine)
         self._register()
         self._is_buried.clear()
         self._is_over.clear()

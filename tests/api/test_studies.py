@@ -130,6 +130,14 @@ def test_a_study_whose_worker_is_between_two_runs_is_not_deleted(url: str, tmp_p
     store.close()
 
 
+def test_a_study_of_the_same_name_is_not_deleted_in_place_of_another(url: str, tmp_path: Path) -> None:
+    first = dsopt.create_study(dry_run(tmp_path))
+    first.delete()
+    second = dsopt.create_study(dry_run(tmp_path))
+    first.delete()
+    assert second.state == "created"
+
+
 def test_the_same_study_deleted_and_created_again_in_one_program(url: str, tmp_path: Path) -> None:
     """SQLite gives the new one the number of the old one."""
     with dsopt.create_study(dry_run(tmp_path)) as study:

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -17,6 +18,7 @@ from dsopt.errors import DsoptError
 from dsopt.store import engine, schema
 from dsopt.store.studies import Store
 from dsopt.store.tables import ATTEMPT_STATES, metadata
+from dsopt.store.workers import beat, register
 
 REVISIONS = sorted(script.revision for script in schema._scripts().walk_revisions())
 OLD_REVISIONS = [revision for revision in REVISIONS if revision < "0004"]  # with numbers for ids
@@ -88,6 +90,18 @@ def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, r
         for table in ("workers", "leases"):  # of a worker that is dead
             assert connection.execute(sa.text(f"SELECT count(*) FROM dsopt_{table}")).scalar_one() == 0
     check_attempts(connected, study.id)
+    connected.dispose()
+
+
+def test_a_worker_that_is_silent_during_an_upgrade_cannot_come_back(storage_url: str) -> None:
+    """Its code is older than the tables."""
+    connected = connect(storage_url)
+    schema.upgrade(connected, REVISIONS[-2])
+    me = register(connected)
+    with connected.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_workers SET heartbeat_at = 1"))
+    schema.upgrade(connected)
+    assert beat(connected, me, None) is None
     connected.dispose()
 
 
@@ -181,6 +195,17 @@ def test_an_installed_wheel_carries_its_migrations(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"revision {REVISIONS[-1]}" in done.stdout
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_postgresql_database_that_cannot_hold_every_text_is_refused(postgres: str, encoding: str) -> None:
+    name = f"of_{encoding.lower()}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    with pytest.raises(DsoptError, match=rf"stores text as {encoding}.*createdb --encoding=UTF8"):
+        Store.open(postgres.replace("/postgres?", f"/{name}?"), make=True)
 
 
 def test_another_applications_database_is_left_alone(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from dsopt.errors import DsoptError
+from dsopt.store.schema import VERSION_TABLE
 from dsopt.store.studies import Store
 from dsopt.worker import heart
 
@@ -43,6 +45,19 @@ def test_it_says_what_the_database_said_when_the_lease_is_over(
         assert woken.wait(20)
         assert beating.is_over
         assert "no right" in str(beating.problem)
+    finally:
+        beating.close()
+        store.close()
+
+
+def test_it_does_not_come_back_to_a_database_that_was_upgraded_meanwhile(sqlite_url: str) -> None:
+    store = Store.open(sqlite_url, make=True)
+    beating = heart.Heart(store, lambda: None, threading.Event())
+    try:
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+        with pytest.raises(DsoptError, match="was made by a newer dsopt"):
+            beating.renew()
     finally:
         beating.close()
         store.close()
