@@ -48,7 +48,13 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
         if len(seconds) <= rules.window[1]:
             return None
         return measure(seconds, samples, precision, rules.window, skipped=skipped)
-    return measure(seconds, samples, precision, min_warmup=rules.floor[0], skipped=skipped)
+    return measure(seconds, samples, precision, min_warmup=_least_warmup(seen, rules), skipped=skipped)
+
+
+def _least_warmup(seen: Seen, rules: RunRules) -> int:
+    """Steps that are warm-up in any case: among them those that find batches which were read while the script began."""
+    gas = seen.engine.gas if seen.engine else 1
+    return max(rules.floor[0], min(-(-seen.ready // gas), rules.measurement.max_steps // 2))
 
 
 def judge(

@@ -20,6 +20,8 @@ class Seen:
     Attributes:
         engine: the settings in force, once there is an engine.
         rows, elements: size of the first dimension of the first batch, and the elements of all its tensors; 0: unknown.
+        samples: of the rank's share of the data set, 0: unknown.
+        ready: batches that were read ahead before the first step.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
         states: what rank 0 holds for one parameter, once its optimizer has stepped; 0 before.
@@ -32,6 +34,8 @@ class Seen:
     engine: Engine | None = None
     rows: int = 0
     elements: int = 0
+    samples: int = 0
+    ready: int = 0
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     states: States = _NO_STATES
@@ -46,6 +50,7 @@ class Seen:
             self.engine = event
         elif isinstance(event, Batch) and event.rank == 0:
             self.rows, self.elements = event.rows, event.elements
+            self.samples, self.ready = event.samples, event.ready
         elif isinstance(event, Step) and event.rank == 0 and event.seconds >= _SHORTEST_SECONDS and event.samples > 0:
             self.steps.append(event)
         elif isinstance(event, Memory):

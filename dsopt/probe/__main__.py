@@ -11,6 +11,7 @@ from dsopt.probe.engine import EngineObserver
 from dsopt.probe.imported import ImportRecord
 from dsopt.probe.imports import after_import
 from dsopt.probe.isolation import Isolation
+from dsopt.probe.loaders import Loaders
 from dsopt.probe.plain import PlainObserver
 from dsopt.protocol.events import End, Error, EventWriter, Oom, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
@@ -38,7 +39,8 @@ def main(*, is_warm: bool = False) -> None:
     if limit and os.environ.get(DEVICE_KIND_VARIABLE) == "cpu":
         HostDevice().limit_memory(limit)  # before torch is loaded
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
-    observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=bool(os.environ.get(COUNT_FLOPS_VARIABLE)))
+    counts, loaders = bool(os.environ.get(COUNT_FLOPS_VARIABLE)), Loaders()
+    observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders)
     flush = observer.flush
     if PLAIN_VARIABLE in os.environ:
         flush = _watch_plain(writer, observer, limit).flush
@@ -48,6 +50,7 @@ def main(*, is_warm: bool = False) -> None:
     isolation = Isolation(writer, run_dir)
     isolation.begin()
     # Not imported here: a script may have to set variables before torch is loaded.
+    after_import("torch.utils.data.dataloader", loaders.watch)
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:

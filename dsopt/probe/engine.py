@@ -11,6 +11,7 @@ from typing import Any
 from dsopt.probe.clock import Mark
 from dsopt.probe.device import Device, HostDevice, check_device, device_of
 from dsopt.probe.flops import FlopCount
+from dsopt.probe.loaders import Loaders
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import describe, shape_of
@@ -62,10 +63,13 @@ class EngineObserver:
         on_engine: called once, when that engine has been built.
     """
 
-    def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool) -> None:
+    def __init__(
+        self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool, loaders: Loaders | None = None
+    ) -> None:
         self.on_engine: Callable[[], None] = lambda: None
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
+        self._loaders = loaders or Loaders()
         self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
         self._use(HostDevice())
@@ -152,7 +156,9 @@ class EngineObserver:
             rows, elements = shape_of([*call.args, *call.kwargs.values()])
         if not self._saw_batch:
             self._saw_batch = True
-            self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
+            samples, ready = self._loaders.samples, self._loaders.ready
+            told = Batch(rank=self._writer.rank, rows=rows, elements=elements, samples=samples, ready=ready)
+            self._writer.emit(told)
         before = self._memory.in_use() if first else 0
         self._flops.begin()
         start = self._begin_pass(rows, elements)

@@ -52,13 +52,16 @@ class Engine:
 class Batch:
     """The first batch that the script fed: the size of the first dimension that all of its tensors share.
 
-    `elements`: of all its tensors; 0 if unknown.
+    `elements`: of all its tensors; 0 if unknown. `samples`: of the rank's share of the largest data set that a data
+    loader has begun to read; 0 if unknown. `ready`: batches that its workers read ahead.
     """
 
     kind: ClassVar[str] = "batch"
     rank: int
     rows: int
     elements: int = 0
+    samples: int = 0
+    ready: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,3 +133,22 @@ def test_batches_of_many_sizes_follow_on_average(
     steps = [step(number, passes=2, rows=rows[number % 10], elements=elements) for number in range(40)]
     outcome = outcome_of(engine(), Batch(rank=0, rows=16), *steps, under=rules(own=replace(own, passes=1)))
     assert getattr(outcome, "reason", None) == ("fixed_batch" if is_refused else None)
+
+
+@pytest.mark.parametrize(("samples", "is_refused"), [(0, False), (8, False), (7, True)])
+def test_a_data_set_has_a_micro_batch(samples: int, is_refused: bool) -> None:
+    """As with accelerate, which repeats samples until a batch is full."""
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8, samples=samples), under=rules(own=OWN))
+    assert isinstance(outcome, Infeasible) is is_refused
+    if isinstance(outcome, Infeasible):
+        assert "the data set has 7 samples for each rank" in outcome.message
+
+
+def test_steps_on_batches_that_were_read_ahead_are_warm_up() -> None:
+    """Sixteen batches wait; then the loader takes twice as long as the model."""
+    steps = [step(number, 0.1 if number < 8 else 0.2, passes=2) for number in range(40)]
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8, ready=16), *steps[:15], under=rules(own=OWN))
+    assert outcome is None
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8, ready=16), *steps, under=rules(own=OWN))
+    assert isinstance(outcome, Measured)
+    assert (outcome.measurement.warmup_steps, outcome.measurement.step_seconds) == (8, pytest.approx(0.2))
