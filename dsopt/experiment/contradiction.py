@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dsopt.experiment.batches import mean_rows, usual_passes, usual_rows
+from dsopt.experiment.batches import mean_rows, unlike_others, usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
@@ -23,6 +23,8 @@ _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 _SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
 _FAR: Final = 8  # times the size
+_MOST_UNLIKE: Final = 0.2  # of the steps, fed less than most
+_FEWEST_TO_COUNT: Final = 10  # steps of which that is a share
 _FEWEST: Final = 5  # steps from which a mean says something
 
 
@@ -186,7 +188,7 @@ def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
 def _too_few(what: str) -> Infeasible:
     """The refusal of a run that was fed fewer samples than its engine counts."""
     return Infeasible(
-        reason="invalid_config",
+        reason="few_samples",
         message=f"{what}. Its figures would be of samples that were never there. Perhaps the data set has too few, or "
         "the script accumulates by itself: use one that is large enough, and let DeepSpeed's configuration decide.",
     )
@@ -202,6 +204,10 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
     if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
         return None
     rows = usual_rows(seen.steps)
+    fewer = len(unlike_others(seen.steps))
+    if own is not None and len(seen.steps) >= _FEWEST_TO_COUNT and fewer > _MOST_UNLIKE * len(seen.steps):
+        of = f"{fewer} of {len(seen.steps)} steps"
+        return _too_few(f"{of} were fed less than the others, as at the ends of short epochs")
     if seen.rows == micro_batch > 1 and passes == gas and 0 < rows < passes * micro_batch:
         return _too_few(f"the script fed {rows} samples in most steps, where {passes} of {micro_batch} belong")
     if own is None or not own.passes:

@@ -1,8 +1,8 @@
 """Passes without gradients between steps: left out as an evaluation, or spread over the steps that they are for.
 
-Where most steps of the user's own run begin with some, as in reinforcement learning, they are part of training in all
-runs of a study, however many steps a candidate does after each. Otherwise they count only if the study says so, since
-how many of them a run sees is chance.
+Where most steps of the user's own run begin with some, as in reinforcement learning, or they take much of its time,
+they are part of training in all runs of a study, however many steps a candidate does after each. Otherwise they count
+only if the study says so, since how many of them a run sees is chance.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,40 @@ from typing import Final
 from dsopt.experiment.rules import RunRules
 from dsopt.protocol.events import Step
 
-MOST: Final = 0.5
+_MOST: Final = 0.5  # of the steps
+_MUCH: Final = 0.2  # of the time
+_FEWEST: Final = 2  # so many come again
+_LONG_ENOUGH: Final = 100  # steps after which nothing is waited for
 
 
-def evaluated_share(steps: Sequence[Step]) -> float:
-    """The share of the steps before which there were passes without gradients; the first one does not count."""
+def shows_evaluation(steps: Sequence[Step]) -> bool:
+    """Whether these steps show passes without gradients as a part of training; before the first step they do not."""
     later = steps[1:]
-    return sum(step.evaluation_seconds > 0 for step in later) / len(later) if later else 0.0
+    seen = times_evaluated(steps)
+    share = sum(step.evaluation_seconds for step in later) / sum(step.seconds for step in later) if later else 0.0
+    return seen >= max(1, _MOST * len(later)) or (seen >= _FEWEST and share >= _MUCH)
+
+
+def times_evaluated(steps: Sequence[Step]) -> int:
+    """How many steps after the first one began with passes without gradients."""
+    return sum(step.evaluation_seconds > 0 for step in steps[1:])
+
+
+def has_seen_enough(steps: Sequence[Step], rules: RunRules) -> bool:
+    """Whether a run has seen passes without gradients come again, if they are part of the user's own training.
+
+    The user's own run, which decides that, goes on for some steps if it has seen any, also before its first step.
+    """
+    is_own = rules.own is None and any(step.evaluation_seconds > 0 for step in steps) and len(steps) < _LONG_ENOUGH
+    is_wanted = is_own or (rules.own is not None and rules.own.is_evaluated)
+    return not is_wanted or times_evaluated(steps) >= _FEWEST
 
 
 def counts_evaluation(steps: Sequence[Step], rules: RunRules) -> bool:
     """Whether passes without gradients are part of these steps."""
     known = rules.own is not None and rules.own.micro_batch > 0
     return rules.measurement.count_evaluation or (
-        rules.own.is_evaluated if rules.own is not None and known else evaluated_share(steps) >= MOST
+        rules.own.is_evaluated if rules.own is not None and known else shows_evaluation(steps)
     )
 
 

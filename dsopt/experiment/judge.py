@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
-from dsopt.experiment.evaluation import counts_evaluation, step_seconds
+from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, step_seconds
 from dsopt.experiment.failures import ended, host_oom, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
@@ -80,7 +80,7 @@ def judge(
     if measurement is not None and seen.engine is not None:
         spent = _budget_spent(seen, rules, measurement, moment)
         precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
-        enough = len(seen.steps) > rules.floor[1]
+        enough = len(seen.steps) > rules.floor[1] and has_seen_enough(seen.steps, rules)
         ended_well = moment.exit_code is not None and seen.ended and measurement.measured_steps >= _MIN_STEPS_AT_END
         figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
         if (precise and enough and has_settled(figures)) or spent or ended_well:

@@ -18,6 +18,7 @@ InfeasibleReason = Literal[
     "unsupported",
     "fixed_batch",
     "fixed_accumulation",
+    "few_samples",
     "overflow",
     "nonfinite_loss",
 ]
@@ -43,7 +44,7 @@ class Measured:
         elements: of all tensors of the first batch, 0 if unknown.
         passes: forward passes in a step, 0 if unknown.
         step_rows, step_elements: of the batches of all passes of a step, the mean; 0 if unknown.
-        evaluated_share: the share of the steps before which the script did passes without gradients.
+        is_evaluated: whether its steps show passes without gradients as a part of training.
         evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
         skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
         unlike: indices of the steps that were fed less than most.
@@ -63,7 +64,7 @@ class Measured:
     passes: int = 0
     step_rows: float = 0.0
     step_elements: float = 0.0
-    evaluated_share: float = 0.0
+    is_evaluated: bool = False
     evaluation_share: float = 0.0
     weight_bytes: float = 0.0
     gradient_bytes: float = 0.0
@@ -143,7 +144,7 @@ class Measured:
             "passes": self.passes,
             "step_rows": self.step_rows,
             "step_elements": self.step_elements,
-            "evaluated_share": self.evaluated_share,
+            "is_evaluated": self.is_evaluated,
             "evaluation_share": self.evaluation_share,
             "weight_bytes": self.weight_bytes,
             "gradient_bytes": self.gradient_bytes,
@@ -271,7 +272,7 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         passes=content.get("passes", 0),
         step_rows=content.get("step_rows", 0.0),
         step_elements=content.get("step_elements", 0.0),
-        evaluated_share=content.get("evaluated_share", 0.0),
+        is_evaluated=content.get("is_evaluated", False),
         evaluation_share=content.get("evaluation_share", 0.0),
         weight_bytes=content.get("weight_bytes", 0.0),
         gradient_bytes=content.get("gradient_bytes", 0.0),

@@ -15,7 +15,7 @@ class OwnSizes:
     0 if rows, elements, passes, or their means over steps are unknown.
 
     Attributes:
-        is_evaluated: whether most of its steps begin with passes without gradients, which are part of them then.
+        is_evaluated: whether it shows passes without gradients as a part of training (`experiment/evaluation.py`).
         whose: the run that showed them, in words: another one, if the user's own could not be measured.
     """
 

@@ -31,7 +31,7 @@ class ModelFacts:
         hidden_size, num_layers: of a transformer, if they could be read.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
         host_memory_bytes: memory of the node; 0 if it is not known.
-        rows, elements, passes, step_rows, step_elements, evaluated_share: what the script fed, and how, as `Measured`.
+        rows, elements, passes, step_rows, step_elements, is_evaluated: what the script fed, and how, as `Measured`.
         device: its name; empty if it is not known.
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
@@ -58,7 +58,7 @@ class ModelFacts:
     passes: int = 0
     step_rows: float = 0.0
     step_elements: float = 0.0
-    evaluated_share: float = 0.0
+    is_evaluated: bool = False
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     device: str = ""

@@ -12,7 +12,7 @@ from dsopt.study.spec import StudySpec
 
 _BATCH: Final = "fixed_batch"
 _ACCUMULATION: Final = "fixed_accumulation"
-_TOO_FEW_STEPS: Final = "no_metrics"
+_TOO_FEW: Final = ("no_metrics", "few_samples")  # steps, samples
 _REFUSED: Final = "unsupported"
 
 
@@ -23,8 +23,8 @@ class RuledOut:
     Attributes:
         micro_batch, gas: what the script keeps, once dsopt refused a run for its own size; None if it uses the
             configured one.
-        most_samples: of one rank in a step. A script that ended too early with more is asked for half: it goes through
-            its data once.
+        most_samples: of one rank in a step. A script that ended too early with more, or had not as many, is asked for
+            half: its data are few.
         refused: stages and settings that DeepSpeed refuses whatever the sizes.
     """
 
@@ -51,7 +51,7 @@ def ruled_out(spec: StudySpec, history: History, facts: ModelFacts) -> RuledOut:
     micro_batch = facts.micro_batch if is_measured else own_size(spec, MICRO_BATCH)
     gas = facts.gas if is_measured else own_size(spec, ACCUMULATION)
     known = [(o.candidate, o.reason) for o in history.observations if o.candidate is not None]
-    early = (c.micro_batch * c.gas / 2 for c, reason in known if is_measured and reason == _TOO_FEW_STEPS)
+    early = (c.micro_batch * c.gas / 2 for c, reason in known if is_measured and reason in _TOO_FEW)
     ran = max((o.facts.micro_batch * o.facts.gas for o in history.everything if o.facts is not None), default=0)
     return RuledOut(
         micro_batch=micro_batch if _BATCH in reasons else None,

@@ -73,7 +73,8 @@ def names_in_backup(file: Path) -> list[str]:
         raise DsoptError(f"{file}: {'is not a file' if file.exists() else 'no such file'}.")
     try:
         _check(file, "the file")
-        engine = sa.create_engine(f"sqlite:///{_uri(file, 'ro')}&uri=true")
+        # a path in a URL would be decoded twice
+        engine = sa.create_engine("sqlite://", creator=lambda: _connect(file, "ro"), poolclass=sa.NullPool)
         try:
             refuse_newer(engine)
             if state(engine).revision is None:
@@ -165,11 +166,10 @@ def _check(file: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(
-        sqlite3.connect(_uri(file, mode), uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
-    ) as connection:
+    with contextlib.closing(_connect(file, mode)) as connection:
         yield connection
 
 
-def _uri(file: Path, mode: str) -> str:
-    return f"file:{quote(bytes(file.absolute()))}?mode={mode}"
+def _connect(file: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(bytes(file.absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)

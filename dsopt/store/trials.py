@@ -153,7 +153,7 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "passes": outcome.passes,
         "step_rows": outcome.step_rows,
         "step_elements": outcome.step_elements,
-        "evaluated_share": outcome.evaluated_share,
+        "is_evaluated": outcome.is_evaluated,
         "weight_bytes": outcome.weight_bytes,
         "gradient_bytes": outcome.gradient_bytes,
         "optimizer_bytes": outcome.optimizer_bytes,

@@ -39,7 +39,7 @@ class TrialAttributes(TypedDict, total=False):
         evaluation_percent: of the run's time, in passes without gradients that the figures leave out; absent: 0.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
         peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, elements, passes,
-            step_rows, step_elements, evaluated_share, weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step:
+            step_rows, step_elements, is_evaluated, weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step:
             as `Measured`.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
     """
@@ -79,7 +79,7 @@ class TrialAttributes(TypedDict, total=False):
     passes: int
     step_rows: float
     step_elements: float
-    evaluated_share: float
+    is_evaluated: bool
     weight_bytes: float
     gradient_bytes: float
     optimizer_bytes: float

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dsopt.experiment.evaluation import MOST
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.rules import OwnSizes, RunRules
@@ -61,7 +60,7 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None, history: History) 
             passes=facts.passes,
             step_rows=facts.step_rows,
             step_elements=facts.step_elements,
-            is_evaluated=facts.evaluated_share >= MOST,
+            is_evaluated=facts.is_evaluated,
             whose="your own run" if told is baseline else "an earlier run",
         )
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))

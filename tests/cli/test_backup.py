@@ -60,14 +60,15 @@ def _age_heartbeats(database: Path) -> None:
     connection.close()
 
 
-def test_a_backup_restores_into_nothing_and_can_be_used_where_it_is(dsopt: Dsopt) -> None:
+@pytest.mark.parametrize("name", ["copy.db", "c%41o#p?y.db"])
+def test_a_backup_restores_into_nothing_and_can_be_used_where_it_is(dsopt: Dsopt, name: str) -> None:
     write_study(dsopt.cwd)
     dsopt("study", "create", "study.yaml")
-    assert dsopt.json("db", "backup", "copy.db")["studies"] == ["simulated"]
+    assert dsopt.json("db", "backup", name)["studies"] == ["simulated"]
     for path in (dsopt.cwd / "storage").iterdir():
         path.unlink()
-    (dsopt.cwd / "copy.db").chmod(0o400)
-    dsopt("db", "restore", "copy.db")
+    (dsopt.cwd / name).chmod(0o400)
+    dsopt("db", "restore", name)
     assert "which this dsopt needs" in dsopt("db", "check")
     assert [study["name"] for study in dsopt.json("study", "list")] == ["simulated"]
 

@@ -25,8 +25,8 @@ def fed(count: int, passes: int, rows: int = 0) -> list[Step]:
         (replace(OWN, passes=3), 6, None),  # three in each micro-step, as with several losses
         (replace(OWN, passes=2), 3, None),  # one for the step, and one in each micro-step
         (replace(OWN, passes=4), 2, "fixed_batch"),  # it accumulates to a batch of its own
-        (replace(OWN, passes=16), 2, "invalid_config"),
-        (OWN, 1, "invalid_config"),  # or its epochs are short
+        (replace(OWN, passes=16), 2, "few_samples"),
+        (OWN, 1, "few_samples"),  # or its epochs are short
         (replace(OWN, micro_batch=8, rows=8), 1, "fixed_accumulation"),
     ],
 )
@@ -152,3 +152,14 @@ def test_steps_on_batches_that_were_read_ahead_are_warm_up() -> None:
     outcome = outcome_of(engine(), Batch(rank=0, rows=8, ready=16), *steps, under=rules(own=OWN))
     assert isinstance(outcome, Measured)
     assert (outcome.measurement.warmup_steps, outcome.measurement.step_seconds) == (8, pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(("every", "is_refused"), [(2, True), (4, True), (8, False)])
+def test_a_candidate_whose_epochs_are_a_few_steps_is_refused(every: int, is_refused: bool) -> None:
+    steps = [step(number, passes=2, rows=4 if number % every == 1 else 16) for number in range(40)]
+    outcome = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=OWN))
+    assert isinstance(outcome, Infeasible) is is_refused
+    if isinstance(outcome, Infeasible):
+        assert "of 40 steps were fed less than the others" in outcome.message
+    own = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=None, expected=None))
+    assert isinstance(own, Measured)

@@ -22,13 +22,14 @@ def with_rollouts(every: int, count: int = 40) -> list[Step]:
 @pytest.mark.parametrize(
     ("own", "every", "counts", "seconds"),
     [
-        (OWN, 4, False, 0.1),
+        (OWN, 4, False, 0.1),  # the user's own run has none
         (OWN, 1, False, 0.1),  # the user's own run has none in most steps: its accumulation is smaller
         (OWN, 4, True, 0.35),
         (ROLLOUTS, 1, False, 1.1),
         (ROLLOUTS, 8, False, 0.225),  # the user's own run has one in each step: its accumulation is larger
         (None, 1, False, 1.1),
-        (None, 4, False, 0.1),
+        (None, 4, False, 0.35),  # they take two thirds of the time
+        (None, 30, False, 0.1),  # only one was seen
     ],
 )
 def test_they_count_in_all_runs_or_in_none(own: OwnSizes | None, every: int, counts: bool, seconds: float) -> None:
@@ -41,6 +42,24 @@ def test_they_count_in_all_runs_or_in_none(own: OwnSizes | None, every: int, cou
     assert (outcome.evaluation_share > 0) is (seconds == 0.1)
 
 
+def test_a_run_goes_on_until_they_have_come_again() -> None:
+    steps = with_rollouts(30, count=100)
+    assert outcome_of(engine(), *steps[:40], under=rules(own=ROLLOUTS, measurement=MeasurementBudget())) is None
+    outcome = outcome_of(engine(), *steps[:70], under=rules(own=ROLLOUTS, measurement=MeasurementBudget()))
+    assert isinstance(outcome, Measured)
+    assert outcome.measurement.step_seconds == pytest.approx(0.1 + 1 / 30)
+
+
+def test_the_users_own_run_waits_for_a_while_whether_they_come_again() -> None:
+    under = rules(own=None, expected=None, measurement=MeasurementBudget())
+    for every, needed in ((16, 33), (1000, 100)):
+        steps = with_rollouts(every, count=110)
+        assert outcome_of(engine(), *steps[: needed - 1], under=under) is None
+        outcome = outcome_of(engine(), *steps[:needed], under=under)
+        assert isinstance(outcome, Measured)
+        assert outcome.is_evaluated is (every == 16)
+
+
 def test_the_last_ones_are_for_as_many_steps_as_those_before() -> None:
     counted = step_seconds(with_rollouts(4, count=10), counts=True)
     assert counted == pytest.approx([0.35] * 10)
@@ -50,4 +69,4 @@ def test_the_last_ones_are_for_as_many_steps_as_those_before() -> None:
 def test_what_a_run_does_before_its_first_step_is_not_left_out_of_training() -> None:
     outcome = outcome_of(engine(), *with_rollouts(100), under=rules(own=OWN))
     assert isinstance(outcome, Measured)
-    assert (outcome.evaluation_share, outcome.evaluated_share) == (0, 0)
+    assert (outcome.evaluation_share, outcome.is_evaluated) == (0, False)
