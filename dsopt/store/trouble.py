@@ -6,14 +6,20 @@ import sqlalchemy as sa
 
 _DATABASE: Final = "dsopt_database"  # an attribute of exceptions
 _MISSING_RIGHTS: Final = "The role may not do this; docs/operations.md lists what each role needs"
+_CONNECTIONS: Final = (
+    "End some of its clients, or allow more (max_connections, CONNECTION LIMIT): each worker has up to four"
+)
 _FULL_DISK: Final = "Free some space on the disk that the database is on, and try again"
 _UNWRITABLE: Final = "Check that the file and its folder are there, and that you may write to both"
-# by PostgreSQL's code for an error, or SQLite's words
+# by PostgreSQL's code for an error, or words of the message if it has none
 _ADVICE: Final = {
     "42501": _MISSING_RIGHTS,
     "25006": _MISSING_RIGHTS,  # a write in a transaction that only reads
     "53100": _FULL_DISK,
-    "53300": "End some of its clients, or allow more (max_connections): each worker has up to four",
+    "53300": _CONNECTIONS,
+    "too many connections": _CONNECTIONS,  # psycopg gives no code if it could not connect
+    "too many clients already": _CONNECTIONS,
+    "remaining connection slots are reserved": _CONNECTIONS,
     "database or disk is full": _FULL_DISK,
     "unable to open database file": _UNWRITABLE,
     "attempt to write a readonly database": _UNWRITABLE,
@@ -48,7 +54,8 @@ def database_error(error: BaseException | None) -> str | None:
     if found is None:
         return None
     words = " ".join(str(found.orig).split())
-    advice = _ADVICE.get(getattr(found.orig, "sqlstate", None) or words)
+    code = getattr(found.orig, "sqlstate", None)
+    advice = next((advice for known, advice in _ADVICE.items() if (known == code if code else known in words)), None)
     return f"{words}. {advice}" if advice else words
 
 

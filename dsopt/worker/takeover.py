@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
@@ -26,6 +25,7 @@ from dsopt.study.ds_config import offload_devices
 from dsopt.study.inside import aio_inside, candidate_inside
 from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
+from dsopt.study.script_file import script_of
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -113,8 +113,7 @@ class _Places:
         self._source = source
         self._history = history
         self._facts = facts
-        self._script = Path(spec.cwd) / spec.launch.script
-        self._changed_at = self._script.stat().st_mtime if self._script.is_file() and not spec.is_simulated else 0.0
+        self._script, self._changed_at = script_of(spec)
         self._candidates = cache(self._candidates_of)
 
     def find(self, run: EarlierRun) -> RunToKeep | str:

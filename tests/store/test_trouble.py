@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -37,6 +38,16 @@ def test_an_error_says_which_database_and_what_to_do(
     assert error.startswith(f"error: sqlite:///{tmp_path}/dsopt.db: {expected}")
     assert error.count("\n") == 1
     store.close()
+
+
+def test_a_server_without_a_connection_left_says_what_to_do(postgres: str, postgres_url: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 1")
+    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg", username="crowded")
+    first, second = (sa.create_engine(url, poolclass=sa.NullPool) for _ in range(2))
+    with first.connect(), pytest.raises(sa.exc.OperationalError) as caught, second.connect():
+        pass
+    assert "End some of its clients, or allow more" in str(database_error(caught.value))
 
 
 def test_other_errors_are_none_of_a_database() -> None:

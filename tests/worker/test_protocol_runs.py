@@ -53,6 +53,9 @@ def test_a_study_from_create_to_best(study: Dsopt) -> None:
     assert "is finished" in again
     assert output[output.index("| tuning_space") :] == again[again.index("| tuning_space") :]
     assert time.monotonic() - started < 30
+    assert "was changed after" not in study("study", "create", "study.yaml")
+    (study.cwd / "train.py").touch()
+    assert "train.py was changed after" in study("study", "create", "study.yaml")
     check_stage_studies_make_sense_in_optuna(study)
 
 
