@@ -13,6 +13,7 @@ OffloadDevice = Literal["none", "cpu", "nvme"]
 
 ELEMENT_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4}  # of a weight and of a gradient
 
+_FP32_BYTES: Final = 4
 # DeepSpeed's `additional_buffer_factor`: host memory for buffers and copies, as a multiple of the states
 _BUFFER_FACTOR = 1.5
 
@@ -124,19 +125,23 @@ def host_state_bytes(
 ) -> float:
     """Bytes of model states that offloading puts into the host memory of one node, with Adam.
 
-    It is what leaves the devices of the node's ranks in `device_state_bytes`, without pinned buffers and without the
-    copies that processes make while they build the model. States on NVMe only pass through buffers and do not count.
+    DeepSpeed holds more there than what leaves the devices: an fp32 weight, an fp32 gradient, the optimizer's states,
+    and a buffer of weights (ZeRO 1 and 2) or gradients (ZeRO 3) in the data type of training; in mixed precision 18 B
+    a parameter, in fp32 20 B. This does not count what the allocator of pinned memory adds, nor the copies that
+    processes make while they build the model. States on NVMe only pass through buffers and do not count.
 
-    Sources: as for `device_state_bytes`.
+    Sources: `stage_1_and_2.py` and `stage3.py` in `deepspeed/runtime/zero`, 0.19.8, read from engines
+    (`tests/real/test_offloaded_states.py`).
 
     Raises:
         ValueError: an offload that the stage does not have.
     """
     _check(stage, offload)
-    weight, gradient, optimizer = held or bytes_per_param(dtype)
+    weight, _, optimizer = held or bytes_per_param(dtype)
+    master = _FP32_BYTES if weight == _FP32_BYTES else 0  # in mixed precision it is among the optimizer's states
     offloaded = 0.0
     if offload.optimizer == "cpu":
-        offloaded += (optimizer + (gradient if stage >= 2 else 0)) * trainable
+        offloaded += (optimizer + master + _FP32_BYTES + weight) * trainable
     if offload.param == "cpu":
         offloaded += weight * params
     return offloaded * ranks_per_node / ranks

@@ -1,5 +1,7 @@
 """What the steps of a run were fed: how many forward passes, and of how many rows."""
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -8,6 +10,9 @@ from dsopt.protocol.events import Step
 
 _FEWEST: Final = 3  # steps that show what is usual
 _USUAL_SHARE: Final = 0.5
+_FEWEST_OF_A_MEAN: Final = 10  # steps
+_SAME: Final = 0.02  # all elements: batches of other samples hardly differ by less
+_CLEAR: Final = math.log(2)
 
 
 def usual_passes(steps: Sequence[Step]) -> int:
@@ -28,6 +33,31 @@ def mean_rows(steps: Sequence[Step]) -> float:
 def mean_elements(steps: Sequence[Step]) -> float:
     """The mean of the elements that steps were fed; 0 if that was not seen in each."""
     return _mean([step.elements for step in steps])
+
+
+def elements_stay(steps: Sequence[Step], before: float, ratio: float, *, may_grow_otherwise: bool) -> bool:
+    """Whether the elements that steps are fed stay at what they were before, although there are other samples.
+
+    They must grow at least by the root of the ratio, as far as chance lets tell: the closer that is to 1, the surer it
+    has to be.
+
+    Args:
+        steps: with the elements of each known.
+        before: the mean of the elements of a step then.
+        ratio: of the samples of a step, now and then.
+        may_grow_otherwise: whether any growth will do, as of masks beside batches whose rows are the length.
+    """
+    fed = [step.elements for step in steps]
+    if len(fed) < _FEWEST_OF_A_MEAN:
+        return False
+    mean = statistics.fmean(fed)
+    wanted, grown = math.log(ratio), math.log(mean / before)
+    error = statistics.stdev(fed) / mean * math.sqrt(2 / len(fed))  # of both means
+    if wanted < 0:
+        wanted, grown = -wanted, -grown
+    if may_grow_otherwise:
+        return grown < _SAME + 2 * error
+    return grown + error * (2 if wanted >= _CLEAR else 4) < wanted / 2
 
 
 def _mean(counts: Sequence[int]) -> float:

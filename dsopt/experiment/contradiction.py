@@ -2,11 +2,10 @@
 
 import math
 import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from dsopt.experiment.batches import mean_rows, unlike_others, usual_passes, usual_rows
+from dsopt.experiment.batches import elements_stay, mean_elements, usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
@@ -23,9 +22,8 @@ _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 _SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
 _FAR: Final = 8  # times the size
-_MOST_UNLIKE: Final = 0.2  # of the steps, fed less than most
-_FEWEST_TO_COUNT: Final = 10  # steps of which that is a share
-_FEWEST: Final = 5  # steps from which a mean says something
+_MOST_UNLIKE: Final = 0.35  # of the steps, fed less than most
+_FEWEST_TO_COUNT: Final = 12  # steps of which that is a share
 
 
 def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
@@ -118,7 +116,8 @@ def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comman
     if 0 < seen.samples < micro_batch:
         what = f"the data set has {seen.samples} samples for each rank, fewer than a micro-batch of {micro_batch}"
         return _too_few(f"{what}, so the script repeats them or feeds fewer")
-    of_batch = _other_batch(seen, micro_batch, rules, command) or _other_means(seen, micro_batch * gas, rules, command)
+    of_batch = _other_batch(seen, micro_batch, rules, command)
+    of_batch = of_batch or _other_means(seen, micro_batch, gas, rules, command)
     return of_batch or _other_passes(seen, micro_batch, gas, rules, command)
 
 
@@ -137,38 +136,29 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
     if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
         what += f", as in {own.whose}, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
-    is_neither = own.rows == own.micro_batch == 1 < seen.rows  # neither samples nor one row of packed ones
-    if seen.rows < asked and (are_samples or is_neither):
+    if seen.rows < asked and are_samples:
         return _too_few(f"{what}, although its configuration says {asked}")
     return None
 
 
-def _other_means(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """The refusal if batches of many sizes do not follow the samples of a step, such as those of a number of tokens.
+def _other_means(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
+    """The refusal if the elements of batches do not follow the micro-batch size, where rows cannot tell.
 
-    Rows or elements must have grown at least by the root of what the samples have, as far as chance lets tell.
+    Batches of many sizes may be those of a number of tokens. Rows that are the user's own, and no samples there, may be
+    a batch of the script's own or the length.
     """
     own, steps = rules.own, seen.steps
-    if own is None or not own.step_rows or len(steps) < _FEWEST or (own.rows and usual_rows(steps) >= 0):
+    if own is None or not own.step_elements or not mean_elements(steps) or micro_batch == own.micro_batch:
         return None
-    ratio = asked / (own.micro_batch * own.gas)
-    for fed, before in (
-        ([step.rows for step in steps], own.step_rows),
-        ([step.elements for step in steps], own.step_elements),
-    ):
-        if not (all(fed) and before) or _follows(fed, before, ratio):
-            return None
-    what = f"the script fed {mean_rows(steps):.3g} rows a step, about as many as in {own.whose} ({own.step_rows:.3g}), "
-    what += f"although its configuration says {ratio:.3g} times as many samples"
+    are_rows_own = 1 < seen.rows == own.rows
+    if not are_rows_own and own.rows and usual_rows(steps) >= 0:
+        return None
+    before, ratio = own.step_elements / own.gas * gas, micro_batch / own.micro_batch
+    if not elements_stay(steps, before, ratio, may_grow_otherwise=are_rows_own):
+        return None
+    what = f"the script fed {mean_elements(steps) / gas:.3g} elements a micro-step, about as many as in {own.whose} "
+    what += f"({before / gas:.3g}), although its configuration says {ratio:.3g} times as many samples"
     return fixed(what, MICRO_BATCH, str(own.micro_batch), rules, command)
-
-
-def _follows(fed: Sequence[int], before: float, ratio: float) -> bool:
-    """Whether a mean may have grown from `before` as the ratio says, and not stayed."""
-    mean, error = statistics.fmean(fed), statistics.stdev(fed) * math.sqrt(2 / len(fed))
-    if ratio > 1:
-        return (mean + error) / before >= math.sqrt(ratio)
-    return ratio == 1 or (mean - error) / before <= math.sqrt(ratio)
 
 
 def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
@@ -180,7 +170,7 @@ def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
     if not (elements and own.elements and own.micro_batch):
         return True
     ratio, growth = asked / own.micro_batch, elements / own.elements
-    if own.rows == 1 and 1 / _FAR < ratio < _FAR:
+    if own.rows > 1 or 1 / _FAR < ratio < _FAR:
         return abs(growth - 1) > _SAME
     return growth >= math.sqrt(ratio) if ratio > 1 else growth <= math.sqrt(ratio)
 
@@ -204,7 +194,7 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
     if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
         return None
     rows = usual_rows(seen.steps)
-    fewer = len(unlike_others(seen.steps))
+    fewer = sum(0 < step.rows < rows and step.passes == passes for step in seen.steps)
     if own is not None and len(seen.steps) >= _FEWEST_TO_COUNT and fewer > _MOST_UNLIKE * len(seen.steps):
         of = f"{fewer} of {len(seen.steps)} steps"
         return _too_few(f"{of} were fed less than the others, as at the ends of short epochs")

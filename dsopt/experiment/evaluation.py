@@ -5,9 +5,11 @@ they are part of training in all runs of a study, however many steps a candidate
 only if the study says so, since how many of them a run sees is chance.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
+from dsopt.experiment.outcome import Failed
 from dsopt.experiment.rules import RunRules
 from dsopt.protocol.events import Step
 
@@ -35,16 +37,28 @@ def has_seen_enough(steps: Sequence[Step], rules: RunRules) -> bool:
 
     The user's own run, which decides that, goes on for some steps if it has seen any, also before its first step.
     """
-    is_own = rules.own is None and any(step.evaluation_seconds > 0 for step in steps) and len(steps) < _LONG_ENOUGH
-    is_wanted = is_own or (rules.own is not None and rules.own.is_evaluated)
+    if rules.is_evaluated is None:
+        is_wanted = any(step.evaluation_seconds > 0 for step in steps) and len(steps) < _LONG_ENOUGH
+    else:
+        is_wanted = rules.is_evaluated
     return not is_wanted or times_evaluated(steps) >= _FEWEST
 
 
 def counts_evaluation(steps: Sequence[Step], rules: RunRules) -> bool:
     """Whether passes without gradients are part of these steps."""
-    known = rules.own is not None and rules.own.micro_batch > 0
-    return rules.measurement.count_evaluation or (
-        rules.own.is_evaluated if rules.own is not None and known else shows_evaluation(steps)
+    if rules.measurement.count_evaluation:
+        return True
+    return shows_evaluation(steps) if rules.is_evaluated is None else rules.is_evaluated
+
+
+def never_evaluated(steps: Sequence[Step], rules: RunRules) -> Failed | None:
+    """The outcome of a run that ended before any passes without gradients, where they are part of training."""
+    if not rules.is_evaluated or any(step.evaluation_seconds > 0 for step in steps):
+        return None
+    return Failed(
+        reason="no_metrics",
+        message="passes without gradients take a part of your training, and this run ended before it did any. Raise "
+        "measurement.max_seconds or measurement.max_steps.",
     )
 
 
@@ -59,7 +73,7 @@ def step_seconds(steps: Sequence[Step], *, counts: bool) -> list[float]:
         return own
     begins = [index for index, step in enumerate(steps) if step.evaluation_seconds > 0]
     length = 0
-    for begin, end in zip(begins, [*begins[1:], len(steps)], strict=True):
+    for begin, end in itertools.pairwise([*begins, len(steps)]):
         is_whole = end < len(steps)
         length = end - begin if is_whole else max(length, end - begin)
         for index in range(begin, end):

@@ -11,7 +11,7 @@ from dsopt.protocol.events import Error
 
 # `cudaGetErrorString` of errors 46, 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
 _OF_DEVICE: Final = re.compile(
-    r"uncorrectable (ecc|nvlink) error|fallen off the bus|gpu is lost|gpu requires reset|hardware error"
+    r"uncorrectable (ecc|nvlink) error|fallen off the bus|gpu is lost|gpu requires reset|nvlink or a hardware error"
     r"|cuda-capable device\(s\) is/are busy or unavailable|system not yet initialized",
     re.IGNORECASE,
 )

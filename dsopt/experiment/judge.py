@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
-from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, step_seconds
+from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, never_evaluated, step_seconds
 from dsopt.experiment.failures import ended, host_oom, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
@@ -52,9 +52,12 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
 
 
 def _least_warmup(seen: Seen, rules: RunRules) -> int:
-    """Steps that are warm-up in any case: among them those that find batches which were read while the script began."""
+    """Steps that are warm-up in any case: among them those that find batches which were read while the script began.
+
+    Where a script or the budget ends earlier, the last few steps count all the same.
+    """
     gas = seen.engine.gas if seen.engine else 1
-    return max(rules.floor[0], min(-(-seen.ready // gas), rules.measurement.max_steps // 2))
+    return max(rules.floor[0], min(-(-seen.ready // gas), len(seen.steps) - _MIN_STEPS_AT_END))
 
 
 def judge(
@@ -93,7 +96,7 @@ def judge(
                     reason="no_metrics",
                     message=f"dsopt sees no {rules.needs_pass} calls of the script's engine; choose another metric",
                 )
-            return unsound(figures, rules) or figures
+            return unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
         why = rules.race.lost(measurement) if rules.race is not None and enough else None
         if rules.race is not None and why is not None:
             return Slow(so_far=figures, best=rules.race.best, message=why)

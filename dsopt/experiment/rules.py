@@ -15,7 +15,6 @@ class OwnSizes:
     0 if rows, elements, passes, or their means over steps are unknown.
 
     Attributes:
-        is_evaluated: whether it shows passes without gradients as a part of training (`experiment/evaluation.py`).
         whose: the run that showed them, in words: another one, if the user's own could not be measured.
     """
 
@@ -26,7 +25,6 @@ class OwnSizes:
     passes: int = 0
     step_rows: float = 0.0
     step_elements: float = 0.0
-    is_evaluated: bool = False
     whose: str = "your own run"
 
 
@@ -43,6 +41,8 @@ class RunRules:
         needs_flops: whether the run must count floating-point operations.
         needs_pass: the pass of a step that dsopt must see: `forward`, `backward` or `step`.
         own: sizes of the user's own run, if known.
+        is_evaluated: whether the first run of the study that ran shows passes without gradients as a part of training
+            (`experiment/evaluation.py`); None: this is the first.
         arg_mappings: the flags of the script that dsopt sets with the configuration, by its keys.
         must_be_sound: whether to refuse a figure that rests on skipped steps or on a loss that is not finite.
         race: what the run must be able to reach; dsopt stops it as soon as it cannot. None: measure it in any case.
@@ -56,6 +56,7 @@ class RunRules:
     needs_flops: bool
     needs_pass: str | None = None
     own: OwnSizes | None = None
+    is_evaluated: bool | None = None
     arg_mappings: Mapping[str, str] = field(default_factory=dict)
     must_be_sound: bool = False
     race: Race | None = None

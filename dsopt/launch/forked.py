@@ -128,7 +128,7 @@ class RefusedError(Exception):
 
     Args:
         why: the reason, as a clause.
-        since: the package that must not be imported beforehand, nor what comes after it, if that helps.
+        since: the module that must not be imported beforehand, nor what comes after it, if that helps.
     """
 
     def __init__(self, why: str, since: str | None = None) -> None:

@@ -19,7 +19,7 @@ class Refusal:
 
     Attributes:
         why: the reason, as a clause.
-        since: the package whose import is to blame. A process that imports only what comes before it may be forked.
+        since: a process that imports only the modules before this one may be forked.
     """
 
     why: str
@@ -34,14 +34,17 @@ def import_all(modules: Mapping[str, str]) -> Refusal | None:
     there = set(sys.modules)  # what Python itself and this package import
     folder = sys.path.pop(0) if sys.path[0] in ("", str(Path.cwd())) else None
     watch = _EnvironmentWatch()
-    name = ""
+    name = first = ""  # the first module since the process was last seen to be fit
     try:
         for name in modules:
+            first = first or name
             _import_if_found(name)
             if watch.seen:
                 return Refusal(why=f"{name} reads the environment variable {watch.seen[0]} when it is imported")
-            if "." not in name and (why := unfit_to_fork()) is not None:
-                return Refusal(why=f"{why} ({name})", since=name)
+            if "." not in name:
+                if (why := unfit_to_fork()) is not None:
+                    return Refusal(why=f"{why} ({first} … {name})", since=first)
+                first = ""
     except BaseException as error:
         return Refusal(why=f"cannot import {name} beforehand: {type(error).__name__}: {error}")
     finally:

@@ -156,7 +156,7 @@ class EngineObserver:
             rows, elements = shape_of([*call.args, *call.kwargs.values()])
         if not self._saw_batch:
             self._saw_batch = True
-            samples, ready = self._loaders.samples, self._loaders.ready
+            samples, ready = self._loaders.samples(rows), self._loaders.ready
             told = Batch(rank=self._writer.rank, rows=rows, elements=elements, samples=samples, ready=ready)
             self._writer.emit(told)
         before = self._memory.in_use() if first else 0

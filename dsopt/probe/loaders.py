@@ -1,5 +1,6 @@
 """What data loaders show before the first batch: how many samples there are, and how many batches wait ready."""
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from types import ModuleType
@@ -10,13 +11,22 @@ class Loaders:
     """The data loaders of PyTorch that a script has begun to read.
 
     Attributes:
-        samples: of the largest data set, the share of one rank; 0 if none has a length.
         ready: the most batches that workers of one read ahead.
     """
 
     def __init__(self) -> None:
-        self.samples = 0
         self.ready = 0
+        self._sizes: set[tuple[int, int]] = set()  # samples of a rank's share, and of a batch; 0: unknown
+
+    def samples(self, rows: int) -> int:
+        """A rank's share of the largest data set; 0 if it is unknown.
+
+        Args:
+            rows: of the first batch. Only a loader whose batches have as many tells samples from batches made before.
+        """
+        if any(not samples for samples, _ in self._sizes):
+            return 0  # what trains may be the endless one
+        return max((samples for samples, batch in self._sizes if rows in (samples, batch)), default=0)
 
     def watch(self, module: ModuleType) -> None:
         """Hooks the class from which all data loaders derive. Call it with `torch.utils.data.dataloader`."""
@@ -24,18 +34,18 @@ class Loaders:
 
         @functools.wraps(original)
         def begin(loader: Any) -> Iterator[Any]:  # noqa: ANN401
-            self._note(loader)
+            with contextlib.suppress(Exception):  # whatever a data set's own methods raise
+                self._note(loader)
             return original(loader)  # type: ignore[no-any-return]
 
         module.DataLoader.__iter__ = begin
 
     def _note(self, loader: Any) -> None:  # noqa: ANN401
-        workers, ahead = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None)
-        self.ready = max(self.ready, (workers or 0) * (ahead or 0))
-        try:
-            samples = len(loader.dataset)
-        except (TypeError, NotImplementedError):  # an endless one
-            return
+        self.ready = max(self.ready, (loader.num_workers or 0) * (loader.prefetch_factor or 0))
+        known = self._sizes
+        self._sizes = known | {(0, 0)}  # until its length is known
+        samples = len(loader.dataset)
         # torch's DistributedSampler, and the shards of accelerate
         ranks = getattr(loader.sampler, "num_replicas", None) or getattr(loader.batch_sampler, "num_processes", None)
-        self.samples = max(self.samples, -(-samples // (ranks or 1)))
+        batch = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        self._sizes = known | {(-(-samples // (ranks or 1)), batch or 0)}

@@ -114,6 +114,8 @@ class Desk:
         if self._patience.failures != self._failures_settled:
             self._failures_settled = self._patience.failures
             self._settle_unknown()
+        if self._heart.is_buried and all(lane.in_hand is None for lane in self._lanes):
+            self._settle(WorkerGone())
         self._is_idle = False
         if not self._begins_nothing() and self._has_room() and not self._heart.is_over:
             self._begin_runs(now.version)

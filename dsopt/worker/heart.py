@@ -54,6 +54,11 @@ class Heart:
         return self._is_over.is_set() or self._is_buried.is_set() or self._silent() > LEASE_SECONDS - MARGIN_SECONDS
 
     @property
+    def is_buried(self) -> bool:
+        """Whether others took this worker for dead."""
+        return self._is_buried.is_set()
+
+    @property
     def may_bury(self) -> bool:
         """Whether this worker may take others for dead. After silence of its own, they get a lease's time to return."""
         return _now() >= self._buries_from

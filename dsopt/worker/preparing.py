@@ -10,6 +10,7 @@ from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.launch import Launch
 from dsopt.launch.swap import give_own_swap
 from dsopt.protocol.run_dir import RunDir
+from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.store.attempts import Attempt, Task
 from dsopt.study.candidate_run import candidate_command, run_config
@@ -41,6 +42,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
         own=None if task.name == BASELINE else _own_sizes(spec, baseline, history),
+        is_evaluated=facts.is_evaluated if (facts := _facts_of(baseline, history)) else None,
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
@@ -60,10 +62,15 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None, history: History) 
             passes=facts.passes,
             step_rows=facts.step_rows,
             step_elements=facts.step_elements,
-            is_evaluated=facts.is_evaluated,
             whose="your own run" if told is baseline else "an earlier run",
         )
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
+
+
+def _facts_of(baseline: Observation | None, history: History) -> ModelFacts | None:
+    """What the user's own run showed, else the first that ran."""
+    told = baseline if baseline is not None and baseline.facts is not None else history.telling_run
+    return told.facts if told else None
 
 
 def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:

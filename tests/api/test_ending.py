@@ -1,12 +1,15 @@
 """When a worker ends: with its studies, when it has nothing to begin, or when somebody drains it."""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import dsopt
+from dsopt.store.engine import connect, storage_url
+from dsopt.store.workers import Dead, bury
 from tests.api.dry import dry_run
 from tests.conftest import SCRIPTS
 from tests.studies import STUDY, write_study
@@ -54,6 +57,13 @@ def working(folder: Path, studies: list[dsopt.Study] | None = None) -> dsopt.Wor
     return worker
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def ended(worker: dsopt.WorkerThread) -> list[str]:
     """The studies whose end a worker tells, once it has ended."""
     worker.join()
@@ -82,6 +92,21 @@ def test_until_idle_does_not_wait_for_the_runs_of_others(gated: dsopt.Study, tmp
 def test_until_idle_works_as_long_as_there_is_something_to_begin(gated: dsopt.Study, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     assert ended(dsopt.start_worker([gated], "cpu:2", until_idle=True)) == ["simulated"]
+
+
+def test_a_worker_that_was_taken_for_dead_while_it_waited_is_back(gated: dsopt.Study, tmp_path: Path) -> None:
+    """It had no run whose record could tell it, and waited for ever."""
+    busy = working(tmp_path, [gated])
+    waiting = dsopt.start_worker([gated], "cpu:4")
+    until(lambda: len(dsopt.list_workers()) == 2)
+    [idle] = [worker for worker in dsopt.list_workers() if not worker.runs]
+    engine = connect(storage_url(os.environ["DSOPT_STORAGE"]))
+    assert bury(engine, Dead(id=idle.id, is_gone=True))
+    engine.dispose()
+    until(lambda: len(dsopt.list_workers()) == 2)
+    assert idle.id not in {worker.id for worker in dsopt.list_workers()}
+    (tmp_path / "go").touch()
+    assert ended(busy) == ended(waiting) == ["simulated"]
 
 
 @pytest.mark.parametrize("how", ["thread", "database"])

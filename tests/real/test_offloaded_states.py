@@ -1,0 +1,61 @@
+"""What DeepSpeed holds in host memory with an offloaded optimizer is what the estimate says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsopt.estimates.zero_memory import Offload, host_state_bytes
+from dsopt.launch.devices import free_ports
+
+ENGINE = """
+import json, sys
+import deepspeed, torch
+
+stage, dtype = int(sys.argv[1]), sys.argv[2]
+model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Linear(512, 512))
+params = sum(parameter.numel() for parameter in model.parameters())
+config = {
+    "train_micro_batch_size_per_gpu": 2,
+    "zero_force_ds_cpu_optimizer": False,
+    "bf16": {"enabled": dtype == "bf16"},
+    "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu", "pin_memory": False}},
+}
+optimizer = torch.optim.Adam(model.parameters())
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+for _ in range(2):
+    rows = torch.ones(2, 512, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    engine.backward(engine(rows).float().sum())
+    engine.step()
+zero = engine.optimizer
+names = ("single_partition_of_fp32_groups", "param_buffer_of_bit16_for_cpu_offload_groups")
+if stage == 3:
+    names = ("fp32_partitioned_groups_flat", "grad_partitions_flat_buffer")
+held = []
+for name in names:
+    value = getattr(zero, name)
+    held += [value] if isinstance(value, torch.Tensor) else value
+held += [tensor.grad for tensor in held if tensor.grad is not None]
+held += [value for state in zero.optimizer.state.values() for value in state.values() if value.numel() > 1]
+print(json.dumps({"params": params, "bytes": sum(tensor.numel() * tensor.element_size() for tensor in held)}))
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_the_estimate_is_what_the_engine_holds(stage: int, dtype: str, tmp_path: Path) -> None:
+    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENGINE, str(stage), dtype],
+        env={**os.environ, **one_rank, "MASTER_PORT": str(next(free_ports()))},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    counted = {"params": found["params"], "trainable": found["params"], "ranks": 1, "ranks_per_node": 1}
+    estimate = host_state_bytes(stage, **counted, dtype=dtype, offload=Offload(optimizer="cpu"))
+    assert found["bytes"] == pytest.approx(estimate, rel=0.01)
