@@ -216,7 +216,7 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
         if names:
             click.echo(f"Draining {names}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
         if silent:
-            click.echo(f"Silent, and not waited for: {silent}. What comes back of them begins no run and leaves.")
+            click.echo(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
     left = {worker.id for worker in asked if not worker.is_silent}
     while left:
         time.sleep(_LOOK_SECONDS)

@@ -113,7 +113,7 @@ def fixed(
 
 def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
     """The refusal if what the script feeds does not follow the sizes of its engine."""
-    if 0 < seen.samples < micro_batch:
+    if rules.own is not None and 0 < seen.samples < micro_batch:
         what = f"the data set has {seen.samples} samples for each rank, fewer than a micro-batch of {micro_batch}"
         return _too_few(f"{what}, so the script repeats them or feeds fewer")
     of_batch = _other_batch(seen, micro_batch, rules, command)

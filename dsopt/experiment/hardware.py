@@ -9,16 +9,16 @@ from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
 from dsopt.protocol.events import Error
 
-# `cudaGetErrorString` of errors 46, 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
+# `cudaGetErrorString` of errors 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
 _OF_DEVICE: Final = re.compile(
     r"uncorrectable (ecc|nvlink) error|fallen off the bus|gpu is lost|gpu requires reset|nvlink or a hardware error"
-    r"|cuda-capable device\(s\) is/are busy or unavailable|system not yet initialized",
+    r"|system not yet initialized",
     re.IGNORECASE,
 )
 
 # `ncclGetErrorString`, and gloo's transport
 _OF_PEER: Final = re.compile(
-    r"nccl(remote|system)error|nccl.*(remote process|unhandled system error)|connection (closed|reset) by peer",
+    r"nccl(remote|system)error|nccl.*(remote process|unhandled system error)|gloo.*connection (closed|reset) by peer",
     re.IGNORECASE | re.DOTALL,
 )
 

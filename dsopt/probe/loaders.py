@@ -44,6 +44,8 @@ class Loaders:
         self.ready = max(self.ready, (loader.num_workers or 0) * (loader.prefetch_factor or 0))
         known = self._sizes
         self._sizes = known | {(0, 0)}  # until its length is known
+        if getattr(loader.sampler, "replacement", False):
+            return
         samples = len(loader.dataset)
         # torch's DistributedSampler, and the shards of accelerate
         ranks = getattr(loader.sampler, "num_replicas", None) or getattr(loader.batch_sampler, "num_processes", None)

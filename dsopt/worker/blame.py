@@ -44,7 +44,7 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, others_live:
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
     It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
-    does not count: each takes a GPU from the worker.
+    does not count, unless runs of one candidate have met it on several.
 
     Args:
         outcome: what came of it.
@@ -52,7 +52,8 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, others_live:
         most: how many attempts may die.
         others_live: whether a worker of another node works on the study.
     """
+    faults = sum(row["reason"] == "hardware" for row in attempts)
     died = 1 + sum(row["state"] == "failed" and row["reason"] not in _NOT_COUNTED for row in attempts)
-    if died >= most and outcome.reason not in _NOT_COUNTED:
+    if (died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT:
         return "tell"
     return "elsewhere" if others_live else "again"

@@ -25,7 +25,6 @@ def seen(*told: tuple[int, str]) -> Seen:
     [
         "CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be asynchronously reported",
         "CUDA error: uncorrectable NVLink error detected during the execution",
-        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
         "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
         "NVML error: GPU is lost",
         "nvidia-smi: GPU 0000:3b:00.0 has fallen off the bus",
@@ -51,6 +50,6 @@ def test_ranks_that_only_miss_another_are_tried_again() -> None:
     assert not_its_fault(seen((0, GONE), (1, "KeyError: 'loss'")), ON_GPUS) is None
 
 
-@pytest.mark.parametrize("message", ["an illegal memory access was encountered", "device-side assert triggered"])
+@pytest.mark.parametrize("message", ["an illegal memory access", "a hardware error flag", "Connection reset by peer"])
 def test_what_a_script_does_wrong_is_its_own_fault(message: str) -> None:
-    assert not_its_fault(seen((0, f"CUDA error: {message}")), ON_GPUS) is None
+    assert not_its_fault(seen((0, f"RuntimeError: {message}")), ON_GPUS) is None

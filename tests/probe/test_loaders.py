@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, TensorDataset
 
 from dsopt.probe.loaders import Loaders
 
@@ -49,6 +49,12 @@ def test_beside_a_data_set_without_a_length_nothing_is_known() -> None:
     few = Hooked(TensorDataset(torch.ones(100, 2)), batch_size=8)
     for endless in (Endless(), WithoutLength()):
         assert seen(few, Hooked(endless, batch_size=8)) == (0, 0)
+
+
+def test_samples_that_are_drawn_again_are_never_too_few() -> None:
+    data = TensorDataset(torch.ones(6, 2))
+    sampler = RandomSampler(data, replacement=True, num_samples=160)
+    assert seen(Hooked(data, sampler=sampler, batch_size=16), rows=16) == (0, 0)
 
 
 def test_a_rank_has_its_share() -> None:

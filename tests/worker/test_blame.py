@@ -25,9 +25,10 @@ def test_a_run_that_died_is_tried_elsewhere_if_there_is_an_elsewhere() -> None:
 
 
 def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
-    failed = [{"state": "failed", "reason": "hardware"}] * 3
+    failed = [{"state": "failed", "reason": "hardware"}] * 2
     assert verdict(FAULTY, failed, 1, others_live=False) == "again"
     assert verdict(DIED, failed, 2, others_live=False) == "again"
+    assert verdict(FAULTY, [*failed, failed[0]], 5, others_live=False) == "tell"  # no three GPUs are faulty
     health = NodeHealth()
     for name in ("a", "b", "c"):
         health.note(task(name), FAULTY)
