@@ -112,6 +112,9 @@ class PlainObserver:
         for handle in self._seekers:
             handle.remove()
         self._others.append(module.register_forward_pre_hook(self._count_forward))
+        wrapped: Any = getattr(module, "module", None)  # as DistributedDataParallel has it; some evaluate that one
+        if hasattr(wrapped, "register_forward_pre_hook"):
+            self._others.append(wrapped.register_forward_pre_hook(self._note_evaluation))
 
     def _count_forward(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
         import torch
@@ -122,7 +125,13 @@ class PlainObserver:
             if self._is_evaluated and not self._forwards:
                 self._evaluated_until = self._clock.mark()
             self._forwards += 1
-        elif not self._forwards:
+        else:
+            self._note_evaluation(_module, _args)
+
+    def _note_evaluation(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
+        import torch
+
+        if not torch.is_grad_enabled() and not self._forwards:
             self._is_evaluated = True
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401

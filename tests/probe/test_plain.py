@@ -137,6 +137,31 @@ def test_a_second_training_and_evaluations_are_left_alone(tmp_path: Path, observ
     assert len(seen(tmp_path, Step)) == 3
 
 
+class Wrapped(nn.Module):
+    """As DistributedDataParallel holds a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = model()
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.module(batch)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_passes_without_gradients_before_a_step_are_told(tmp_path: Path, observe: Observe, inner: bool) -> None:
+    observe()
+    trained = Wrapped()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+    for step in range(6):
+        if step == 4:
+            with torch.no_grad():
+                (trained.module if inner else trained)(torch.ones(4, 8))
+        train_step(trained, optimizer)
+    told = [step.evaluation_seconds > 0 for step in seen(tmp_path, Step)]
+    assert told == [False] * 4 + [True, False]
+
+
 def test_nothing_is_seen_after_it_is_stopped(tmp_path: Path, observe: Observe) -> None:
     observer = observe()
     trained = model()
