@@ -43,7 +43,7 @@ def event_line(event: Event) -> str | None:
         case WorkerWentOn():
             return "Going on."
         case DeviceSetAside(task=task, device=device, why=why):
-            return f"{label_of(task):<34} tried again, and GPU {device} is set aside: {why}"
+            return f"{label_of(task):<34} GPU {device} is set aside: {why}"
         case HelperReplaced(what=what):
             return what
         case SecretsWithheld(names=names):

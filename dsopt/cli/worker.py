@@ -4,7 +4,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from dsopt.cli.options import (
 from dsopt.errors import DsoptError, Interrupted
 
 if TYPE_CHECKING:
-    from dsopt import Study, WorkerThread
+    from dsopt import Study, WorkerInfo, WorkerThread
     from dsopt.api.workers import Devices
 
 _LOOK_SECONDS = 1.0
@@ -211,13 +211,16 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     elif not asked:
         click.echo(f"There is no worker on {', '.join(nodes) or 'this node'}. For all, see: dsopt workers")
     else:
-        names = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked if not worker.is_silent)
-        silent = ", ".join(f"{worker.node} (process {worker.pid})" for worker in asked if worker.is_silent)
-        if names:
-            click.echo(f"Draining {names}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
+        awake, silent = (_named(worker for worker in asked if worker.is_silent is which) for which in (False, True))
+        if awake:
+            click.echo(f"Draining {awake}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
         if silent:
             click.echo(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
     left = {worker.id for worker in asked if not worker.is_silent}
     while left:
         time.sleep(_LOOK_SECONDS)
         left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}
+
+
+def _named(workers: "Iterable[WorkerInfo]") -> str:
+    return ", ".join(f"{worker.node} (process {worker.pid})" for worker in workers)

@@ -13,7 +13,6 @@ OffloadDevice = Literal["none", "cpu", "nvme"]
 
 ELEMENT_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4}  # of a weight and of a gradient
 
-_FP32_BYTES: Final = 4
 # DeepSpeed's `additional_buffer_factor`: host memory for buffers and copies, as a multiple of the states
 _BUFFER_FACTOR = 1.5
 
@@ -138,10 +137,11 @@ def host_state_bytes(
     """
     _check(stage, offload)
     weight, _, optimizer = held or bytes_per_param(dtype)
-    master = _FP32_BYTES if weight == _FP32_BYTES else 0  # in mixed precision it is among the optimizer's states
+    fp32 = ELEMENT_BYTES["fp32"]
+    master = fp32 if weight == fp32 else 0  # in mixed precision it is among the optimizer's states
     offloaded = 0.0
     if offload.optimizer == "cpu":
-        offloaded += (optimizer + master + _FP32_BYTES + weight) * trainable
+        offloaded += (optimizer + master + fp32 + weight) * trainable
     if offload.param == "cpu":
         offloaded += weight * params
     return offloaded * ranks_per_node / ranks

@@ -11,7 +11,7 @@ from dsopt.protocol.events import Step
 _FEWEST: Final = 3  # steps that show what is usual
 _USUAL_SHARE: Final = 0.5
 _FEWEST_OF_A_MEAN: Final = 10  # steps
-_SAME: Final = 0.02  # all elements: batches of other samples hardly differ by less
+SAME: Final = 0.02  # all elements: batches of other samples hardly differ by less
 _CLEAR: Final = math.log(2)
 
 
@@ -56,7 +56,7 @@ def elements_stay(steps: Sequence[Step], before: float, ratio: float, *, may_gro
     if wanted < 0:
         wanted, grown = -wanted, -grown
     if may_grow_otherwise:
-        return grown < _SAME + 2 * error
+        return grown < SAME + 2 * error
     return grown + error * (2 if wanted >= _CLEAR else 4) < wanted / 2
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from dsopt.experiment.batches import elements_stay, mean_elements, usual_passes, usual_rows
+from dsopt.experiment.batches import SAME, elements_stay, mean_elements, usual_passes, usual_rows
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
@@ -20,7 +20,6 @@ _TRAINER = "mismatch TrainingArguments"
 _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 # deepspeed/runtime/config.py: the script sets the whole batch
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
-_SAME: Final = 0.02  # of all elements: batches of other samples hardly differ by less
 _FAR: Final = 8  # times the size
 _MOST_UNLIKE: Final = 0.35  # of the steps, fed less than most
 _FEWEST_TO_COUNT: Final = 12  # steps of which that is a share
@@ -148,7 +147,7 @@ def _other_means(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comman
     a batch of the script's own or the length.
     """
     own, steps = rules.own, seen.steps
-    if own is None or not own.step_elements or not mean_elements(steps) or micro_batch == own.micro_batch:
+    if own is None or micro_batch == own.micro_batch or not own.step_elements or not mean_elements(steps):
         return None
     are_rows_own = 1 < seen.rows == own.rows
     if not are_rows_own and own.rows and usual_rows(steps) >= 0:
@@ -171,7 +170,7 @@ def _has_grown(elements: int, own: OwnSizes, asked: int) -> bool:
         return True
     ratio, growth = asked / own.micro_batch, elements / own.elements
     if own.rows > 1 or 1 / _FAR < ratio < _FAR:
-        return abs(growth - 1) > _SAME
+        return abs(growth - 1) > SAME
     return growth >= math.sqrt(ratio) if ratio > 1 else growth <= math.sqrt(ratio)
 
 

@@ -12,7 +12,7 @@ from dsopt.study.spec import MeasurementBudget
 class OwnSizes:
     """Sizes of the user's own run: of its batches (rows, elements), micro-batch, accumulation, forward passes a step.
 
-    0 if rows, elements, passes, or their means over steps are unknown.
+    0 if rows, elements, the elements of a step or passes are unknown.
 
     Attributes:
         whose: the run that showed them, in words: another one, if the user's own could not be measured.
@@ -23,7 +23,6 @@ class OwnSizes:
     gas: int
     elements: int = 0
     passes: int = 0
-    step_rows: float = 0.0
     step_elements: float = 0.0
     whose: str = "your own run"
 

@@ -5,6 +5,7 @@ a run that it started directly. From then on it forks the ranks of a lane's runs
 number, addresses and string hashes of its rank.
 """
 
+import itertools
 import json
 import os
 import select
@@ -100,18 +101,18 @@ class ForkedStarts:
         What must not be imported beforehand, such as a package that begins with CUDA, is left to the ranks, and what
         the script imports after it.
         """
+        assert self._modules is not None
         wanted = [_Origin.of(start, cwd) for start in starts]
         if [server.origin for server in self._servers] == wanted:
             return
         try:
             self._start_servers(wanted)
         except RefusedError as refused:
-            modules = list(self._modules or {})
-            if refused.since not in modules[modules.index("torch") + 1 :]:
+            since = refused.since
+            early = dict(itertools.takewhile(lambda module: module[0] != since, self._modules.items()))
+            if "torch" not in early or len(early) == len(self._modules):
                 raise
-            assert self._modules is not None
-            early = modules[: modules.index(refused.since)]
-            self._modules = {name: file for name, file in self._modules.items() if name in set(early)}
+            self._modules = early
             self._start_servers(wanted)
 
     def _start_servers(self, wanted: "Sequence[_Origin]") -> None:

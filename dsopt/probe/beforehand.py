@@ -75,12 +75,17 @@ def unfit_to_fork() -> str | None:
     torch = sys.modules.get("torch")
     if (torch is not None and torch.cuda.is_initialized()) or "/dev/nvidia-uvm" in _open_files():
         return "an import has initialised CUDA, which does not survive a fork"
-    if len(list(Path("/proc/self/task").iterdir())) > 1:
+    threads = _threads()
+    if len(threads) > 1:
         _end_openblas_threads()
-    threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+        threads = _threads()
     if len(threads) > 1:
         return f"an import has started threads, which do not survive a fork: {', '.join(sorted(threads)[:4])}"
     return None
+
+
+def _threads() -> list[str]:
+    return [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
 
 
 def _open_files() -> set[str]:

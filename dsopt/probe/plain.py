@@ -116,7 +116,7 @@ class PlainObserver:
         if hasattr(wrapped, "register_forward_pre_hook"):
             self._others.append(wrapped.register_forward_pre_hook(self._note_evaluation))
 
-    def _count_forward(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
+    def _count_forward(self, module: Any, args: Any) -> None:  # noqa: ANN401
         import torch
 
         if torch.is_grad_enabled():
@@ -126,7 +126,7 @@ class PlainObserver:
                 self._evaluated_until = self._clock.mark()
             self._forwards += 1
         else:
-            self._note_evaluation(_module, _args)
+            self._note_evaluation(module, args)
 
     def _note_evaluation(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
         import torch

@@ -10,7 +10,6 @@ from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.launch import Launch
 from dsopt.launch.swap import give_own_swap
 from dsopt.protocol.run_dir import RunDir
-from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.store.attempts import Attempt, Task
 from dsopt.study.candidate_run import candidate_command, run_config
@@ -33,6 +32,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
     tuning = spec.autotuning
     told = (o for o in history.reference if o.name == BASELINE and o.facts is not None)  # a comparison has only rounds
     baseline = next(told, history.find(BASELINE))
+    shown = baseline if baseline is not None and baseline.facts is not None else history.telling_run
     return RunRules(
         measurement=spec.measurement,
         window=tuning.window,
@@ -41,18 +41,17 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         expected=candidate,
         needs_flops=tuning.metric == "FLOPS",
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
-        own=None if task.name == BASELINE else _own_sizes(spec, baseline, history),
-        is_evaluated=facts.is_evaluated if (facts := _facts_of(baseline, history)) else None,
+        own=None if task.name == BASELINE else _own_sizes(spec, shown, is_own=shown is baseline),
+        is_evaluated=shown.facts.is_evaluated if shown is not None and shown.facts is not None else None,
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         race=race_of(spec, task.phase, history),
     )
 
 
-def _own_sizes(spec: StudySpec, baseline: Observation | None, history: History) -> OwnSizes:
+def _own_sizes(spec: StudySpec, shown: Observation | None, *, is_own: bool) -> OwnSizes:
     """Sizes of the user's own run, else of the first that ran; without any, what configuration and command say."""
-    told = baseline if baseline is not None and baseline.facts is not None else history.telling_run
-    facts = told.facts if told else None
+    facts = shown.facts if shown else None
     if facts is not None:
         return OwnSizes(
             rows=facts.rows,
@@ -60,17 +59,10 @@ def _own_sizes(spec: StudySpec, baseline: Observation | None, history: History) 
             gas=facts.gas,
             elements=facts.elements,
             passes=facts.passes,
-            step_rows=facts.step_rows,
             step_elements=facts.step_elements,
-            whose="your own run" if told is baseline else "an earlier run",
+            whose="your own run" if is_own else "an earlier run",
         )
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
-
-
-def _facts_of(baseline: Observation | None, history: History) -> ModelFacts | None:
-    """What the user's own run showed, else the first that ran."""
-    told = baseline if baseline is not None and baseline.facts is not None else history.telling_run
-    return told.facts if told else None
 
 
 def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:
