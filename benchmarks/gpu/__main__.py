@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu import facts, models
+from benchmarks.gpu.beside import beside_the_grid
 from benchmarks.measured.__main__ import print_tables
 
 _GRID: Final = Path(__file__).parent.parent / "grids" / "gpt-400m-gpu" / "study.yaml"
@@ -65,8 +66,7 @@ def _tune(args: argparse.Namespace) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     (args.folder / "tune.json").write_text(shown.stdout, encoding="utf-8")
-    runs = json.loads(shown.stdout or '{"runs": []}')["runs"]
-    print(f"{len(runs)} runs, {sum(run['state'] == 'measured' for run in runs)} measured")
+    print(beside_the_grid(args.folder / _RECORDED, json.loads(shown.stdout or "{}")))
 
 
 def _run(args: argparse.Namespace, *words: str) -> None:

@@ -9,10 +9,15 @@ from dsopt.search.facts import ModelFacts, configured_dtype, facts_without_a_run
 from dsopt.search.history import History
 from dsopt.search.least_memory import is_on, profile_candidate, saves_activations, saves_weights, shortens
 from dsopt.search.sharding import Sharding, offload_of, sharding_of
+from dsopt.search.zero_buffers import reduce_buffers
+from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.quantity import gib
 from dsopt.study.space import ZERO, Candidate
 from dsopt.study.spec import StudySpec
 
+_BUCKET = f"{ZERO}reduce_bucket_size"
+_SMALL_BUCKET = 50_000_000  # elements; a tenth of DeepSpeed's own
+_WORTH_SAYING = 2**27  # bytes
 _UNKNOWN = "unknown until the model is known: give autotuning.model_info"
 
 
@@ -80,6 +85,7 @@ class _Ladder:
                 saves="most of the activations",
                 line='search: {args: {--gradient_checkpointing: [null, ""]}}, or your script\'s own flag',
             )
+        yield from self._buckets()
         stage = self._least.stage
         if stage < 2:
             yield self._stage(2)
@@ -102,6 +108,22 @@ class _Ladder:
             yield _Rung(name="bf16 or fp16", saves=saves, line=_json(bf16={"enabled": True}))
         if "nvme" not in (self._offload.optimizer, self._offload.param):
             yield self._nvme()
+
+    def _buckets(self) -> Iterator[_Rung]:
+        """Smaller ones, where DeepSpeed's are large beside the model."""
+        facts, stage, knobs = self._facts, self._least.stage, self._least.knobs
+        if facts is None or _BUCKET in dict(knobs):
+            return
+        zero = ZeroSettings(self._spec, facts.hidden_size)
+        own = reduce_buffers(self._spec, facts, zero, stage, knobs)
+        less = own - reduce_buffers(self._spec, facts, zero, stage, (*knobs, (_BUCKET, _SMALL_BUCKET)))
+        if less >= _WORTH_SAYING:
+            sizes = [int(zero(stage, knobs, _BUCKET)), _SMALL_BUCKET]
+            yield _Rung(
+                name="smaller buckets for gradients",
+                saves=f"{gib(less)} of buffers",
+                line=_json(zero_optimization={"reduce_bucket_size": sizes}),
+            )
 
     def _recomputes(self) -> bool:
         typed = [word.partition("=")[0] for word in self._spec.launch.script_args]

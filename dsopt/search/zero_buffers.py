@@ -14,10 +14,11 @@ def reduce_buffers(spec: StudySpec, facts: ModelFacts, zero: ZeroSettings, stage
     """Buckets of gradients in transit, in bytes.
 
     ZeRO 1 and 2 allocate them in a backward pass and free them after it. On the CPU, a process does not show them
-    unless it runs into a limit.
+    unless it runs into a limit: its pages count when they are written to.
     """
     bucket, trainable = zero(stage, setting, f"{ZERO}reduce_bucket_size"), facts.trainable_params
-    is_seen = stage == 3 or facts.outside_bytes > 0 or spec.memory_per_device is not None
+    is_gpu = facts.device not in ("", "cpu") or facts.outside_bytes > 0
+    is_seen = stage == 3 or is_gpu or spec.memory_per_device is not None
     elements = reduce_buffer_elements(
         stage,
         bucket_size=_number(bucket) if is_seen else min(_number(bucket), trainable),

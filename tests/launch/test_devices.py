@@ -13,20 +13,17 @@ from dsopt.errors import DsoptError
 from dsopt.launch import gpus
 from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
 from dsopt.worker.capacity import places_of, pool_of
+from tests.lagging.rig import build_nvml
+from tests.lagging.rig import gpu_line as gpu
 from tests.made_up import spec
 
 DRIVER_NOT_LOADED, IS_LOST = 9, 15  # nvml.h
-MEMORY = 80 * 2**30
 
 
 @pytest.fixture(scope="session")
 def nvml(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Loads a library in place of the driver's: whoever asks for `libnvidia-ml.so.1` afterwards gets this one."""
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    source = Path(__file__).parent / "nvml_stub.c"
-    command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", library]
-    subprocess.run([*command, source], check=True)
-    ctypes.CDLL(str(library))
+    ctypes.CDLL(str(build_nvml(tmp_path_factory.mktemp("nvml"))))
 
 
 @pytest.fixture
@@ -41,10 +38,6 @@ def node(nvml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         monkeypatch.setenv("NVML_STUB", str(file))
 
     return make
-
-
-def gpu(name: str, *users: int, error: int = 0, sliced: int = 0) -> str:
-    return f"{error} GPU-{name * 4}-1 H200 {MEMORY} {sliced} {' '.join(map(str, users))}"
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ if args.how == "keeps-its-engine":
 if args.how == "evaluates-first":
     engine.eval()
     with torch.no_grad():
-        engine(torch.ones(32, 64))
+        engine(torch.ones(32, 64, device=engine.device, dtype=next(model.parameters()).dtype))
     engine.train()
 if args.how == "stays-in-evaluation":
     model.eval()

@@ -154,8 +154,23 @@ def test_giving_up_names_the_steps_that_are_not_allowed_and_what_each_saves() ->
     assert saved["ZeRO 3"].endswith('"zero_optimization": {"stage": [0, 3]}')
 
 
+@pytest.mark.parametrize(("device", "is_said"), [("H200", True), ("cpu", False)])
+def test_buckets_that_are_large_beside_the_model_are_named_on_a_gpu(device: str, is_said: bool) -> None:
+    """On the CPU a process does not have them before they are written to."""
+    small = engine(num_params=1_000_000, trainable_params=1_000_000, device=device, dtype="fp32")
+    message = gives_up(spec({"zero_optimization": {"stage": 1}}), small)
+    said = (
+        "- smaller buckets for gradients: saves 1.68 GiB of buffers; "
+        '"zero_optimization": {"reduce_bucket_size": [500000000, 50000000]}'
+    )
+    assert (said in message) is is_said, message
+    own = {"zero_optimization": {"stage": 1, "reduce_bucket_size": [2e8, 5e7]}}
+    assert "smaller buckets" not in gives_up(spec(own), small)
+
+
 def test_giving_up_names_nothing_that_the_study_allows() -> None:
-    search = {"args": {**CHECKPOINTING["args"], "--seq_length": ["512"]}, "ds_config": {"bf16.enabled": [True, False]}}
+    ours = {"bf16.enabled": [True, False], f"{ZERO}reduce_bucket_size": [5e8, 5e7]}
+    search = {"args": {**CHECKPOINTING["args"], "--seq_length": ["512"]}, "ds_config": ours}
     study = spec({"zero_optimization": {"stage": [2, 3], **OFFLOADS}}, search)
     assert "does not allow" not in gives_up(study, engine(dtype="fp32"))
     typed = StudySpec.model_validate(
