@@ -24,11 +24,11 @@ from dsopt.protocol.run_dir import (
 )
 
 
-def main(*, is_warm: bool = False) -> None:
+def main(isolation: Isolation | None = None) -> None:
     """Runs the script named in `sys.argv` as if the launcher had started it itself.
 
     Args:
-        is_warm: modules were imported beforehand (`warm.py`), so imports say nothing about the script.
+        isolation: made before modules were imported beforehand (`warm.py`); imports then say nothing about the script.
     """
     target, is_module, argv = split_arguments(sys.argv[1:])
     run_dir = from_environment()
@@ -44,11 +44,10 @@ def main(*, is_warm: bool = False) -> None:
     flush = observer.flush
     if PLAIN_VARIABLE in os.environ:
         flush = _watch_plain(writer, observer, limit).flush
-    elif writer.rank == 0 and not is_warm:
+    elif writer.rank == 0 and isolation is None:
         imports = ImportRecord()
         observer.on_engine = lambda: imports.write(run_dir)
-    isolation = Isolation(writer, run_dir)
-    isolation.begin()
+    (isolation or Isolation()).activate(writer, run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
     after_import("torch.utils.data.dataloader", loaders.watch)
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))

@@ -57,7 +57,8 @@ class _Call:
 class EngineObserver:
     """Wraps methods of DeepSpeed's engine classes, so that plain loops, Trainers and pipelines are seen alike.
 
-    The first engine that trains is observed; further ones in the same process are left alone.
+    The first engine that can train is observed; further ones in the same process are left alone, and so are those of
+    teachers and reference models, which have no optimizer.
 
     Attributes:
         on_engine: called once, when that engine has been built.
@@ -126,7 +127,7 @@ class EngineObserver:
         self._limit(device)
         result = call()
         self._limit(device)  # communication libraries have taken their part
-        if self._engine is None and engine.optimizer is not None:
+        if self._engine is None and _trains(engine):
             self._engine = engine
             self._use(device)
             self._writer.emit(describe(engine, device, self._writer.rank, self._memory_limit_bytes))
@@ -270,3 +271,8 @@ class EngineObserver:
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)
+
+
+def _trains(engine: Any) -> bool:  # noqa: ANN401 - DeepSpeed's
+    """Whether an engine has an optimizer: at ZeRO 3 one without has what gathers its parameters in that place."""
+    return engine.optimizer is not None and type(engine.optimizer).__name__ != "DeepSpeedZeRoOffload"

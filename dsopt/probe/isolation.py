@@ -32,13 +32,28 @@ _LEFT_OUT: Final = (
     ("transformers.trainer", "Trainer", "save_model", None),
     ("transformers.trainer", "Trainer", "push_to_hub", None),
 )
-# what writes weights to a path: module, class (of a method), function, index and name of the path argument
+# what writes to a path: module, class (of a method), function, index and name of the path argument
 _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
-    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, "save_directory"),
+    *(
+        (module, owner, "save_pretrained", 1, "save_directory")
+        for module, owner in (
+            ("transformers.modeling_utils", "PreTrainedModel"),
+            ("transformers.configuration_utils", "PreTrainedConfig"),
+            ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
+            ("transformers.processing_utils", "ProcessorMixin"),
+            ("transformers.generation.configuration_utils", "GenerationConfig"),
+            ("transformers.feature_extraction_utils", "FeatureExtractionMixin"),
+            ("transformers.image_processing_base", "ImageProcessingMixin"),
+            ("peft.peft_model", "PeftModel"),
+            ("peft.config", "PeftConfigMixin"),
+        )
+    ),
 )
+_BOARDS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
+_BOARD_FOLDERS: Final = ("log_dir", "logdir")  # the first argument, by either library's name
 # fields of the Trainer's arguments, however they were set
 _TRAINER_FIELDS: Final = {
     "save_strategy": "no",
@@ -51,22 +66,30 @@ _TRAINER_FOLDERS: Final = ("output_dir", "logging_dir")
 
 
 class Isolation:
-    """Wraps the functions that save, load and report a training."""
+    """Wraps the functions that save, load and report a training. They do what they did until it is activated.
 
-    def __init__(self, writer: EventWriter, run_dir: RunDir) -> None:
-        self._writer = writer
-        self._run_dir = run_dir
+    A process that imports modules beforehand makes one before it does: modules also have functions of others under
+    names of their own, as defaults, and in ways that nobody finds later.
+    """
+
+    def __init__(self) -> None:
+        """Wraps all of them; those of modules that are not imported yet, right after their import."""
+        self._writer: EventWriter | None = None
+        self._run_dir: RunDir | None = None
         self._said: set[str] = set()
         self._own: set[Path] = set()  # what the script itself has made in this run
-
-    def begin(self) -> None:
-        """Wraps all of them; those of modules that are not imported yet, right after their import."""
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
+        for module in _BOARDS:
+            after_import(module, self._isolate_board)
+
+    def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
+        """Isolates this process, which is a rank of a run, from now on."""
+        self._writer, self._run_dir = writer, run_dir
 
     def _leave_out(self, owner: str, method: str, answer: object, module: ModuleType) -> None:
         def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -91,9 +114,11 @@ class Isolation:
             self._wrap(getattr(module, owner, None), function, around)
             return
         original = getattr(module, function, None)
-        # `torch.save` is `torch.serialization.save`, and modules that were imported before have it, too
-        for holder in [m for m in list(sys.modules.values()) if getattr(m, "__dict__", {}).get(function) is original]:
-            self._wrap(holder, function, around)
+        # modules that were imported before have it, too, under whatever name
+        for holder in list(sys.modules.values()):
+            names = [name for name, value in list(getattr(holder, "__dict__", {}).items()) if value is original]
+            for name in names if original is not None else ():
+                self._wrap(holder, name, around)
 
     def _isolate_arguments(self, module: ModuleType) -> None:
         def around(original: Callable[..., Any], arguments: Any) -> object:  # noqa: ANN401
@@ -124,14 +149,28 @@ class Isolation:
         self._wrap(module.Trainer, "__init__", around_init)
         self._wrap(module.Trainer, "train", around_train)
 
+    def _isolate_board(self, module: ModuleType) -> None:
+        """TensorBoard would show the figures of runs among those of the user's training in the same folder."""
+
+        def around(original: Callable[..., Any], board: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+            given = {name: value for name, value in kwargs.items() if name not in _BOARD_FOLDERS}
+            return original(board, str(self._own_path("tensorboard")), *args[1:], **given)
+
+        self._wrap(getattr(module, "SummaryWriter", None), "__init__", around)
+
+    def _own_path(self, name: str) -> Path:
+        assert self._run_dir is not None
+        return self._run_dir.own_path(name, "")
+
     def _isolate_folders(self, arguments: Any) -> None:  # noqa: ANN401 - of the Trainer
         for field in _TRAINER_FOLDERS:
             given = getattr(arguments, field, None)
             if field == "output_dir" or given is not None:
-                setattr(arguments, field, str(self._run_dir.own_path(field, "")))
+                setattr(arguments, field, str(self._own_path(field)))
 
     def _is_the_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not created."""
+        assert self._run_dir is not None
         if path in self._own or path.resolve().is_relative_to(self._run_dir.path.resolve()):
             return False
         return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
@@ -144,7 +183,7 @@ class Isolation:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-            return around(original, *args, **kwargs)
+            return original(*args, **kwargs) if self._run_dir is None else around(original, *args, **kwargs)
 
         setattr(owner, name, wrapper)
 
@@ -155,4 +194,5 @@ class Isolation:
         self._said.add(what)
         place = "" if path is None else f" ({path})"
         print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+        assert self._writer is not None
         self._writer.emit(Withheld(rank=self._writer.rank, what=what, path="" if path is None else str(path)))

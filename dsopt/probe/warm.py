@@ -26,6 +26,7 @@ from typing import Any
 from dsopt.probe import __main__ as probe
 from dsopt.probe.beforehand import Refusal, import_all, unfit_to_fork
 from dsopt.probe.environment_block import EnvironmentBlock
+from dsopt.probe.isolation import Isolation
 from dsopt.protocol.presence import be_present
 from dsopt.protocol.private import FILE_MODE
 
@@ -53,10 +54,11 @@ def main() -> None:
         return
     # torch then asks the driver's library whether there are GPUs, and does not begin with CUDA, which bears no fork
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    isolation = Isolation()  # before anything is imported that it wraps
     is_rank = _Server().serve(socket.socket(fileno=int(sys.argv[1])))
     if is_rank:
         _own_memory()
-        probe.main(is_warm=True)
+        probe.main(isolation)
 
 
 class _Server:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
+from dsopt.study.curricula import end_curricula
 from dsopt.study.ds_config import get_path, set_path
 from dsopt.study.script_flags import same_flag
 
@@ -26,7 +27,10 @@ _TRUTHS: Final = frozenset(["true", "false", "yes", "no", "1", "0"])
 
 # DeepSpeed's own reports, and what it saves by itself
 _REPORTS: Final = ("tensorboard", "wandb", "comet", "csv_monitor", "nebula")
-_PROFILE: Final = "flops_profiler.output_file"
+_WRITTEN: Final = {  # what it writes to, each by its name in a run's own folder
+    "flops_profiler": "flops_profiler.output_file",
+    "data_clusters": "data_efficiency.data_sampling.curriculum_learning.data_cluster_path",
+}
 
 # variables that turn off reporting, however a script is written
 QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
@@ -63,15 +67,28 @@ def isolated_command(
 
 
 def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Path]) -> dict[str, Any]:
-    """DeepSpeed's configuration of an experiment: monitors are off, and the profile goes to the run's folder."""
+    """DeepSpeed's configuration of an experiment.
+
+    Monitors are off, what DeepSpeed writes goes to the run's folder, and curricula are at their end.
+    """
     result = copy.deepcopy(dict(config))
     for section in _REPORTS:
         if get_path(result, f"{section}.enabled"):
             set_path(result, f"{section}.enabled", False)
-    profile = get_path(result, _PROFILE)
-    if profile:
-        set_path(result, _PROFILE, str(own_path("flops_profiler", str(profile))))
+    for name, path in _WRITTEN.items():
+        given = get_path(result, path)
+        if given:
+            set_path(result, path, str(own_path(name, str(given))))
+    end_curricula(result)
     return result
+
+
+def config_notes(config: Mapping[str, Any]) -> list[str]:
+    """Says how an experiment's configuration differs from the user's in what they may not expect."""
+    return [
+        f"{path}: experiments begin at its end, as a few steps cannot show it all; the result keeps it as it is"
+        for path in end_curricula(copy.deepcopy(dict(config)))
+    ]
 
 
 def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:

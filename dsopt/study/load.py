@@ -21,7 +21,7 @@ from dsopt.study.ds_config import check_values
 from dsopt.study.ds_schema import Schema, schema_if_readable
 from dsopt.study.folders import check_path
 from dsopt.study.given_config import GivenConfig, find_config
-from dsopt.study.isolation import isolation_notes
+from dsopt.study.isolation import config_notes, isolation_notes
 from dsopt.study.known_keys import IGNORED_AUTOTUNING, SECTIONS, known_part, known_section
 from dsopt.study.mistakes import Mistakes
 from dsopt.study.spec import StudySpec
@@ -89,6 +89,7 @@ def build_spec(content: Mapping[str, Any], where: str, inline_where: str | None 
         spec, mapped = _with_mappings(spec, where, schema, mistakes)
         warnings += mapped + _check_together(spec, where, config_where, schema, mistakes)
         warnings += secret_warnings(command, where) + config_warnings(ds_config, config_where)
+        warnings += [f"{config_where}: {note}" for note in config_notes(ds_config)]
         return spec, warnings + [f"{where}: {note}" for note in isolation_notes(command, spec.isolate)]
 
 

@@ -9,7 +9,7 @@ from dsopt.errors import DsoptError
 from dsopt.experiment.outside import new_traces, traces
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
-from dsopt.study.isolation import isolated_command, isolated_config, isolation_notes
+from dsopt.study.isolation import config_notes, isolated_command, isolated_config, isolation_notes
 from dsopt.study.load import build_spec
 
 
@@ -66,6 +66,39 @@ def test_deepspeeds_own_reports_are_off_and_its_profile_is_the_runs() -> None:
         "flops_profiler": {"enabled": True, "output_file": "/run/profile.txt"},
     }
     assert config["tensorboard"]["enabled"] is True
+
+
+def test_curricula_are_at_their_end_and_write_to_the_runs_folder() -> None:
+    """Of 15,000 steps with longer and longer samples a run sees the first: they said 20.9 times for 2.2."""
+    sampling = {
+        "enabled": True, "data_cluster_path": "/mine/cluster",
+        "curriculum_metrics": {
+            "seqlen": {"min_difficulty": 8, "max_difficulty": 512, "schedule_type": "fixed_linear"},
+            "rarity": {"min_difficulty": 7, "max_difficulty": 7},
+        },
+    }  # fmt: skip
+    tokens = {"random_ltd_schedule": {"min_value": 128, "max_value": 2048}}
+    efficiency = {
+        "enabled": True,
+        "data_sampling": {"curriculum_learning": sampling},
+        "data_routing": {"random_ltd": tokens},
+    }
+    config = {
+        "data_efficiency": efficiency,
+        "curriculum_learning": {"enabled": False, "min_difficulty": 1, "max_difficulty": 2},
+    }
+    run = isolated_config(config, lambda name, given: Path("/run") / name)
+    metrics = run["data_efficiency"]["data_sampling"]["curriculum_learning"]["curriculum_metrics"]
+    assert (metrics["seqlen"]["min_difficulty"], metrics["rarity"]["min_difficulty"]) == (512, 7)
+    assert run["data_efficiency"]["data_routing"]["random_ltd"]["random_ltd_schedule"]["min_value"] == 2048
+    clusters = run["data_efficiency"]["data_sampling"]["curriculum_learning"]["data_cluster_path"]
+    assert clusters == "/run/data_clusters"
+    assert run["curriculum_learning"]["min_difficulty"] == 1  # it is off
+    assert sampling["curriculum_metrics"]["seqlen"]["min_difficulty"] == 8
+    notes = config_notes(config)
+    assert [note.partition(": ")[0].rpartition(".")[2] for note in notes] == ["seqlen", "random_ltd_schedule"]
+    legacy = {"curriculum_learning": {"enabled": True, "min_difficulty": 8, "max_difficulty": 64}}
+    assert isolated_config(legacy, lambda name, given: Path())["curriculum_learning"]["min_difficulty"] == 64
 
 
 @pytest.mark.parametrize(

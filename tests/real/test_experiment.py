@@ -115,6 +115,13 @@ def test_a_model_that_stays_in_evaluation_mode_trains_all_the_same(tmp_path: Pat
     assert all(outcome.metric(name) > 0 for name in ("forward", "backward", "step"))
 
 
+def test_a_frozen_engine_that_is_built_first_is_not_the_one_that_trains(tmp_path: Path) -> None:
+    """As of a teacher at ZeRO 3: it has no optimizer, but something in its place."""
+    outcome = run(tmp_path, "has-a-teacher", expected=Candidate(stage=0, micro_batch=4, gas=1))
+    assert isinstance(outcome, Measured), outcome
+    assert (outcome.engine.zero_stage, outcome.rows) == (0, 4)
+
+
 def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path) -> None:
     outcome = run(tmp_path, "evaluates-between-steps")
     assert isinstance(outcome, Measured), outcome

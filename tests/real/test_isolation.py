@@ -16,6 +16,22 @@ from tests.conftest import SCRIPTS, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
+# libraries that have a function of another by a name of their own, or as a default; and one that writes figures
+MODULES = {
+    "aliased_saving.py": """
+from safetensors.torch import save_file as safe_save_file
+def save_by_default(tensors, path, how=safe_save_file):
+    how(tensors, path)
+""",
+    "tensorboardX/__init__.py": "from tensorboardX.writer import SummaryWriter",
+    "tensorboardX/writer.py": """
+import os
+class SummaryWriter:
+    def __init__(self, logdir=None, comment=""):
+        with open(os.path.join(logdir, "events"), "a") as file:
+            print("written", file=file)
+""",
+}
 SHORT = {"measurement": {"max_steps": 10, "max_seconds": 4}, "confirmation": {"finalists": 1, "rounds": 1}}
 
 
@@ -104,21 +120,30 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beforehand", ["", "import torch, transformers, accelerate; "])
-def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, beforehand: str) -> None:
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bool) -> None:
     """The Trainer's rotation would delete the user's checkpoints; a fork has its modules from before."""
     for name in ("checkpoint-100", "checkpoint-200"):
         (tmp_path / "mine" / name).mkdir(parents=True)
         (tmp_path / "mine" / name / "trainer_state.json").write_text(json.dumps({"global_step": 100}))
     (tmp_path / "mine.pt").write_text("mine")
+    (tmp_path / "mine" / "adapter.safetensors").write_text("mine")
+    (tmp_path / "mine" / "runs").mkdir()
+    (tmp_path / "mine" / "runs" / "events").write_text("mine\n")
+    for name, text in MODULES.items():
+        (tmp_path / "modules" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "modules" / name).write_text(text)
     own = contents(tmp_path / "mine", tmp_path / "mine.pt")
     (tmp_path / "run").mkdir()
-    program = f"{beforehand}from dsopt.probe.__main__ import main; main()"
+    program = "from dsopt.probe.__main__ import Isolation, main; "
+    program += "isolation = Isolation(); import accelerate, aliased_saving; main(isolation)" if is_warm else "main()"
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(tmp_path / "run"), "PYTHONPATH": str(tmp_path / "modules")}
     done = subprocess.run(
         [sys.executable, "-c", program, str(SCRIPTS / "saves_oddly.py")],
-        cwd=tmp_path, env={**os.environ, "DSOPT_RUN_DIR": str(tmp_path / "run")}, capture_output=True, text=True,
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "mine", tmp_path / "mine.pt") == own
+    assert (tmp_path / "run" / "own" / "tensorboard" / "events").read_text() == "written\nwritten\n"
     told = json.loads((tmp_path / "run" / "told.json").read_text())
     assert told == {"steps": 6, "read_back": "GPT2LMHeadModel", "saved": 1, "saved_again": 2}

@@ -38,6 +38,11 @@ class Model(torch.nn.Linear):
         return super().forward(batch)
 
 
+if args.how == "has-a-teacher":
+    teacher, *_ = deepspeed.initialize(
+        model=torch.nn.Linear(64, 64),
+        config={"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
+    )
 model = Model(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
 if args.how == "keeps-its-engine":
@@ -58,6 +63,9 @@ for step in range(3 if args.how == "ends-early" else 10_000):
         with torch.no_grad():
             engine(batch)
             time.sleep(0.05)
+    if args.how == "has-a-teacher":
+        with torch.no_grad():
+            teacher(batch)
     try:
         output = engine(batch)
     except torch.OutOfMemoryError:

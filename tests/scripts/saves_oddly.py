@@ -4,7 +4,9 @@ import json
 import os
 import tempfile
 
+import aliased_saving
 import torch
+from tensorboardX import SummaryWriter
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 
@@ -41,5 +43,10 @@ for number in (1, 2):
     torch.save({"a": number}, "fresh.pt")
 told["saved_again"] = torch.load("fresh.pt")["a"]
 torch.save({"a": 3}, "mine.pt")
+aliased_saving.safe_save_file({"a": torch.ones(2)}, "mine/adapter.safetensors")  # as peft does
+aliased_saving.save_by_default({"a": torch.ones(2)}, "mine/adapter.safetensors")
+GPT2Config().save_pretrained("mine")
+SummaryWriter("mine/runs", "a comment")
+SummaryWriter(logdir="mine/runs")
 with open(os.path.join(os.environ["DSOPT_RUN_DIR"], "told.json"), "w") as file:
     json.dump(told, file)
