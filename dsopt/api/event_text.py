@@ -10,6 +10,7 @@ from dsopt.api.events import (
     Measured,
     Outcome,
     Progress,
+    RunsAlone,
     SecretsWithheld,
     StageClosed,
     StoredStudy,
@@ -44,6 +45,11 @@ def event_line(event: Event) -> str | None:
             return "Going on."
         case DeviceSetAside(task=task, device=device, why=why):
             return f"{label_of(task):<34} GPU {device} is set aside: {why}"
+        case RunsAlone(task=task):
+            return (
+                f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "
+                "the other. Does the script use a port, a file or a lock of a fixed name?"
+            )
         case HelperReplaced(what=what):
             return what
         case SecretsWithheld(names=names):

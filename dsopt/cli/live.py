@@ -1,6 +1,7 @@
 """What a running worker shows: a live view on a terminal, plain lines elsewhere."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -47,11 +48,14 @@ def watch(devices: str) -> Iterator[Callable[[Event], None]]:
 
 
 def _echo(line: str) -> None:
-    """Prints a line; tuning continues when the reader, such as `head`, is gone."""
+    """Prints a line; tuning continues when the reader, such as `head`, is gone, or the disk of the log is full."""
     try:
         click.echo(line)
     except BrokenPipeError:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise  # else the next line that can be written brings this one, too
 
 
 def _print_lines(event: Event, write: Callable[[str], None]) -> None:

@@ -204,6 +204,7 @@ def _heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThr
 def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     """Asks the workers of nodes to drain, and waits until they have left."""
     import dsopt
+    from dsopt.api.storage import database_error
 
     asked = dsopt.drain_workers(nodes or [socket.gethostname()], storage=storage)
     if as_json:
@@ -217,9 +218,18 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
         if silent:
             click.echo(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
     left = {worker.id for worker in asked if not worker.is_silent}
+    is_told = False
     while left:
         time.sleep(_LOOK_SECONDS)
-        left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}
+        try:
+            left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}
+        except Exception as error:
+            why = str(error) if isinstance(error, DsoptError) else database_error(error)
+            if why is None:
+                raise
+            if not is_told:
+                click.echo(f"Waiting: {why}", err=True)
+            is_told = True
 
 
 def _named(workers: "Iterable[WorkerInfo]") -> str:

@@ -1,4 +1,4 @@
-"""Faults of a GPU itself, and peers that are gone without a word, as ranks tell of them: no candidate is at fault."""
+"""Faults of a GPU or its machine, and peers that are gone without a word, as ranks tell: no candidate is at fault."""
 
 import re
 from typing import Final
@@ -22,9 +22,18 @@ _OF_PEER: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# a disk that is full or broken, wherever it is; a port that somebody has; a helper such as a compiler that was killed
+_OF_MACHINE: Final = re.compile(
+    r"no space left on device|disk quota exceeded|\[errno 5\]|stale file handle|address already in use"
+    r"|PytorchStreamWriter failed|died with <signals\.",
+    re.IGNORECASE,
+)
+# the network, of a script that reads its data from there
+_NETWORK: Final = ("ConnectionError", "ConnectionResetError", "ConnectTimeout", "ReadTimeout", "ReadTimeoutError")
+
 
 def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
-    """The outcome of a run that a GPU or a rank that is gone has ended, if one has: it is tried again."""
+    """The outcome of a run that a GPU, its machine, or a rank that is gone has ended, if one has: it is tried again."""
     told = [problem for problem in seen.problems if isinstance(problem, Error)]
     log = f"Log: {launch.run_dir.stderr}"
     faulty = next((error for error in told if _OF_DEVICE.search(error.message)), None)
@@ -36,6 +45,10 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
     if told and all(_OF_PEER.search(error.message) for error in told):
         said = f"rank {told[0].rank}: {told[0].type}: {in_one_line(told[0].message)}"
         message = f"{said} Another rank had ended, or cannot be reached, and none said why. {log}"
+        return Failed(reason="crash", message=message, retryable=True)
+    first = min(told, key=lambda error: error.time, default=None)
+    if first is not None and (first.type in _NETWORK or _OF_MACHINE.search(first.message)):
+        message = f"rank {first.rank}: {first.type}: {in_one_line(first.message)} {log}"
         return Failed(reason="crash", message=message, retryable=True)
     return None
 

@@ -14,7 +14,7 @@ from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_nccl_segments, remove_stale_build_locks
 from dsopt.launch.process import Process
 from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step, plain_text
-from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.protocol.run_dir import tail
 from dsopt.study.secrets import hidden
 
 _POLL_SECONDS = 0.02
@@ -104,14 +104,14 @@ class _Watched:
         comes first, because each rank has its own file.
         """
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
-        events = sorted(self._reader.read(), key=lambda event: isinstance(event, Step))
+        events = sorted(self._read(), key=lambda event: isinstance(event, Step))
         has_problem = _tells_a_problem(events)
         if has_problem and exit_code is None:
             time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
-            events += self._reader.read()
+            events += self._read()
         if exit_code and not has_problem and not self.seen.problems and self._launch.command.uses_hostfile:
             time.sleep(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
-            events += self._reader.read()
+            events += self._read()
             has_problem = _tells_a_problem(events)
         measurement: Measurement | None = None
         outcome: Outcome | None = None
@@ -129,6 +129,17 @@ class _Watched:
             outcome = self._judge(measurement, exit_code)
         return outcome
 
+    def _read(self) -> list[Event]:
+        """What ranks have told since, without secrets: a message that is cut or put in one line hides them no more."""
+        events = list(self._reader.read())
+        if not _tells_a_problem(events):
+            return events
+        secrets = self._launch.secrets
+        return [
+            replace(event, message=hidden(event.message, secrets)) if isinstance(event, Oom | Error) else event
+            for event in events
+        ]
+
     def _add(self, event: Event) -> bool:
         """Takes in an event, and returns whether it is a step that counts."""
         steps, engine = len(self.seen.steps), self.seen.engine
@@ -141,12 +152,12 @@ class _Watched:
         return is_step
 
     def _judge(self, measurement: Measurement | None, exit_code: int | None) -> Outcome | None:
-        now, run_dir = time.monotonic(), self._launch.run_dir
+        now, has_problem = time.monotonic(), exit_code is not None or bool(self.seen.problems)
         moment = Moment(
             seconds=now - self._started,
             training_seconds=now - self._first_step_ended if self._first_step_ended is not None else 0.0,
             exit_code=exit_code,
-            last_output=_last_lines(run_dir) if exit_code is not None or self.seen.problems else "",
+            last_output=_last_lines(self._launch) if has_problem else "",
             host_kills=max(0, count_kills() - self._kills) if exit_code or self.seen.problems else 0,
         )
         return judge(self.seen, self._rules, measurement, moment, self._launch)
@@ -169,9 +180,10 @@ def _tells_a_problem(events: Sequence[Event]) -> bool:
     return any(isinstance(event, Oom | Error) for event in events)
 
 
-def _last_lines(run_dir: RunDir) -> str:
-    for path in (run_dir.stderr, run_dir.stdout):
-        lines = [line.strip() for line in plain_text(tail(path, _TAIL_BYTES)).splitlines() if line.strip()]
+def _last_lines(launch: Launch) -> str:
+    for path in (launch.run_dir.stderr, launch.run_dir.stdout):
+        said = hidden(plain_text(tail(path, _TAIL_BYTES)), launch.secrets)
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
         if lines:
             return " | ".join(lines[-_TAIL_LINES:])[-_TAIL_LENGTH:]
     return "none."

@@ -62,15 +62,19 @@ class DeviceLocks:
         self._files.clear()
 
     def _lock(self, path: Path) -> str | None:
-        """Locks a device. Returns which other database has it; None: it is locked."""
+        """Locks a device. Returns which other database has it; None: it is locked.
+
+        Where the disk is full, nobody can write down who has it. Others then share it, as if it were theirs.
+        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, self._owner.encode(), 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, self._owner.encode(), 0)
         except BlockingIOError:
             database, _, shown = os.pread(descriptor, 4096, 0).decode(errors="replace").partition("\n")
-            if database != self._owner.partition("\n")[0]:
+            if database and database != self._owner.partition("\n")[0]:
                 os.close(descriptor)
                 return shown
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -86,7 +86,11 @@ class Guard:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(_FORK_SECONDS)
+        except subprocess.TimeoutExpired:  # somebody stopped it
+            self._process.kill()
+            self._process.wait()
 
 
 def _close(pipe: IO[str] | None) -> None:

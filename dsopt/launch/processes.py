@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +20,16 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     """The living processes of this run directory, whatever session or process group they moved to.
 
     They have it in their environment, unless they have overwritten that to change their title; or they write to its
-    logs; or one of these has started them.
+    logs; or one of these has started them. The logs count in a folder that dsopt has made: a name of a folder may come
+    from a database that somebody has altered, and programs of others have a stdout.log, too.
     """
+    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if RunDir(run_dir).mark.exists() else ()
     found: dict[int, psutil.Process] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if _is_of(entry.path, run_dir):
+            if _is_of(entry.path, run_dir, logs):
                 process = psutil.Process(int(entry.name))
                 found[process.pid] = process
         except (psutil.Error, OSError):
@@ -38,14 +40,13 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     return [process for process in found.values() if is_alive(process)]
 
 
-def _is_of(process: str, run_dir: Path) -> bool:
-    """Whether a process, by its folder in /proc, belongs to a run directory."""
+def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:
+    """Whether a process, by its folder in /proc, belongs to a run directory with these logs."""
     wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
     # not psutil's environ(): this looks at every process of the machine between two runs
     if wanted in Path(process, "environ").read_bytes().split(b"\0"):
         return True
-    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr)
-    return any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
+    return bool(logs) and any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
 
 
 def end_run(run_dir: RunDir) -> bool:

@@ -68,7 +68,8 @@ def main(isolation: Isolation | None = None) -> None:
             writer.emit(Oom(rank=writer.rank, message=str(error), time=now()))
         else:
             kind = type(error).__name__
-            writer.emit(Error(rank=writer.rank, type=kind, message=str(error), origin=_origin_of(error), time=now()))
+            message = _with_causes(error)
+            writer.emit(Error(rank=writer.rank, type=kind, message=message, origin=_origin_of(error), time=now()))
         raise
     flush()
     writer.emit(End(rank=writer.rank))
@@ -82,6 +83,16 @@ def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_byt
     after_import("torch.nn.modules.module", plain.watch_modules)
     after_import("torch.optim.optimizer", plain.watch_optimizers)
     return plain
+
+
+def _with_causes(error: BaseException) -> str:
+    """What an exception says, and what those say from which it was raised: they may tell whose fault it is."""
+    said, cause = str(error), error.__cause__
+    while cause is not None:
+        if str(cause) not in said:
+            said += f"\nCaused by {type(cause).__name__}: {cause}"
+        cause = cause.__cause__
+    return said
 
 
 def _origin_of(error: BaseException) -> str:

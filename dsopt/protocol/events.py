@@ -7,6 +7,7 @@ needs only the standard library.
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -18,6 +19,8 @@ from dsopt.protocol.run_dir import RunDir
 
 VERSION: Final = 1
 _MOST_BYTES: Final = 2**24  # read at once
+# of ASCII and Latin-1, and those that turn the direction of text
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _LARGEST_NUMBER: Final = 1e30
 _LARGEST_WHOLE: Final = 2**62
 
@@ -245,8 +248,12 @@ def parse(line: str | bytes) -> Event | None:
 
 
 def plain_text(text: str) -> str:
-    """The text without what a database or a terminal refuses: NUL bytes, and halves of characters."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    """The text without what a database refuses or a terminal obeys: control characters, and halves of characters.
+
+    Of those that control, line ends and tabs stay; a return to the beginning of the line becomes a line end.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("\ufffd", lines).encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:

@@ -47,7 +47,14 @@ class RunDir:
             except FileExistsError:
                 number += 1
             else:
-                return cls(path)
+                run_dir = cls(path)
+                create_private(run_dir.mark).close()
+                return run_dir
+
+    @property
+    def mark(self) -> Path:
+        """Tells that dsopt has made this folder for a run: nobody who can only write to a database has."""
+        return self.path / ".dsopt-run"
 
     @property
     def ds_config(self) -> Path:

@@ -12,6 +12,7 @@ from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.numbers import number, percent
+from dsopt.report.samples import unlike_samples
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
@@ -47,6 +48,7 @@ class Summary:
         precision: the requested relative half-width.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
         headroom: of the best on its devices, if it is known.
+        samples: what is to know of the samples that the best was measured on, if they differ from the baseline's.
         batch_advice: what to do with the learning rate, if the best trains with another global batch.
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
@@ -76,6 +78,7 @@ class Summary:
     precision: float
     outside: Sequence[str]
     headroom: Headroom | None
+    samples: str | None
     batch_advice: BatchAdvice | None
     duration_seconds: float | None
     worked_seconds: float | None = None
@@ -144,6 +147,7 @@ class Summary:
             lines.append(self.headroom.text())
         if self.batch_advice is not None:
             lines.append(self.batch_advice.text(applied=scaled))
+        lines += [self.samples] if self.samples else []
         lines += doubts_text(self.doubts, self.precision)
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.fixed_sizes:
@@ -237,6 +241,7 @@ def summarize(
         precision=spec.measurement.precision,
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         headroom=headroom_of(history, comparison.best) if comparison else None,
+        samples=unlike_samples(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from dsopt.protocol.events import Engine
+from dsopt.protocol.events import Engine, plain_text
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs
@@ -220,7 +220,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         phase=attrs.get("phase", "range"),
         state=state,
         reason=attrs.get("reason"),
-        message=attrs.get("message", ""),
+        message=plain_text(attrs.get("message", "")),
         value=trial.value if measured else None,
         facts=_facts(trial.user_attrs) if state in ("measured", "slow") and "num_params" in trial.user_attrs else None,
         engine=_engine(trial.user_attrs),

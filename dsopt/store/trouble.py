@@ -66,5 +66,7 @@ def database_of(error: BaseException | None) -> str:
 
 def _of_database(error: BaseException | None) -> sa.exc.DBAPIError | None:
     while error is not None and not isinstance(error, sa.exc.DBAPIError):
-        error = error.__cause__
+        # what a session says that met a lost connection before, and could not roll back
+        lost = error.__context__ if isinstance(error, sa.exc.PendingRollbackError) else None
+        error = error.__cause__ or lost
     return error

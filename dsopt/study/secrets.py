@@ -56,6 +56,8 @@ TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
     )
 )
 _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
+_PRIVATE_KEY: Final = "PRIVATE KEY-----"  # in PEM, also within a cloud's JSON of credentials
+_LINE_END: Final = re.compile(r"\\n|\n")  # as it is, or as JSON writes it
 _REFERENCE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
@@ -71,7 +73,7 @@ def is_secret_name(name: str) -> bool:
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a variable or flag with this value holds a secret, by its name or by its value."""
-    if any(token.search(value) for token in TOKENS) or _PASSWORD_IN_URL.search(value):
+    if any(token.search(value) for token in (*TOKENS, _PASSWORD_IN_URL)) or _PRIVATE_KEY in value:
         return True
     if not is_secret_name(name) or value.lower() in _SWITCHES or _MARK.fullmatch(value):
         return False
@@ -125,11 +127,15 @@ def quoted(word: str) -> str:
 
 
 def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -> list[str]:
-    """The values to hide of an environment, longest first: those that look secret, and `further`."""
+    """The values to hide of an environment, longest first: those that look secret, and `further`.
+
+    Of a value with several lines, such as a key, each line is one, too: programs print them in many ways.
+    """
     found = set(further)
     for name, value in environment.items():
         if looks_secret(name, value):
             found |= {value, *(match[1] for match in _PASSWORD_IN_URL.finditer(value))}
+    found |= {line.strip() for value in found for line in _LINE_END.split(value)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)
 
 

@@ -1,5 +1,7 @@
 """Whose fault a failed run is: the candidate's, or that of the node it ran on."""
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -7,9 +9,11 @@ from typing import Final, Literal
 from dsopt.experiment.outcome import Cancelled, Failed, Outcome
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
+from dsopt.study.part import Part
 
 _NOT_COUNTED: Final = ("lost", "hardware")  # nobody's attempts
 _SUSPECT: Final = 3  # so many different candidates in a row
+_AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
 Verdict = Literal["tell", "again", "elsewhere"]
 
 
@@ -19,11 +23,10 @@ class NodeHealth:
 
     Attributes:
         died: the tasks of the runs that died.
-        avoided: part and trial of those that another node should try.
     """
 
     died: list[Task] = field(default_factory=list)
-    avoided: set[tuple[str, int]] = field(default_factory=set)
+    _avoided: dict[tuple[Part, int], float] = field(default_factory=dict)  # until when
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in the outcome of a run on this node."""
@@ -33,6 +36,14 @@ class NodeHealth:
             self.died.append(task)
         else:
             self.died.clear()
+
+    def avoid(self, task: Task) -> None:
+        """Leaves a task to other nodes, for a while: they may have their own reasons not to begin it."""
+        self._avoided[task.part, task.trial] = time.monotonic() + _AVOIDED_SECONDS
+
+    def avoids(self, trial: tuple[Part, int]) -> bool:
+        """Whether a trial should still be left to other nodes, if there are any."""
+        return time.monotonic() < self._avoided.get(trial, -math.inf)
 
     @property
     def is_suspect(self) -> bool:

@@ -17,10 +17,11 @@ from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.blame import NodeHealth, Verdict, verdict
-from dsopt.worker.disk import unusable
+from dsopt.worker.company import Company
+from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted, WorkerPaused, WorkerWentOn, WroteOutside
+from dsopt.worker.happenings import DeviceSetAside, RunsAlone, TaskEnded, TaskStarted, WroteOutside
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand
 from dsopt.worker.patience import Patience
@@ -65,7 +66,8 @@ class Desk:
         self._wake = wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
         self._health = NodeHealth()
-        self._paused = False
+        self._company = Company()
+        self._room = Room(results_folder(study.spec), hand.tell)
         self._failures_settled = 0
         self._has_begun = False
         self._is_idle = False  # there is nothing that it could begin now
@@ -114,13 +116,13 @@ class Desk:
         if self._patience.failures != self._failures_settled:
             self._failures_settled = self._patience.failures
             self._settle_unknown()
-        if self._heart.is_buried and all(lane.in_hand is None for lane in self._lanes):
+        if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())
         self._is_idle = False
-        if not self._begins_nothing() and self._has_room() and not self._heart.is_over:
+        if not self._begins_nothing() and self._room.is_there() and not self._heart.is_over:
             self._begin_runs(now.version)
         if self._begins_nothing() or (self._is_idle and self._ending.until_idle):
-            return any(lane.in_hand is not None for lane in self._lanes)
+            return self._count_in_hand() > 0
         return True
 
     def _is_over(self) -> bool:
@@ -133,13 +135,13 @@ class Desk:
         return self._is_over() or self._heart.is_over
 
     def _wait(self) -> None:
-        is_busy = any(lane.in_hand is not None for lane in self._lanes)
+        is_busy = self._count_in_hand() > 0
         self._wake.wait(_BUSY_SECONDS if is_busy or self._ending.is_asked else _IDLE_SECONDS)
         self._wake.clear()
 
     def _begin_runs(self, version: int) -> None:
         for lane in self._lanes:
-            if lane.in_hand is None:
+            if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
                 try:
                     assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:
@@ -153,6 +155,7 @@ class Desk:
                     self._is_idle = True
                     return
                 self._has_begun = True
+                self._company.begun(assignment.task)
                 self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
                 lane.give(assignment)
 
@@ -194,7 +197,7 @@ class Desk:
         lane.in_hand = None
         self._asker.look_again()
         if what == "elsewhere":
-            self._health.avoided.add((task.part, task.trial))
+            self._health.avoid(task)
         if ended.wrote_outside:
             self._hand.tell(WroteOutside(task=task, paths=ended.wrote_outside))
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
@@ -210,6 +213,11 @@ class Desk:
 
     def _verdict(self, study: StoredStudy, task: Task, outcome: Outcome, *, others_live: bool) -> Verdict:
         """What follows from an outcome."""
+        bore_company = not self._company.bears_none
+        if self._company.is_doubtful(task, outcome, had_company=self._count_in_hand() > 1):
+            return "again"
+        if bore_company and self._company.bears_none:
+            self._hand.tell(RunsAlone(task=task))
         if not isinstance(outcome, Failed) or not outcome.retryable:
             return "tell"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))
@@ -266,7 +274,7 @@ class Desk:
 
     def _finish_runs(self) -> None:
         """Records what the runs in hand come to after an error, as far as the database allows."""
-        while any(lane.in_hand is not None for lane in self._lanes):
+        while self._count_in_hand():
             for lane in self._lanes:
                 if lane.in_hand is not None and lane.in_hand.ended is not None:
                     try:
@@ -275,24 +283,14 @@ class Desk:
                         lane.in_hand = None
             self._wait()
 
-    def _has_room(self) -> bool:
-        """Whether the results' disk takes files; if not, the worker waits until it does."""
-        why = unusable(results_folder(self._study.spec))
-        if why is None:
-            if self._paused:
-                self._paused = False
-                self._hand.tell(WorkerWentOn())
-            return True
-        if not self._paused:
-            self._paused = True
-            self._hand.tell(WorkerPaused(why=why))
-        return False
+    def _count_in_hand(self) -> int:
+        return sum(lane.in_hand is not None for lane in self._lanes)
 
     def _do_others_live(self) -> bool:
         return bool(nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node})
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
-        return trial in self._health.avoided and self._do_others_live()
+        return self._health.avoids(trial) and self._do_others_live()
 
     def _ask(self, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
         return self._patience(act)

@@ -3,14 +3,42 @@
 import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # or read-only, broken, or a network file system whose server has forgotten the file
 _UNUSABLE: Final = (*_FULL, errno.EROFS, errno.EIO, errno.ESTALE)
 _ERROR: Final = re.compile(r"\[Errno (\d+)\][^'\"]*['\"]([^'\"]+)['\"]")  # an OSError of a file, as Python words it
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
+
+
+class Room:
+    """Room for the results of a study, which a worker waits for.
+
+    Args:
+        folder: of the results.
+        tell: told when the worker begins to wait, and when it goes on.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[Happening], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._is_waiting = False
+
+    def is_there(self) -> bool:
+        """Whether the disk takes files now."""
+        why = unusable(self._folder)
+        if why is None:
+            if self._is_waiting:
+                self._tell(WorkerWentOn())
+        elif not self._is_waiting:
+            self._tell(WorkerPaused(why=why))
+        self._is_waiting = why is not None
+        return why is None
 
 
 def unusable(folder: Path, error: OSError | None = None, said: str = "") -> str | None:

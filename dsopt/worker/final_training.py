@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import sqlalchemy as sa
+
 from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
@@ -15,6 +17,7 @@ from dsopt.launch.gpus import Gpu, installed_gpus
 from dsopt.store.identity import identity_of
 from dsopt.store.leases import count_free
 from dsopt.store.studies import Store
+from dsopt.store.trouble import database_error, is_away
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import StudySpec
 
@@ -66,8 +69,13 @@ def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | No
         locks.hold(pool)
     except DsoptError:
         return f"workers on another database use {pool}"
-    with store.engine.connect() as connection:
-        is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
+    try:
+        with store.engine.connect() as connection:
+            is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
+    except sa.exc.SQLAlchemyError as error:
+        if not is_away(error):
+            raise
+        return f"{store.shown_url}, which knows what runs on {pool}, cannot be reached: {database_error(error)}"
     if not is_used:
         return None
     return (

@@ -76,6 +76,13 @@ class DeviceSetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunsAlone:
+    """A run that failed beside others went well alone. From now on this worker's runs go one after the other."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HelperReplaced:
     """A helper process of this worker had died; another one has taken its place. `what` is a sentence."""
 
@@ -148,6 +155,7 @@ Happening: TypeAlias = (
     | TrialLeftOut
     | WarmStartsEnded
     | DeviceSetAside
+    | RunsAlone
     | HelperReplaced
     | SecretsWithheld
     | WroteOutside

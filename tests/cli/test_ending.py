@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+import dsopt as dsopt_api
 from dsopt.cli.main import dsopt as command
 from dsopt.cli.worker import _heeding_signals
+from dsopt.errors import DsoptError
 from tests.api.dry import dry_run
 from tests.api.test_ending import write_gated_study
 from tests.conftest import Dsopt
@@ -95,6 +97,26 @@ def test_a_drained_worker_ends_well_and_says_what_it_leaves(
     assert (run["candidate"], run["state"]) == ("baseline", "measured")
     if draining is not None:
         assert f"Draining {os.uname().nodename} (process {worker.pid})" in end_of(draining)
+
+
+def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's preStop hook that fails lets Kubernetes end the runs."""
+    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False)
+    answers = iter([DsoptError("cannot reach the database"), DsoptError("still not"), [me], []])
+
+    def ask(**_: object) -> object:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [me])
+    monkeypatch.setattr(dsopt_api, "list_workers", ask)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    done = CliRunner().invoke(command, ["worker", "--drain"])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Waiting: ") == 1
+    assert next(answers, None) is None
 
 
 @pytest.mark.parametrize(

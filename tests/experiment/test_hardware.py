@@ -50,6 +50,24 @@ def test_ranks_that_only_miss_another_are_tried_again() -> None:
     assert not_its_fault(seen((0, GONE), (1, "KeyError: 'loss'")), ON_GPUS) is None
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "OSError: [Errno 28] No space left on device: '/cache/tokens.bin'",
+        "[Errno 5] Input/output error",
+        "The server socket has failed to listen on any local network address. EADDRINUSE: address already in use",
+        "[enforce fail at inline_container.cc:820] . PytorchStreamWriter failed writing file data/3: file write failed",
+        "Error building extension 'cpu_adam'\nCaused by CalledProcessError: Command '['ninja', '-v']' died with "
+        "<Signals.SIGKILL: 9>.",
+    ],
+)
+def test_what_the_machine_lacked_for_a_moment_is_tried_again(message: str) -> None:
+    outcome = not_its_fault(seen((1, message), (0, "KeyError: 'gone'")), ON_GPUS)
+    assert outcome is not None
+    assert (outcome.reason, outcome.retryable) == ("crash", True)
+    assert outcome.message.startswith("rank 1: RuntimeError: ")
+
+
 @pytest.mark.parametrize("message", ["an illegal memory access", "a hardware error flag", "Connection reset by peer"])
 def test_what_a_script_does_wrong_is_its_own_fault(message: str) -> None:
     assert not_its_fault(seen((0, f"RuntimeError: {message}")), ON_GPUS) is None

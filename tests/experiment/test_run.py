@@ -1,11 +1,12 @@
 """A run is judged by what its ranks wrote, however late that is read."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dsopt.experiment import run
-from dsopt.experiment.outcome import Infeasible, Measured
+from dsopt.experiment.outcome import Failed, Infeasible, Measured
 from dsopt.experiment.run import Progress, run_experiment
 from dsopt.protocol.events import End, Error, EventWriter, Memory, Oom
 from dsopt.protocol.run_dir import RunDir
@@ -73,6 +74,28 @@ def test_a_rank_that_fails_of_another_ones_lack_of_memory_is_not_believed(tmp_pa
         writer._file.close()
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_secret_is_hidden_before_its_message_is_cut(tmp_path: Path, monkeypatch, is_told: bool) -> None:
+    """Whether a rank has raised it, or only printed it before it died."""
+    monkeypatch.setenv("API_TOKEN", "SECabcdefghijklmnopqrstuvwxyz0123456789")
+    run_dir = RunDir(tmp_path)
+    token = os.environ["API_TOKEN"]
+    said = f"{'x' * 340} token={token} {'y' * 570} {token}"
+    run_dir.stdout.touch()
+    run_dir.stderr.write_text("" if is_told else said)
+    writer = EventWriter(run_dir, 0)
+    if is_told:
+        writer.emit(Error(rank=0, type="RuntimeError", message=said, time=1.0))
+    started = launch(run_dir=run_dir)
+    outcome = run_experiment(started, rules(), lambda: False, lambda progress: None, start=lambda _launch: Ranks(1))
+    writer._file.close()
+    assert isinstance(outcome, Failed), outcome
+    assert "token=***" in outcome.message or not is_told
+    assert "***" in outcome.message
+    assert "SECabc" not in outcome.message
+    assert "456789" not in outcome.message
 
 
 def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:

@@ -1,6 +1,7 @@
 """The guard, which ends a run when its worker dies, whatever else the worker's program has started."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,14 @@ def test_a_fork_of_the_workers_program_does_not_keep_its_guard_from_its_task(tmp
         assert worker.wait(timeout=30) == -9
         assert rank.wait(timeout=30) == -9
         os.killpg(worker.pid, 9)  # the fork
+
+
+def test_a_guard_that_somebody_stopped_keeps_no_worker(tmp_path: Path) -> None:
+    guard = Guard()
+    guard.watch(RunDir.create(tmp_path, "r").path, 29500)
+    guard._process.send_signal(signal.SIGSTOP)
+    guard.close()
+    assert guard._process.returncode == -signal.SIGKILL
 
 
 def test_a_guard_ends_at_once_though_a_fork_has_its_pipe(tmp_path: Path) -> None:

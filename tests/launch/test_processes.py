@@ -56,6 +56,15 @@ def test_a_rank_that_overwrites_its_environment_ends_with_its_run(launcher: str,
     assert not may_be_present(run_dir, is_hidden=False)
 
 
+def test_programs_that_write_to_logs_elsewhere_are_not_those_of_a_run(tmp_path: Path) -> None:
+    """A database that somebody has altered may name any folder."""
+    with (tmp_path / "stdout.log").open("w") as log, subprocess.Popen(["sleep", "60"], stdout=log) as other:
+        assert processes_of(tmp_path) == []
+        assert kill_all(tmp_path)
+        assert other.poll() is None
+        other.kill()
+
+
 def test_such_a_rank_is_found_when_its_launcher_is_gone(launcher: str, tmp_path: Path) -> None:
     run_dir, process = started(launcher, tmp_path)
     process._started[0].kill()

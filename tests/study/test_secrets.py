@@ -147,6 +147,15 @@ def test_values_and_known_tokens_are_hidden_in_messages() -> None:
     assert hidden(text, values) == "connect *** failed: ***, ***, ***, 1e-500000"
 
 
+@pytest.mark.parametrize("told", ["{}", "reads {!r}", "in one line: {}"])
+def test_a_secret_of_several_lines_is_hidden_however_it_is_told(told: str) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\n  MIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
+    values = secret_values({"DEPLOY_KEY": key})
+    said = told.format(key.replace("\n", " ") if "line" in told else key)
+    assert "MIIEvQIBADANBgkq" not in hidden(said, values)
+    assert "hkiG9w0BAQEFAASC" not in hidden(said, values)
+
+
 def test_a_secret_in_the_configuration_is_warned_of() -> None:
     config = {"comet": {"enabled": False, "api_key": "abc123def"}, "optimizer": {"type": "Adam"}, "tokens": "all"}
     [warning] = config_warnings(config, "ds.json")

@@ -3,6 +3,7 @@
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
+from dsopt.worker import blame
 from dsopt.worker.blame import NodeHealth, verdict
 
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
@@ -45,6 +46,17 @@ def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> No
     health.note(task("c"), DIED)
     assert health.is_suspect
     assert [task.name for task in health.died] == ["a", "a", "b", "c"]
+
+
+def test_a_task_is_left_to_other_nodes_for_a_while(monkeypatch) -> None:
+    """They may have tried it, too, or have no room: then it would wait for ever."""
+    health = NodeHealth()
+    health.avoid(task("a"))
+    assert health.avoids((Part("z1"), 0))
+    assert not health.avoids((Part("z1"), 1))
+    now = blame.time.monotonic()
+    monkeypatch.setattr(blame.time, "monotonic", lambda: now + 61)
+    assert not health.avoids((Part("z1"), 0))
 
 
 def test_a_run_that_says_something_clears_a_node() -> None:

@@ -1,10 +1,12 @@
 """Workers of one machine on two databases: leases keep nobody off the other's devices, so the second is refused."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from dsopt.errors import DsoptError
+from dsopt.launch import device_locks
 from dsopt.launch.device_locks import DeviceLocks
 from dsopt.launch.devices import DevicePool
 from dsopt.store.identity import identity_of
@@ -55,6 +57,21 @@ def test_where_locks_cannot_be_written_the_database_alone_keeps_order(
     monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path / "file" / "locks"))
     for database in ("one", "two"):
         DeviceLocks(database, database).hold(DevicePool(kind="cpu", indices=(0,)))
+
+
+def test_on_a_full_disk_workers_share_what_nobody_can_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock without a name kept everybody out, also the worker that had it."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(device_locks.os, "pwrite", full)
+    pool = DevicePool(kind="cpu", indices=(0,))
+    locks = [DeviceLocks("one", "one"), DeviceLocks("one", "one"), DeviceLocks("two", "two")]
+    for each in locks:
+        each.hold(pool)
+    for each in locks:
+        each.close()
 
 
 def test_a_database_is_the_same_however_it_is_reached(storage_url: str, tmp_path: Path) -> None:

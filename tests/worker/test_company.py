@@ -1,0 +1,80 @@
+"""Runs side by side that get in each other's way, such as by a port of a fixed number, are run one after the other."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from dsopt.experiment.outcome import Failed, Infeasible, Measured
+from dsopt.launch.devices import DevicePool
+from dsopt.store.attempts import Task
+from dsopt.store.studies import Store
+from dsopt.study.load import load_spec
+from dsopt.study.part import Part
+from dsopt.worker.company import Company
+from dsopt.worker.ending import Ending
+from dsopt.worker.happenings import Happening, RunsAlone
+from dsopt.worker.loop import Worker
+from tests.conftest import SCRIPTS
+from tests.studies import write_study
+
+# a script with a lock of its own, which one run after the other may have
+LAUNCHER = f"""#!/bin/sh
+exec 9> LOCK
+if ! flock --nonblock 9; then
+    echo '{{"v": 1, "event": "error", "rank": 0, "type": "RuntimeError", "time": 1.0, "message": "no lock"}}' \\
+        >> "$DSOPT_RUN_DIR/events-rank0.jsonl"
+    exit 1
+fi
+exec {SCRIPTS / "deepspeed"} "$@"
+"""
+RAISED = Failed(reason="crash", message="KeyError")
+
+
+def task(name: str, trial: int = 0) -> Task:
+    return Task(part=Part("z1"), trial=trial, name=name, round=0)
+
+
+def test_runs_with_a_lock_of_their_script_are_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMULATED_SECONDS", "0.6")
+    launcher = tmp_path / "deepspeed"
+    launcher.write_text(LAUNCHER.replace("LOCK", str(tmp_path / "lock")))
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    write_study(tmp_path, command=f"{launcher} --num_gpus 1 train.py --deepspeed_config ds.json")
+    store = Store.open(f"sqlite:///{tmp_path}/dsopt.db", make=True)
+    made, _ = store.create(load_spec(tmp_path / "study.yaml")[0])
+    told: list[Happening] = []
+    Worker(store, DevicePool(kind="cpu", indices=(0, 1)), Ending(), told.append).work(lambda: [made])
+    assert len([happening for happening in told if isinstance(happening, RunsAlone)]) == 1
+    study = store.get("simulated")
+    assert store.state(study) == "finished"
+    runs = store.runs(study)
+    failed = [run["candidate"] for run in runs if run["state"] == "failed"]
+    assert len(failed) == 1
+    assert "measured" in [run["state"] for run in runs if run["candidate"] == failed[0]]
+    store.close()
+
+
+def test_a_run_that_fails_alone_too_is_charged() -> None:
+    company = Company()
+    assert company.may_begin(in_hand=1)
+    assert not company.is_doubtful(task("a"), RAISED, had_company=False)
+    assert not company.is_doubtful(task("a"), Infeasible(reason="oom", message="none left"), had_company=True)
+    assert company.is_doubtful(task("a"), RAISED, had_company=True)
+    assert not company.may_begin(in_hand=1)
+    assert company.may_begin(in_hand=0)
+    company.begun(task("a"))
+    assert not company.may_begin(in_hand=1)
+    assert not company.is_doubtful(task("a"), RAISED, had_company=False)
+    assert company.may_begin(in_hand=1)
+    assert not company.is_doubtful(task("a"), RAISED, had_company=True)  # once is enough
+    assert not company.bears_none
+
+
+def test_another_worker_may_have_taken_it() -> None:
+    company = Company()
+    assert company.is_doubtful(task("a"), RAISED, had_company=True)
+    company.begun(task("b", trial=1))
+    assert company.may_begin(in_hand=1)
+    assert not company.is_doubtful(task("b", trial=1), Measured.__new__(Measured), had_company=True)
+    assert not company.bears_none
