@@ -44,7 +44,8 @@ def test_a_study_from_create_to_best(study: Dsopt) -> None:
     run = results / "z1_gas1_tmbspg16"
     written = {path.name for path in run.iterdir()}
     assert written == {
-        "cmd.txt", "ds_config.json", "exp.json", "metrics.json", "stdout.log", "stderr.log", "events-rank0.jsonl",
+        ".dsopt-run", "cmd.txt", "ds_config.json", "exp.json", "metrics.json", "stdout.log", "stderr.log",
+        "events-rank0.jsonl",
     }  # fmt: skip
     assert json.loads((study.cwd / "autotuning_exps" / "z1_gas1_tmbspg16.json").read_text())
 
