@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import sqlalchemy as sa
-
 from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
@@ -72,7 +70,7 @@ def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | No
     try:
         with store.engine.connect() as connection:
             is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
-    except sa.exc.SQLAlchemyError as error:
+    except Exception as error:
         if not is_away(error):
             raise
         return f"{store.shown_url}, which knows what runs on {pool}, cannot be reached: {database_error(error)}"
