@@ -51,6 +51,12 @@ class RunDir:
                 create_private(run_dir.mark).close()
                 return run_dir
 
+    def discard(self) -> None:
+        """Removes a folder in which no run has begun. If something else is in it, or it is gone, it stays so."""
+        with contextlib.suppress(OSError):
+            self.mark.unlink(missing_ok=True)
+            self.path.rmdir()
+
     @property
     def mark(self) -> Path:
         """Tells that dsopt has made this folder for a run: nobody who can only write to a database has."""

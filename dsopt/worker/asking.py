@@ -28,7 +28,7 @@ from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import least_of, pool_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
-from dsopt.worker.ground import Hand, StudyGround
+from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 
@@ -45,6 +45,7 @@ class Asker:
         study: the study.
         may_bury: whether this worker may take others for dead now.
         is_avoided: whether a trial should be left to workers of other nodes.
+        bears: whether a run may begin beside those in hand, by its study, round and candidate.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Asker:
         study: StoredStudy,
         may_bury: Callable[[], bool],
         is_avoided: Callable[[tuple[Part, int]], bool],
+        bears: Bears,
     ) -> None:
         self._hand = hand
         self._study = study
         self._may_bury = may_bury
         self._is_avoided = is_avoided
+        self._bears = bears
         self._foreign = Foreign(hand.ledger, study, hand.tell)
         self._turns = Turns(hand.store.engine, study.id)
         self._reader: HistoryReader | None = None
@@ -87,7 +90,7 @@ class Asker:
         while True:
             try:
                 with self._turns.take():
-                    ground = StudyGround(self._hand, self._study, self.snapshot)
+                    ground = StudyGround(self._hand, self._study, self.snapshot, self._bears)
                     return self._adopted(ground) or self._planned(ground)
             except StudyChanged:
                 now = self._hand.store.now(self._study)

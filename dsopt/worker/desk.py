@@ -73,7 +73,7 @@ class Desk:
         self._is_idle = False  # there is nothing that it could begin now
         self._errors: list[BaseException] = []
         self.faulty: set[int] = set()
-        self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided)
+        self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided, self._bears_company)
         self._lanes = [LaneThread(self._should_end, hand.tell, wake.set) for _ in range(lanes)]
 
     def work(self) -> bool:
@@ -155,7 +155,7 @@ class Desk:
                     self._is_idle = True
                     return
                 self._has_begun = True
-                self._company.begun(assignment.task)
+                self._company.begun(assignment)
                 self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
                 lane.give(assignment)
 
@@ -282,6 +282,9 @@ class Desk:
                     except Exception:
                         lane.in_hand = None
             self._wait()
+
+    def _bears_company(self, *run: Any) -> bool:  # noqa: ANN401 - as `Company.bears` takes it
+        return self._company.bears(*run, in_hand=self._count_in_hand())
 
     def _count_in_hand(self) -> int:
         return sum(lane.in_hand is not None for lane in self._lanes)

@@ -1,8 +1,8 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -21,16 +21,20 @@ from dsopt.store.ledger import Ledger
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
+from dsopt.store.transactions import DevicesTaken
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
 from dsopt.study.part import REFERENCE, VERDICT, Part
 from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import places_of
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
+
+Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,8 @@ class StudyGround:
         known: what the next step is decided on.
     """
 
-    def __init__(self, hand: Hand, study: StoredStudy, read: Callable[[], Snapshot]) -> None:
+    def __init__(self, hand: Hand, study: StoredStudy, read: Callable[[], Snapshot], bears: Bears) -> None:
+        self._bears = bears
         self._hand = hand
         self._study = study
         self._read = read
@@ -123,11 +128,13 @@ class StudyGround:
         """Begins an attempt of a task; a new one is claimed with it.
 
         Raises:
-            DevicesTaken: not enough devices are free now.
+            DevicesTaken: not enough devices are free now, or the run must wait until it is alone.
             Fenced: the study has changed, or the task is not this worker's.
             OSError: the run directory cannot be made.
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
+        if not self._bears(study.spec, task.round, candidate):
+            raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
         pool, count, hosts = places.pool, places.count, places.hosts
         run_dir = RunDir.create(results_folder(study.spec), task.name)
@@ -140,8 +147,7 @@ class StudyGround:
             else:
                 claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count, hosts=hosts)
         except BaseException:
-            with contextlib.suppress(OSError):  # somebody has removed it
-                run_dir.path.rmdir()
+            run_dir.discard()
             raise
         return Assignment(
             study=study,

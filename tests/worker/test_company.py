@@ -2,6 +2,7 @@
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +12,14 @@ from dsopt.store.attempts import Task
 from dsopt.store.studies import Store
 from dsopt.study.load import load_spec
 from dsopt.study.part import Part
+from dsopt.study.space import ZERO, Candidate
+from dsopt.worker.assignment import Assignment
 from dsopt.worker.company import Company
 from dsopt.worker.ending import Ending
 from dsopt.worker.happenings import Happening, RunsAlone
 from dsopt.worker.loop import Worker
 from tests.conftest import SCRIPTS
+from tests.made_up import spec
 from tests.studies import write_study
 
 # a script with a lock of its own, which one run after the other may have
@@ -28,11 +32,44 @@ if ! flock --nonblock 9; then
 fi
 exec {SCRIPTS / "deepspeed"} "$@"
 """
+CANDIDATE = Candidate(stage=1, micro_batch=4, gas=1)
+OFFLOADS = Candidate(stage=1, micro_batch=4, gas=1, knobs=((f"{ZERO}offload_optimizer.device", "cpu"),))
 RAISED = Failed(reason="crash", message="KeyError")
 
 
-def task(name: str, trial: int = 0) -> Task:
-    return Task(part=Part("z1"), trial=trial, name=name, round=0)
+def task(name: str, trial: int = 0, round_: int = 0) -> Task:
+    return Task(part=Part("z1"), trial=trial, name=name, round=round_)
+
+
+def begun(of: Task, candidate: Candidate = CANDIDATE) -> Assignment:
+    """What only its study, task and candidate are known of."""
+    return SimpleNamespace(study=SimpleNamespace(spec=spec()), task=of, candidate=candidate)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("round_", "candidate", "is_alone"),
+    [(0, CANDIDATE, False), (1, CANDIDATE, True), (0, OFFLOADS, True), (0, None, False), (2, None, True)],
+)
+def test_what_is_compared_and_what_computes_on_the_host_runs_alone(
+    round_: int, candidate: Candidate | None, is_alone: bool
+) -> None:
+    company = Company()
+    assert company.bears(spec(), round_, candidate, in_hand=0)
+    assert company.bears(spec(), round_, candidate, in_hand=1) is not is_alone
+    assert company.may_begin(in_hand=1) is not is_alone  # it is awaited
+    assert company.may_begin(in_hand=0)
+    assert company.bears(spec(), round_, candidate, in_hand=0)
+    company.begun(begun(task("a", round_=round_), candidate))  # type: ignore[arg-type]
+    assert company.may_begin(in_hand=1) is not is_alone
+    assert not company.is_doubtful(task("a", round_=round_), RAISED, had_company=False)
+    assert company.may_begin(in_hand=1)
+
+
+def test_a_study_whose_own_configuration_offloads_has_no_company() -> None:
+    offloads = spec({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
+    assert not Company().bears(offloads, 0, None, in_hand=1)
+    assert not Company().bears(offloads, 0, CANDIDATE, in_hand=1)
+    assert Company().bears(offloads, 0, Candidate(stage=0, micro_batch=4, gas=1), in_hand=1)
 
 
 def test_runs_with_a_lock_of_their_script_are_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +100,7 @@ def test_a_run_that_fails_alone_too_is_charged() -> None:
     assert company.is_doubtful(task("a"), RAISED, had_company=True)
     assert not company.may_begin(in_hand=1)
     assert company.may_begin(in_hand=0)
-    company.begun(task("a"))
+    company.begun(begun(task("a")))
     assert not company.may_begin(in_hand=1)
     assert not company.is_doubtful(task("a"), RAISED, had_company=False)
     assert company.may_begin(in_hand=1)
@@ -74,7 +111,7 @@ def test_a_run_that_fails_alone_too_is_charged() -> None:
 def test_another_worker_may_have_taken_it() -> None:
     company = Company()
     assert company.is_doubtful(task("a"), RAISED, had_company=True)
-    company.begun(task("b", trial=1))
+    company.begun(begun(task("b", trial=1)))
     assert company.may_begin(in_hand=1)
     assert not company.is_doubtful(task("b", trial=1), Measured.__new__(Measured), had_company=True)
     assert not company.bears_none

@@ -236,14 +236,16 @@ def test_runs_go_side_by_side_when_devices_allow(dsopt_on: Dsopt) -> None:
     dsopt_on("study", "create", "study.yaml")
     dsopt_on("worker", "simulated", "--devices", "cpu:4")
     check_nothing_lost_nothing_doubled(dsopt_on)
-    runs = [run for run in dsopt_on.json("study", "show", "simulated")["runs"] if run["stage"] == "z1"]
+    everything = dsopt_on.json("study", "show", "simulated")["runs"]
+    runs = [run for run in everything if run["stage"] == "z1"]
     assert len(runs) == 5  # one of them is the baseline
     overlapping = [
         (one, other)
-        for one, other in itertools.combinations(runs, 2)
+        for one, other in itertools.combinations(everything, 2)
         if one["started_at"] < other["finished_at"] and other["started_at"] < one["finished_at"]
     ]
     assert overlapping
+    assert {run["round"] for pair in overlapping for run in pair} == {0}  # what confirms runs alone
     most = max(sum(run["started_at"] <= moment["started_at"] < run["finished_at"] for run in runs) for moment in runs)
     assert most == 2
 
