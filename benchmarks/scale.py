@@ -110,7 +110,7 @@ class Worker:
         self.study = self.store.get("scale")
         self.ledger = Ledger(self.store, register(self.store.engine))
         hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
-        self._asker = Asker(hand, self.study, lambda: True, lambda _: False)
+        self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
 
     def work(self) -> float | None:
         """One claim and its result; returns how long the claim took, in seconds. None: nothing to claim now."""

@@ -22,7 +22,7 @@ class Worker:
         self.store = store
         self.ledger = ledger_of(store)
         hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
-        self._asker = Asker(hand, study, lambda: True, lambda _: False)
+        self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
 
     def next(self) -> Assignment | None:
         return self._asker.next(-1)
