@@ -5,11 +5,14 @@ from typing import Any
 
 from dsopt.api.results import Run
 from dsopt.report.compare import ComparisonTable
+from dsopt.report.space import space_lines
 from dsopt.report.summary import Summary
 from dsopt.search.history import Observation
 from dsopt.study.command_secrets import shown
 from dsopt.study.spec import StudySpec
 from dsopt.worker.results import run_label
+
+__all__ = ["shown_json", "shown_text", "space_lines"]
 
 
 def shown_json(

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 
 def show_created(study: "Study", earlier: str | None) -> None:
-    """Prints warnings, which result files dsopt moved, and what the study took over from `earlier`."""
+    """Prints warnings, what the study searches, which result files it moved, and what it took over from `earlier`."""
+    from dsopt.api.shown import space_lines
+
     print_warnings(study.warnings)
+    for line in space_lines(study.spec):
+        click.echo(line)
     if study.earlier_results is not None:
         click.echo(f"Moved the result files of an earlier study '{study.name}' to {study.earlier_results}.")
     taken = study.taken_over

@@ -1,5 +1,6 @@
 """optuna-dashboard on a storage, read-only: by itself, it has no authentication and lets anyone change everything."""
 
+import re
 import socket
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -10,6 +11,7 @@ import optuna
 
 from dsopt.report.dashboard_access import Application, Environ, access_to, guarded
 
+_IMPORTANCES = re.compile(r"/api/studies/(\d{1,18})/param_importances")
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -49,10 +51,22 @@ def application(storage: optuna.storages.BaseStorage) -> Application:
         if path.startswith("/static/") and not _names_a_file(path):
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"There is no such file.\n"]
+        asked = _IMPORTANCES.fullmatch(path)
+        if asked is not None and not _has_parameters(storage, int(asked[1])):
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [b'{"param_importances": [[]]}']
         environ.setdefault("HTTP_ACCEPT_ENCODING", "")  # the dashboard raises KeyError without it
         return dashboard(environ, start_response)
 
     return read_only
+
+
+def _has_parameters(storage: optuna.storages.BaseStorage, study_id: int) -> bool:
+    """Whether a study's trials have some: the dashboard divides by their number. A study that is gone is left to it."""
+    try:
+        return any(trial.params for trial in storage.get_all_trials(study_id, deepcopy=False))
+    except KeyError:
+        return True
 
 
 def _names_a_file(path: str) -> bool:

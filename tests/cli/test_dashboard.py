@@ -82,6 +82,21 @@ def test_on_loopback_it_shows_the_studies_to_localhost_and_changes_nothing(dsopt
         assert served.ask("/healthz", Host="10.1.2.3").body == b"ok\n"
 
 
+def test_every_study_of_a_finished_one_has_its_page(dsopt: Dsopt) -> None:
+    """Trials of the baseline and the confirmation have no parameters, and the dashboard divides by their number."""
+    with serving(dsopt) as served:
+        dsopt.environment["SIMULATED_SECONDS"] = "0"
+        dsopt("worker", "simulated", "--devices", "cpu:2")
+        for study in json.loads(served.ask("/api/studies").body)["study_summaries"]:
+            page = f"/api/studies/{study['study_id']}"
+            assert served.ask(f"{page}?after=0").status == 200
+            importances = served.ask(f"{page}/param_importances")
+            assert importances.status == 200, study
+            is_reference = study["study_name"].endswith("reference")
+            assert not is_reference or json.loads(importances.body) == {"param_importances": [[]]}
+        assert served.ask("/api/studies/999/param_importances").status == 404
+
+
 @pytest.mark.parametrize(
     "path",
     ["/static/../", "/static/..", "/static/../../etc/passwd", "/static/%2e%2e/", "/static/", "/static/a%00b",

@@ -1,0 +1,58 @@
+"""What a study may try, in words, before its first run: a space that is narrower than its user thinks says so."""
+
+from collections.abc import Sequence
+
+from dsopt.study.ds_config import get_path
+from dsopt.study.own_sizes import keeps_accumulation, own_size, smallest_micro_batch
+from dsopt.study.space import ACCUMULATION, ZERO
+from dsopt.study.spec import StudySpec
+
+
+def space_lines(spec: StudySpec) -> list[str]:
+    """Stages, sizes and dimensions, and how to widen what the configuration fixes; nothing for a comparison."""
+    if spec.compare:
+        return []
+    keys = dict.fromkeys(key for stage in spec.stages for key, values in spec.space(stage).knobs.items() if values[1:])
+    most = spec.autotuning.tuner_num_trials
+    runs = "1 run and its" if most == 1 else f"{most} runs and their"
+    parts = [_stages(spec.stages), _micro_batches(spec), _accumulations(spec)]
+    if keys:
+        parts.append(f"values of {_listed([key.removeprefix(ZERO) for key in keys])}")
+    lines = [f"It searches {'; '.join(parts)}; at most {runs} confirmation."]
+    return lines + [f"To try more: {wider}." for wider in [_wider(spec)] if wider]
+
+
+def _stages(stages: Sequence[int]) -> str:
+    if len(stages) == 1:
+        return f"ZeRO {stages[0]} only"
+    if len(stages) > 2 and list(stages) == list(range(stages[0], stages[-1] + 1)):
+        return f"ZeRO {stages[0]} to {stages[-1]}"
+    return f"ZeRO {_listed([str(stage) for stage in stages])}"
+
+
+def _micro_batches(spec: StudySpec) -> str:
+    listed, most = spec.micro_batch_list, spec.autotuning.max_train_micro_batch_size_per_gpu
+    if listed is not None:
+        return f"micro-batch size{'s' if listed[1:] else ''} {_listed([str(size) for size in listed])}"
+    return f"micro-batch sizes from {smallest_micro_batch(spec)}" + (f" to {most}" if most is not None else "")
+
+
+def _accumulations(spec: StudySpec) -> str:
+    if keeps_accumulation(spec):
+        return f"accumulation {own_size(spec, ACCUMULATION)} only"
+    listed = spec.accumulation_list
+    return "accumulation as it pays" if listed is None else f"accumulation {_listed([str(gas) for gas in listed])}"
+
+
+def _wider(spec: StudySpec) -> str:
+    """What to write in DeepSpeed's configuration instead of what fixes stage and accumulation."""
+    ways = []
+    if isinstance(get_path(spec.ds_config, f"{ZERO}stage"), int):
+        ways.append('"stage": "all"')
+    if isinstance(spec.ds_config.get(ACCUMULATION), int):
+        ways.append(f'"{ACCUMULATION}": "auto"')
+    return " or ".join(ways)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
