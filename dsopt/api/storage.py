@@ -108,3 +108,9 @@ def database_error(error: BaseException) -> str | None:
     trouble = sys.modules.get("dsopt.store.trouble")  # whose exception it is has imported it
     words = trouble.database_error(error) if trouble else None
     return f"{trouble.database_of(error)}: {words}" if trouble and words else None
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an exception says that a database cannot be used now, though it may be soon."""
+    trouble = sys.modules.get("dsopt.store.trouble")
+    return bool(trouble and trouble.is_away(error))

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dsopt.api.workers import Devices
 
 _LOOK_SECONDS = 1.0
+_T = TypeVar("_T")
 
 
 @click.command()
@@ -204,7 +205,6 @@ def _heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThr
 def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     """Asks the workers of nodes to drain, and waits until they have left."""
     import dsopt
-    from dsopt.api.storage import database_error
 
     asked = dsopt.drain_workers(nodes or [socket.gethostname()], storage=storage)
     if as_json:
@@ -218,18 +218,27 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
         if silent:
             click.echo(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
     left = {worker.id for worker in asked if not worker.is_silent}
-    is_told = False
     while left:
         time.sleep(_LOOK_SECONDS)
+        workers = _patiently(lambda: dsopt.list_workers(storage=storage))
+        left &= {worker.id for worker in workers if not worker.is_silent}
+
+
+def _patiently(ask: Callable[[], _T]) -> _T:
+    """The answer of a database, however long it is away."""
+    from dsopt.api.storage import database_error, is_away
+
+    is_told = False
+    while True:
         try:
-            left &= {worker.id for worker in dsopt.list_workers(storage=storage) if not worker.is_silent}
+            return ask()
         except Exception as error:
-            why = str(error) if isinstance(error, DsoptError) else database_error(error)
-            if why is None:
+            if not is_away(error):
                 raise
             if not is_told:
-                click.echo(f"Waiting: {why}", err=True)
+                click.echo(f"Waiting: {database_error(error) or error}", err=True)
             is_told = True
+            time.sleep(_LOOK_SECONDS)
 
 
 def _named(workers: "Iterable[WorkerInfo]") -> str:

@@ -25,11 +25,15 @@ _OF_PEER: Final = re.compile(
 # a disk that is full or broken, wherever it is; a port that somebody has; a helper such as a compiler that was killed
 _OF_MACHINE: Final = re.compile(
     r"no space left on device|disk quota exceeded|\[errno 5\]|stale file handle|address already in use"
-    r"|PytorchStreamWriter failed|died with <signals\.",
+    r"|PytorchStreamWriter failed|died with <signals\.|killed signal terminated program|exit status (137|-9)\b"
+    # the network, of a script that reads its data from there
+    r"|caused by \w*(connection|timeout)\w*:|couldn't connect to 'https?:",
     re.IGNORECASE,
 )
-# the network, of a script that reads its data from there
-_NETWORK: Final = ("ConnectionError", "ConnectionResetError", "ConnectTimeout", "ReadTimeout", "ReadTimeoutError")
+_NETWORK: Final = (
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectTimeout", "ReadTimeout"),
+    *("ReadTimeoutError", "LocalEntryNotFoundError"),
+)
 
 
 def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
@@ -49,7 +53,7 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
     first = min(told, key=lambda error: error.time, default=None)
     if first is not None and (first.type in _NETWORK or _OF_MACHINE.search(first.message)):
         message = f"rank {first.rank}: {first.type}: {in_one_line(first.message)} {log}"
-        return Failed(reason="crash", message=message, retryable=True)
+        return Failed(reason="machine", message=message, retryable=True)
     return None
 
 

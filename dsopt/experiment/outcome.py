@@ -22,7 +22,7 @@ InfeasibleReason = Literal[
     "overflow",
     "nonfinite_loss",
 ]
-FailedReason = Literal["crash", "hardware", "timeout", "no_metrics", "lost"]
+FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     logs; or one of these has started them. The logs count in a folder that dsopt has made: a name of a folder may come
     from a database that somebody has altered, and programs of others have a stdout.log, too.
     """
-    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if RunDir(run_dir).mark.exists() else ()
+    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if _is_marked(run_dir) else ()
     found: dict[int, psutil.Process] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -49,12 +49,19 @@ def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:
     return bool(logs) and any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
 
 
+def _is_marked(run_dir: Path) -> bool:
+    try:
+        return RunDir(run_dir).mark.exists()
+    except OSError:  # another user's
+        return False
+
+
 def end_run(run_dir: RunDir) -> bool:
     """Ends the processes of a run whose worker does not: those on other nodes, too. Returns whether all here are gone.
 
     Only the launcher that started ranks on other nodes can end them, so this asks it first.
     """
-    if run_dir.node_environment.exists():
+    if os.path.exists(run_dir.node_environment):  # noqa: PTH110 - in a folder of another user's it is not, as this says
         _ask_launcher(run_dir.path)
     return kill_all(run_dir.path)
 

@@ -88,7 +88,9 @@ def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_byt
 def _with_causes(error: BaseException) -> str:
     """What an exception says, and what those say from which it was raised: they may tell whose fault it is."""
     said, cause = str(error), error.__cause__
-    while cause is not None:
+    seen = {id(error)}  # `raise error from error` is a circle
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         if str(cause) not in said:
             said += f"\nCaused by {type(cause).__name__}: {cause}"
         cause = cause.__cause__

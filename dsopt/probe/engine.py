@@ -274,5 +274,10 @@ class EngineObserver:
 
 
 def _trains(engine: Any) -> bool:  # noqa: ANN401 - DeepSpeed's
-    """Whether an engine has an optimizer: at ZeRO 3 one without has what gathers its parameters in that place."""
-    return engine.optimizer is not None and type(engine.optimizer).__name__ != "DeepSpeedZeRoOffload"
+    """Whether an engine has a real optimizer.
+
+    One without has in that place what gathers its parameters at ZeRO 3, and in bf16 a dummy within a wrapper.
+    """
+    optimizer = engine.optimizer
+    kinds = {type(optimizer).__name__, type(getattr(optimizer, "optimizer", None)).__name__}
+    return optimizer is not None and not kinds & {"DeepSpeedZeRoOffload", "DummyOptim"}

@@ -37,20 +37,8 @@ _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
-    *(
-        (module, owner, "save_pretrained", 1, "save_directory")
-        for module, owner in (
-            ("transformers.modeling_utils", "PreTrainedModel"),
-            ("transformers.configuration_utils", "PreTrainedConfig"),
-            ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
-            ("transformers.processing_utils", "ProcessorMixin"),
-            ("transformers.generation.configuration_utils", "GenerationConfig"),
-            ("transformers.feature_extraction_utils", "FeatureExtractionMixin"),
-            ("transformers.image_processing_base", "ImageProcessingMixin"),
-            ("peft.peft_model", "PeftModel"),
-            ("peft.config", "PeftConfigMixin"),
-        )
-    ),
+    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, "save_directory"),
+    ("peft.peft_model", "PeftModel", "save_pretrained", 1, "save_directory"),
 )
 _BOARDS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 _BOARD_FOLDERS: Final = ("log_dir", "logdir")  # the first argument, by either library's name
@@ -153,8 +141,10 @@ class Isolation:
         """TensorBoard would show the figures of runs among those of the user's training in the same folder."""
 
         def around(original: Callable[..., Any], board: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-            given = {name: value for name, value in kwargs.items() if name not in _BOARD_FOLDERS}
-            return original(board, str(self._own_path("tensorboard")), *args[1:], **given)
+            further = {name: value for name, value in kwargs.items() if name not in _BOARD_FOLDERS}
+            given = args[0] if args else next((kwargs[name] for name in _BOARD_FOLDERS if name in kwargs), None)
+            folder = self._own_path("tensorboard") / Path(str(given or "runs")).name
+            return original(board, str(folder), *args[1:], **further)
 
         self._wrap(getattr(module, "SummaryWriter", None), "__init__", around)
 

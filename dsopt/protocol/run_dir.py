@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -117,6 +118,10 @@ class RunDir:
         path = Path(given)
         is_file = path.suffix[1:2].isalpha() and not given.endswith("/")
         return folder / path.name if is_file else folder
+
+    def remove_own(self, name: str) -> None:
+        """Removes what a run has written there, once nobody needs it."""
+        shutil.rmtree(self.path / "own" / name, ignore_errors=True)
 
     def events(self, rank: int) -> Path:
         return self.path / f"events-rank{rank}.jsonl"

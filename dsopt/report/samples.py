@@ -7,7 +7,7 @@ from typing import Final
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 
-_ALIKE: Final = 1.5  # times; a larger batch is padded to a longer sample
+_ALIKE: Final = 1.5  # times
 
 
 def unlike_samples(history: History, best: str) -> str | None:
@@ -23,9 +23,9 @@ def unlike_samples(history: History, best: str) -> str | None:
         return None
     differ = f"{ratio:.2g} times" if ratio > 1 else f"only {100 * ratio:.0f} % of"
     return (
-        f"WARNING: a sample in the runs of {best} had {differ} the elements (tokens, pixels) of one in the baseline's, "
-        "padding included. If the data are in an order of length, the two were measured on different samples, and the "
-        "factor is not that of a whole epoch: shuffle the data."
+        f"A sample in the runs of {best} had {differ} the elements (tokens, pixels) of one in the baseline's, padding "
+        "included. If larger batches are padded to longer samples, that is their cost. If the data are in an order of "
+        "length, the two were measured on different samples, and the factor is not that of a whole epoch: shuffle them."
     )
 
 

@@ -1,5 +1,6 @@
 """Schedules of DeepSpeed by which samples grow from step to step, over thousands of them."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -19,7 +20,9 @@ def end_curricula(config: Mapping[str, Any]) -> list[str]:
     ended = []
     for path, (least, greatest) in _sections(config):
         section = get_path(config, path)
-        is_on = get_path(config, f"{path.partition('.')[0]}.enabled") is True
+        above = ["", *itertools.accumulate(path.split("."), "{}.{}".format)]
+        switches = [get_path(config, f"{part}.enabled".lstrip(".")) for part in above]
+        is_on = True in switches and False not in switches
         rises = isinstance(section, dict) and section.get(least) != section.get(greatest, section.get(least))
         if is_on and rises:
             section[least] = section[greatest]

@@ -27,9 +27,10 @@ _TRUTHS: Final = frozenset(["true", "false", "yes", "no", "1", "0"])
 
 # DeepSpeed's own reports, and what it saves by itself
 _REPORTS: Final = ("tensorboard", "wandb", "comet", "csv_monitor", "nebula")
+CLUSTERS: Final = "data_clusters"  # an index of the whole data set: it may be large
 _WRITTEN: Final = {  # what it writes to, each by its name in a run's own folder
     "flops_profiler": "flops_profiler.output_file",
-    "data_clusters": "data_efficiency.data_sampling.curriculum_learning.data_cluster_path",
+    CLUSTERS: "data_efficiency.data_sampling.curriculum_learning.data_cluster_path",
 }
 
 # variables that turn off reporting, however a script is written

@@ -57,6 +57,7 @@ TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
 )
 _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"  # in PEM, also within a cloud's JSON of credentials
+_LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{16,}")  # as in a key; not words
 _LINE_END: Final = re.compile(r"\\n|\n")  # as it is, or as JSON writes it
 _REFERENCE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
@@ -129,13 +130,13 @@ def quoted(word: str) -> str:
 def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -> list[str]:
     """The values to hide of an environment, longest first: those that look secret, and `further`.
 
-    Of a value with several lines, such as a key, each line is one, too: programs print them in many ways.
+    Of a value with several lines, such as a key, each that looks random is one, too: programs print them in many ways.
     """
     found = set(further)
     for name, value in environment.items():
         if looks_secret(name, value):
             found |= {value, *(match[1] for match in _PASSWORD_IN_URL.finditer(value))}
-    found |= {line.strip() for value in found for line in _LINE_END.split(value)}
+    found |= {line.strip() for value in found for line in _LINE_END.split(value) if _LONG.search(line)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)
 
 

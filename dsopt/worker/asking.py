@@ -45,7 +45,8 @@ class Asker:
         study: the study.
         may_bury: whether this worker may take others for dead now.
         is_avoided: whether a trial should be left to workers of other nodes.
-        bears: whether a run may begin beside those in hand, by its study, round and candidate.
+        bears: whether a run may begin beside those in hand, by its study, round, candidate and
+            whether it is a new one.
     """
 
     def __init__(

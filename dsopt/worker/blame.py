@@ -13,6 +13,8 @@ from dsopt.study.part import Part
 
 _NOT_COUNTED: Final = ("lost", "hardware")  # nobody's attempts
 _SUSPECT: Final = 3  # so many different candidates in a row
+_TOLD: Final = ("hardware", "machine")  # what ranks have said; only those that die without a word make a node suspect
+_REPEATS: Final = 3
 _AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
 Verdict = Literal["tell", "again", "elsewhere"]
 
@@ -30,7 +32,7 @@ class NodeHealth:
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in the outcome of a run on this node."""
-        if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason == "hardware"):
+        if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason in _TOLD):
             return
         if isinstance(outcome, Failed) and outcome.retryable:
             self.died.append(task)
@@ -51,7 +53,7 @@ class NodeHealth:
         return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
 
 
-def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, others_live: bool) -> Verdict:
+def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, others_live: bool) -> Verdict:
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
     It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
@@ -60,11 +62,15 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, others_live:
     Args:
         outcome: what came of it.
         attempts: of the trial, before the one that has just died.
-        most: how many attempts may die.
+        most: how many attempts may die; while others live, one counts for each node, up to three times as many in all.
+        node: this one.
         others_live: whether a worker of another node works on the study.
     """
     faults = sum(row["reason"] == "hardware" for row in attempts)
-    died = 1 + sum(row["state"] == "failed" and row["reason"] not in _NOT_COUNTED for row in attempts)
+    on = [row["node"] for row in attempts if row["state"] == "failed" and row["reason"] not in _NOT_COUNTED]
+    died = 1 + len(on)
+    if others_live and died < _REPEATS * most:
+        died = len({*on, node})
     if (died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT:
         return "tell"
     return "elsewhere" if others_live else "again"

@@ -4,7 +4,9 @@ Runs of other devices still share the machine's cores, memory and disks. What is
 does what computes on the host. And a script may have a port, a file or a lock of a fixed name.
 """
 
-from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow
+from typing import Final
+
+from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome, Slow
 from dsopt.search.sharding import offload_of
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
@@ -12,12 +14,14 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
 
+_ENOUGH: Final = 2
+
 
 class Company:
     """What this worker's runs want and have shown of that.
 
     A run whose script raised an exception while others ran beside it is tried once more alone. If that one goes well,
-    it was the company, and from then on runs go one after the other.
+    it was the company, and from then on runs go one after the other. Two that fail alone, too, end the doubt.
 
     Attributes:
         bears_none: runs go one after the other.
@@ -25,25 +29,35 @@ class Company:
 
     def __init__(self) -> None:
         self.bears_none = False
-        self._suspects: set[tuple[Part, int]] = set()
+        self._waiting: set[tuple[Part, int]] = set()  # to be tried alone
+        self._tried: set[tuple[Part, int]] = set()
         self._on_trial: tuple[Part, int] | None = None
+        self._own_faults = 0  # runs that failed alone, too
         self._alone: tuple[Part, int] | None = None
         self._is_awaited = False  # a run that will be alone
 
     def may_begin(self, *, in_hand: int) -> bool:
         """Whether another run may begin beside those in hand."""
-        return in_hand == 0 or not (self.bears_none or self._on_trial or self._alone or self._is_awaited)
+        return in_hand == 0 or not (
+            self.bears_none or self._waiting or self._on_trial or self._alone or self._is_awaited
+        )
 
-    def bears(self, spec: StudySpec, round_: int, candidate: Candidate | None, *, in_hand: int) -> bool:
-        """Whether this run may begin beside those in hand; if not, none does before they have ended."""
+    def bears(self, spec: StudySpec, round_: int, candidate: Candidate | None, *, is_new: bool, in_hand: int) -> bool:
+        """Whether this run may begin beside those in hand; if not, none does before they have ended.
+
+        Trials that were begun before come first. So where a new one comes, others have taken those that wait.
+        """
+        if is_new:
+            self._waiting.clear()
         self._is_awaited = in_hand > 0 and _runs_alone(spec, round_, candidate)
         return not self._is_awaited
 
     def begun(self, assignment: Assignment) -> None:
-        """Notes what begins. Another worker may have taken the one that was to be tried alone."""
+        """Notes what begins."""
         spec, task = assignment.study.spec, assignment.task
-        if self._on_trial != _key(task):
-            self._on_trial = None
+        if _key(task) in self._waiting:
+            self._waiting.remove(_key(task))
+            self._on_trial = _key(task)
         if _runs_alone(spec, task.round, assignment.candidate):
             self._alone = _key(task)
 
@@ -54,14 +68,21 @@ class Company:
             self._alone = None
         if key == self._on_trial:
             self._on_trial = None
-            self.bears_none = isinstance(outcome, Measured | Slow)
+            self.bears_none = self.bears_none or isinstance(outcome, Measured | Slow)
+            self._own_faults += isinstance(outcome, Failed)
+            if isinstance(outcome, Cancelled):
+                self._tried.discard(key)
             return False
-        raised = isinstance(outcome, Failed) and outcome.reason == "crash" and outcome.device is None
-        if not (raised and had_company) or key in self._suspects:
+        raised = isinstance(outcome, Failed) and outcome.reason in ("crash", "machine")
+        if not (raised and had_company) or key in self._tried or self._own_faults >= _ENOUGH:
             return False
-        self._suspects.add(key)
-        self._on_trial = key
+        self._tried.add(key)
+        self._waiting.add(key)
         return True
+
+    def failed_beside_others(self, task: Task) -> bool:
+        """Whether an attempt of this task does not count, because it had company."""
+        return _key(task) in self._tried
 
 
 def _runs_alone(spec: StudySpec, round_: int, candidate: Candidate | None) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
-from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerDrains, WorkerGone
 from dsopt.store.workers import nodes_at_work
@@ -23,7 +22,7 @@ from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import DeviceSetAside, RunsAlone, TaskEnded, TaskStarted, WroteOutside
 from dsopt.worker.heart import Heart
-from dsopt.worker.lanes import LaneThread, RunInHand
+from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
 
 LEFT: Final = ("finished", "stopped", None)
@@ -158,6 +157,7 @@ class Desk:
                 self._company.begun(assignment)
                 self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
                 lane.give(assignment)
+                note_company([lane.in_hand for lane in self._lanes])
 
     def _report(self, run: RunInHand) -> None:
         report = run.to_report()
@@ -173,9 +173,8 @@ class Desk:
         assignment, ended = run.assignment, run.ended
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
-        self._health.note(task, outcome)
         others_live = isinstance(outcome, Failed) and outcome.retryable and self._ask(self._do_others_live)
-        what = self._verdict(study, task, outcome, others_live=others_live)
+        what = self._verdict(study, run, outcome, others_live=others_live)
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
@@ -211,17 +210,19 @@ class Desk:
         if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
             self._set_aside(outcome)
 
-    def _verdict(self, study: StoredStudy, task: Task, outcome: Outcome, *, others_live: bool) -> Verdict:
+    def _verdict(self, study: StoredStudy, run: RunInHand, outcome: Outcome, *, others_live: bool) -> Verdict:
         """What follows from an outcome."""
-        bore_company = not self._company.bears_none
-        if self._company.is_doubtful(task, outcome, had_company=self._count_in_hand() > 1):
+        task, bore_company = run.assignment.task, not self._company.bears_none
+        if self._company.is_doubtful(task, outcome, had_company=run.had_company):
             return "again"
+        self._health.note(task, outcome)
         if bore_company and self._company.bears_none:
             self._hand.tell(RunsAlone(task=task))
         if not isinstance(outcome, Failed) or not outcome.retryable:
             return "tell"
-        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))
-        return verdict(outcome, attempts[:-1], study.spec.max_attempts, others_live=others_live)
+        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
+        counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
+        return verdict(outcome, counted, study.spec.max_attempts, node=node, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
@@ -283,8 +284,8 @@ class Desk:
                         lane.in_hand = None
             self._wait()
 
-    def _bears_company(self, *run: Any) -> bool:  # noqa: ANN401 - as `Company.bears` takes it
-        return self._company.bears(*run, in_hand=self._count_in_hand())
+    def _bears_company(self, spec: Any, round_: int, candidate: Any, is_new: bool) -> bool:  # noqa: ANN401
+        return self._company.bears(spec, round_, candidate, is_new=is_new, in_hand=self._count_in_hand())
 
     def _count_in_hand(self) -> int:
         return sum(lane.in_hand is not None for lane in self._lanes)

@@ -39,7 +39,7 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
     """
     if spec.is_simulated:
         return train(command, Path(spec.cwd))
-    locks = DeviceLocks(identity_of(store.engine), store.shown_url)
+    locks = DeviceLocks(_identity(store, tell), store.shown_url)
     files = _reserve(store, locks, _devices_of(command), tell)
     try:
         return train(command, Path(spec.cwd), files)
@@ -47,6 +47,24 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
         locks.close()
         for file in files:
             os.close(file)
+
+
+def _identity(store: Store, tell: Callable[[str], object]) -> str:
+    is_told = False
+    while True:
+        try:
+            return identity_of(store.engine)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            if not is_told:
+                tell(f"The training waits: {_not_reached(store, error)}. Ctrl-C gives up.")
+            is_told = True
+            time.sleep(_LOOK_SECONDS)
+
+
+def _not_reached(store: Store, error: BaseException) -> str:
+    return f"{store.shown_url} cannot be reached: {database_error(error) or error}"
 
 
 def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, tell: Callable[[str], object]) -> list[int]:
@@ -73,7 +91,7 @@ def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | No
     except Exception as error:
         if not is_away(error):
             raise
-        return f"{store.shown_url}, which knows what runs on {pool}, cannot be reached: {database_error(error)}"
+        return _not_reached(store, error)
     if not is_used:
         return None
     return (

@@ -34,7 +34,7 @@ from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
 
-Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None], bool]
+Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class StudyGround:
             OSError: the run directory cannot be made.
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
-        if not self._bears(study.spec, task.round, candidate):
+        if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
         pool, count, hosts = places.pool, places.count, places.hosts

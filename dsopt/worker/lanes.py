@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from dsopt.experiment.lane import Lane
@@ -18,12 +18,13 @@ _REPORT_SECONDS: Final = 5.0
 
 
 class RunInHand:
-    """An assignment that a lane runs, how far it is, and at last what came of it."""
+    """An assignment that a lane runs, how far it is, whether others ran beside it, and at last what came of it."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.progress: Progress | None = None
         self.ended: Ended | None = None
+        self.had_company = False
         self.is_engine_reported = False
         self._reported_at = time.monotonic()
         self._reported_step = -1
@@ -56,6 +57,13 @@ def _so_far(measurement: Measurement | None, metric: str) -> float | None:
     if measurement is None or metric not in ("throughput", "latency"):
         return None
     return measurement.samples_per_second if metric == "throughput" else measurement.step_seconds * 1000
+
+
+def note_company(in_hand: Sequence[RunInHand | None]) -> None:
+    """Notes on each of several runs in hand that it had company."""
+    several = [one for one in in_hand if one is not None]
+    for one in several if len(several) > 1 else ():
+        one.had_company = True
 
 
 class LaneThread:

@@ -17,6 +17,7 @@ from dsopt.protocol.events import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.folders import results_folder
+from dsopt.study.isolation import CLUSTERS
 from dsopt.study.space import OFFLOADS, ZERO
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
@@ -69,6 +70,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history)
     before = _traces(spec)
     outcome = lane.run(launch, rules, on_progress)
+    run_dir.remove_own(CLUSTERS)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database

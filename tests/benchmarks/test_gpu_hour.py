@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,8 @@ def hour(tmp_path: Path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **rig.machine(tmp_path, gpus=1, gib=0.5)}
 
     def step(name: str) -> str:
-        command = [sys.executable, "-m", "benchmarks.gpu", name, tmp_path / "out", "--grid", grid, "--seconds", "280"]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, check=False)
+        command = [sys.executable, "-m", "benchmarks.gpu", name, tmp_path / "out", "--grid", grid, "--seconds", "1500"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -63,7 +64,7 @@ def test_each_step_leaves_what_it_found(hour, tmp_path: Path) -> None:
 
     recorded = hour("grid")
     assert "/9 z0_gas1_tmbspg1000: out of memory" in recorded
-    assert "/9 z2_oocpu_gas1_tmbspg4: " in recorded
+    assert re.search(r"/9 z2_oocpu_gas1_tmbspg4: [0-9.]+ samples/s", recorded)
     assert "9 launches; the same command does what is missing" in recorded
 
     assert "9 runs of 3 groups" in hour("models")

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy
 from click.testing import CliRunner
 
 import dsopt as dsopt_api
@@ -102,7 +103,8 @@ def test_a_drained_worker_ends_well_and_says_what_it_leaves(
 def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's preStop hook that fails lets Kubernetes end the runs."""
     me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False)
-    answers = iter([DsoptError("cannot reach the database"), DsoptError("still not"), [me], []])
+    gone = sqlalchemy.exc.OperationalError("SELECT 1", {}, OSError("terminated by an administrator"))
+    answers = iter([gone, gone, [me], []])
 
     def ask(**_: object) -> object:
         answer = next(answers)
@@ -117,6 +119,8 @@ def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 0, done.output
     assert done.output.count("Waiting: ") == 1
     assert next(answers, None) is None
+    answers = iter([DsoptError("a newer version made this database")])
+    assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 1
 
 
 @pytest.mark.parametrize(

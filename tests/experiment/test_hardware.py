@@ -59,12 +59,15 @@ def test_ranks_that_only_miss_another_are_tried_again() -> None:
         "[enforce fail at inline_container.cc:820] . PytorchStreamWriter failed writing file data/3: file write failed",
         "Error building extension 'cpu_adam'\nCaused by CalledProcessError: Command '['ninja', '-v']' died with "
         "<Signals.SIGKILL: 9>.",
+        "Error building extension 'cpu_adam': g++: fatal error: Killed signal terminated program cc1plus\n"
+        "Caused by CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+        "cannot load the data\nCaused by ConnectionError: HTTPSConnectionPool(host='data', port=443)",
     ],
 )
 def test_what_the_machine_lacked_for_a_moment_is_tried_again(message: str) -> None:
     outcome = not_its_fault(seen((1, message), (0, "KeyError: 'gone'")), ON_GPUS)
     assert outcome is not None
-    assert (outcome.reason, outcome.retryable) == ("crash", True)
+    assert (outcome.reason, outcome.retryable) == ("machine", True)
     assert outcome.message.startswith("rank 1: RuntimeError: ")
 
 

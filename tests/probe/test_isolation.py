@@ -77,7 +77,7 @@ def test_curricula_are_at_their_end_and_write_to_the_runs_folder() -> None:
             "rarity": {"min_difficulty": 7, "max_difficulty": 7},
         },
     }  # fmt: skip
-    tokens = {"random_ltd_schedule": {"min_value": 128, "max_value": 2048}}
+    tokens = {"enabled": True, "random_ltd_schedule": {"min_value": 128, "max_value": 2048}}
     efficiency = {
         "enabled": True,
         "data_sampling": {"curriculum_learning": sampling},
@@ -97,6 +97,8 @@ def test_curricula_are_at_their_end_and_write_to_the_runs_folder() -> None:
     assert sampling["curriculum_metrics"]["seqlen"]["min_difficulty"] == 8
     notes = config_notes(config)
     assert [note.partition(": ")[0].rpartition(".")[2] for note in notes] == ["seqlen", "random_ltd_schedule"]
+    tokens["enabled"] = False
+    assert len(config_notes(config)) == 1
     legacy = {"curriculum_learning": {"enabled": True, "min_difficulty": 8, "max_difficulty": 64}}
     assert isolated_config(legacy, lambda name, given: Path())["curriculum_learning"]["min_difficulty"] == 64
 

@@ -14,7 +14,7 @@ import pytest
 
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Infeasible, Measured, Outcome
-from dsopt.experiment.run import run_experiment
+from dsopt.experiment.run import Progress, run_experiment
 from dsopt.launch.devices import DevicePool, free_ports, visible_gpus
 from dsopt.launch.launch import Launch
 from dsopt.launch.processes import processes_of
@@ -57,10 +57,15 @@ def started(tmp_path: Path, typed: str, name: str = "run", **changes: Any) -> La
     return launch(typed, cwd=tmp_path, run_dir=run_dir, devices=gpu, port=next(free_ports()), **changes)
 
 
-def run(tmp_path: Path, typed: str = GPT, stop: threading.Event | None = None, **changes: Any) -> Outcome:
-    """One run; nothing of it is left."""
-    begun = started(tmp_path, typed, **changes)
-    outcome = run_experiment(begun, RULES, (stop or threading.Event()).is_set, lambda progress: None)
+def run(tmp_path: Path, typed: str = GPT, *, stops_at: int | None = None, **changes: Any) -> Outcome:
+    """One run, which is stopped after so many steps; nothing of it is left."""
+    begun, stop = started(tmp_path, typed, **changes), threading.Event()
+
+    def note(progress: Progress) -> None:
+        if stops_at is not None and progress.steps >= stops_at:
+            stop.set()
+
+    outcome = run_experiment(begun, RULES, stop.is_set, note)
     assert processes_of(begun.run_dir.path) == []
     return outcome
 
@@ -120,12 +125,10 @@ def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> N
 
 def test_a_run_that_offloads_and_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     """The CPU steps on page-locked memory when the run ends."""
-    stop = threading.Event()
     offload = {"stage": 2, "reduce_bucket_size": 50_000_000, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
-    threading.Timer(30, stop.set).start()
     config = {"zero_optimization": offload, "zero_force_ds_cpu_optimizer": False}
-    outcome = run(tmp_path, stop=stop, config=config, count_flops=False)
-    assert isinstance(outcome, Cancelled | Measured), outcome
+    outcome = run(tmp_path, stops_at=3, config=config)
+    assert isinstance(outcome, Cancelled), outcome
 
 
 @pytest.mark.skipif(is_lagging(), reason="it stands in for DeepSpeed's accelerator alone")

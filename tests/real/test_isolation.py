@@ -28,6 +28,7 @@ def save_by_default(tensors, path, how=safe_save_file):
 import os
 class SummaryWriter:
     def __init__(self, logdir=None, comment=""):
+        os.makedirs(logdir, exist_ok=True)
         with open(os.path.join(logdir, "events"), "a") as file:
             print("written", file=file)
 """,
@@ -144,6 +145,8 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "mine", tmp_path / "mine.pt") == own
-    assert (tmp_path / "run" / "own" / "tensorboard" / "events").read_text() == "written\nwritten\n"
+    boards = tmp_path / "run" / "own" / "tensorboard"
+    assert (boards / "runs" / "events").read_text() == "written\nwritten\n"
+    assert (boards / "other" / "events").read_text() == "written\n"
     told = json.loads((tmp_path / "run" / "told.json").read_text())
     assert told == {"steps": 6, "read_back": "GPT2LMHeadModel", "saved": 1, "saved_again": 2}

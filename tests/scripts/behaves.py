@@ -38,10 +38,12 @@ class Model(torch.nn.Linear):
         return super().forward(batch)
 
 
-if args.how == "has-a-teacher":
+if args.how.startswith("has-a-teacher"):
+    in_bf16 = args.how.endswith("bf16")
+    zero = {"stage": 0 if in_bf16 else 3}
     teacher, *_ = deepspeed.initialize(
         model=torch.nn.Linear(64, 64),
-        config={"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
+        config={"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero, "bf16": {"enabled": in_bf16}},
     )
 model = Model(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
@@ -63,9 +65,9 @@ for step in range(3 if args.how == "ends-early" else 10_000):
         with torch.no_grad():
             engine(batch)
             time.sleep(0.05)
-    if args.how == "has-a-teacher":
+    if args.how.startswith("has-a-teacher"):
         with torch.no_grad():
-            teacher(batch)
+            teacher(batch.to(next(teacher.parameters()).dtype))
     try:
         output = engine(batch)
     except torch.OutOfMemoryError:

@@ -45,8 +45,8 @@ told["saved_again"] = torch.load("fresh.pt")["a"]
 torch.save({"a": 3}, "mine.pt")
 aliased_saving.safe_save_file({"a": torch.ones(2)}, "mine/adapter.safetensors")  # as peft does
 aliased_saving.save_by_default({"a": torch.ones(2)}, "mine/adapter.safetensors")
-GPT2Config().save_pretrained("mine")
 SummaryWriter("mine/runs", "a comment")
 SummaryWriter(logdir="mine/runs")
+SummaryWriter("mine/other")
 with open(os.path.join(os.environ["DSOPT_RUN_DIR"], "told.json"), "w") as file:
     json.dump(told, file)

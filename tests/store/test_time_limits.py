@@ -15,6 +15,7 @@ from dsopt.store.transactions import changing
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import leave
 from tests.store.ledger import begin, ledger_of, new_task, spec, sweep_now
+from tests.worker.test_faults import until
 
 
 def test_postgres_takes_the_study_from_who_is_frozen_in_a_transaction(
@@ -74,7 +75,7 @@ def test_processes_are_ended_only_after_their_run_is_recorded_as_lost(storage_ur
     begin(one, study, new_task(), store, str(run_dir))
     sleeper = subprocess.Popen(["sleep", "600"], env={RUN_DIR_VARIABLE: str(run_dir)})
     try:
-        assert [process.pid for process in processes_of(run_dir)] == [sleeper.pid]
+        until(lambda: [process.pid for process in processes_of(run_dir)] == [sleeper.pid])  # after its exec
         assert sweep_now(store, two) == 0
         assert processes_of(run_dir)
         leave(store.engine, one.me)

@@ -154,6 +154,8 @@ def test_a_secret_of_several_lines_is_hidden_however_it_is_told(told: str) -> No
     said = told.format(key.replace("\n", " ") if "line" in told else key)
     assert "MIIEvQIBADANBgkq" not in hidden(said, values)
     assert "hkiG9w0BAQEFAASC" not in hidden(said, values)
+    words = secret_values({"VAULT_SECRET": "username\npassword\nconfig\n"})
+    assert hidden("KeyError: 'config'", words) == "KeyError: 'config'"
 
 
 def test_a_secret_in_the_configuration_is_warned_of() -> None:

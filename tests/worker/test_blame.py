@@ -16,20 +16,37 @@ def task(name: str) -> Task:
 
 
 def test_a_run_that_died_is_tried_elsewhere_if_there_is_an_elsewhere() -> None:
-    died = [{"state": "failed", "reason": "crash"}]
-    lost = [{"state": "failed", "reason": "lost"}] * 5
-    assert verdict(DIED, [], 2, others_live=True) == "elsewhere"
-    assert verdict(DIED, [], 2, others_live=False) == "again"
-    assert verdict(DIED, died, 2, others_live=True) == "tell"
-    assert verdict(DIED, [*lost, {"state": "cancelled", "reason": "cancelled"}], 2, others_live=False) == "again"
-    assert verdict(DIED, [], 1, others_live=True) == "tell"
+    died = [{"state": "failed", "reason": "crash", "node": "other"}]
+    lost = [{"state": "failed", "reason": "lost", "node": "other"}] * 5
+    assert verdict(DIED, [], 2, node="me", others_live=True) == "elsewhere"
+    assert verdict(DIED, [], 2, node="me", others_live=False) == "again"
+    assert verdict(DIED, died, 2, node="me", others_live=True) == "tell"
+    cancelled = {"state": "cancelled", "reason": "cancelled", "node": "other"}
+    assert verdict(DIED, [*lost, cancelled], 2, node="me", others_live=False) == "again"
+    assert verdict(DIED, [], 1, node="me", others_live=True) == "tell"
+
+
+def test_a_node_alone_charges_nobody_while_others_live() -> None:
+    """They may be busy for longer than it leaves the trial to them."""
+    here = [{"state": "failed", "reason": "crash", "node": "me"}]
+    assert verdict(DIED, here * 3, 2, node="me", others_live=True) == "elsewhere"
+    assert verdict(DIED, here * 5, 2, node="me", others_live=True) == "tell"  # for ever it is not tried
+    assert verdict(DIED, here, 2, node="me", others_live=False) == "tell"
+
+
+def test_what_ranks_say_of_their_machine_makes_no_node_suspect() -> None:
+    """A port that is taken, or a disk that is too small, is told; three of them say nothing of the node."""
+    health = NodeHealth()
+    for name in ("a", "b", "c"):
+        health.note(task(name), Failed(reason="machine", message="address already in use", retryable=True))
+    assert not health.is_suspect
 
 
 def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
-    failed = [{"state": "failed", "reason": "hardware"}] * 2
-    assert verdict(FAULTY, failed, 1, others_live=False) == "again"
-    assert verdict(DIED, failed, 2, others_live=False) == "again"
-    assert verdict(FAULTY, [*failed, failed[0]], 5, others_live=False) == "tell"  # no three GPUs are faulty
+    failed = [{"state": "failed", "reason": "hardware", "node": "me"}] * 2
+    assert verdict(FAULTY, failed, 1, node="me", others_live=False) == "again"
+    assert verdict(DIED, failed, 2, node="me", others_live=False) == "again"
+    assert verdict(FAULTY, [*failed, failed[0]], 5, node="me", others_live=False) == "tell"  # no three GPUs are faulty
     health = NodeHealth()
     for name in ("a", "b", "c"):
         health.note(task(name), FAULTY)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsopt.experiment.outcome import Failed, Infeasible, Measured
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured
 from dsopt.launch.devices import DevicePool
 from dsopt.store.attempts import Task
 from dsopt.store.studies import Store
@@ -54,11 +54,11 @@ def test_what_is_compared_and_what_computes_on_the_host_runs_alone(
     round_: int, candidate: Candidate | None, is_alone: bool
 ) -> None:
     company = Company()
-    assert company.bears(spec(), round_, candidate, in_hand=0)
-    assert company.bears(spec(), round_, candidate, in_hand=1) is not is_alone
+    assert company.bears(spec(), round_, candidate, is_new=True, in_hand=0)
+    assert company.bears(spec(), round_, candidate, is_new=True, in_hand=1) is not is_alone
     assert company.may_begin(in_hand=1) is not is_alone  # it is awaited
     assert company.may_begin(in_hand=0)
-    assert company.bears(spec(), round_, candidate, in_hand=0)
+    assert company.bears(spec(), round_, candidate, is_new=True, in_hand=0)
     company.begun(begun(task("a", round_=round_), candidate))  # type: ignore[arg-type]
     assert company.may_begin(in_hand=1) is not is_alone
     assert not company.is_doubtful(task("a", round_=round_), RAISED, had_company=False)
@@ -67,12 +67,16 @@ def test_what_is_compared_and_what_computes_on_the_host_runs_alone(
 
 def test_a_study_whose_own_configuration_offloads_has_no_company() -> None:
     offloads = spec({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
-    assert not Company().bears(offloads, 0, None, in_hand=1)
-    assert not Company().bears(offloads, 0, CANDIDATE, in_hand=1)
-    assert Company().bears(offloads, 0, Candidate(stage=0, micro_batch=4, gas=1), in_hand=1)
+    company = Company()
+    assert not company.bears(offloads, 0, None, is_new=True, in_hand=1)
+    assert not company.bears(offloads, 0, CANDIDATE, is_new=True, in_hand=1)
+    assert company.bears(offloads, 0, Candidate(stage=0, micro_batch=4, gas=1), is_new=True, in_hand=1)
 
 
-def test_runs_with_a_lock_of_their_script_are_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_runs_with_a_lock_of_their_script_are_not_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int
+) -> None:
     monkeypatch.setenv("SIMULATED_SECONDS", "0.6")
     launcher = tmp_path / "deepspeed"
     launcher.write_text(LAUNCHER.replace("LOCK", str(tmp_path / "lock")))
@@ -81,14 +85,15 @@ def test_runs_with_a_lock_of_their_script_are_not_charged(tmp_path: Path, monkey
     store = Store.open(f"sqlite:///{tmp_path}/dsopt.db", make=True)
     made, _ = store.create(load_spec(tmp_path / "study.yaml")[0])
     told: list[Happening] = []
-    Worker(store, DevicePool(kind="cpu", indices=(0, 1)), Ending(), told.append).work(lambda: [made])
+    Worker(store, DevicePool(kind="cpu", indices=tuple(range(lanes))), Ending(), told.append).work(lambda: [made])
     assert len([happening for happening in told if isinstance(happening, RunsAlone)]) == 1
     study = store.get("simulated")
     assert store.state(study) == "finished"
     runs = store.runs(study)
     failed = [run["candidate"] for run in runs if run["state"] == "failed"]
-    assert len(failed) == 1
-    assert "measured" in [run["state"] for run in runs if run["candidate"] == failed[0]]
+    assert 1 <= len(failed) == len(set(failed)) < lanes
+    measured = {run["candidate"] for run in runs if run["state"] == "measured"}
+    assert set(failed) <= measured
     store.close()
 
 
@@ -108,9 +113,36 @@ def test_a_run_that_fails_alone_too_is_charged() -> None:
     assert not company.bears_none
 
 
+def test_several_that_fail_beside_each_other_are_tried_alone_one_after_the_other() -> None:
+    company = Company()
+    for trial in range(3):
+        assert company.is_doubtful(task("x", trial), RAISED, had_company=True)
+    for trial in range(2):
+        assert not company.may_begin(in_hand=1)
+        assert company.bears(spec(), 0, CANDIDATE, is_new=False, in_hand=0)
+        company.begun(begun(task("x", trial)))
+        assert not company.may_begin(in_hand=1)
+        assert not company.is_doubtful(task("x", trial), RAISED, had_company=False)
+        assert company.failed_beside_others(task("x", trial))
+    assert not company.may_begin(in_hand=1)  # one still waits
+    company.begun(begun(task("x", 2)))
+    assert not company.is_doubtful(task("x", 2), RAISED, had_company=False)
+    assert company.may_begin(in_hand=1)
+    assert not company.is_doubtful(task("y", 3), RAISED, had_company=True)  # it is the script
+
+
+def test_a_run_that_was_cancelled_alone_has_proven_nothing() -> None:
+    company = Company()
+    assert company.is_doubtful(task("a"), RAISED, had_company=True)
+    company.begun(begun(task("a")))
+    assert not company.is_doubtful(task("a"), Cancelled(), had_company=False)
+    assert company.is_doubtful(task("a"), RAISED, had_company=True)
+
+
 def test_another_worker_may_have_taken_it() -> None:
     company = Company()
     assert company.is_doubtful(task("a"), RAISED, had_company=True)
+    assert company.bears(spec(), 0, CANDIDATE, is_new=True, in_hand=0)
     company.begun(begun(task("b", trial=1)))
     assert company.may_begin(in_hand=1)
     assert not company.is_doubtful(task("b", trial=1), Measured.__new__(Measured), had_company=True)
