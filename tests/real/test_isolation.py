@@ -73,7 +73,7 @@ def test_a_trainers_checkpoints_are_neither_resumed_from_nor_touched(dsopt: Dsop
     assert "each experiment has its own folder for --output_dir" in created
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(dsopt.cwd / "out", dsopt.cwd / "csv") == own
-    assert "times the baseline" in output
+    assert "Study 'study' is finished." in output
     assert "They look like checkpoints" not in output
     logs = list((dsopt.cwd / "autotuning_results").glob("*/stdout.log"))
     assert len(logs) >= 4
