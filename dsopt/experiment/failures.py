@@ -65,7 +65,10 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
 
 
 def _without_checkpoints(seen: Seen) -> str:
-    """A hint for a script that asked for a checkpoint before it raised."""
+    """A hint for a script that asked for a checkpoint before it raised, or believed to have saved one."""
+    if not seen.withheld and seen.unsaved:
+        skipped = seen.unsaved[0]
+        return f"An experiment saves nothing: {skipped} was skipped. Let the script bear that its file is not there. "
     if not seen.withheld:
         return ""
     return (

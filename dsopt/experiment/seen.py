@@ -28,6 +28,7 @@ class Seen:
         flops: floating-point operations of one rank in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none.
+        unsaved: functions with which it tried to save or report something, and which were skipped.
         ended: whether the script ended by itself.
     """
 
@@ -42,6 +43,7 @@ class Seen:
     flops: float | None = None
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
+    unsaved: list[str] = field(default_factory=list)
     ended: bool = False
 
     def add(self, event: Event) -> None:
@@ -63,6 +65,8 @@ class Seen:
             self.problems.append(event)
         elif isinstance(event, Withheld) and ("load" in event.what or "resume" in event.what):
             self.withheld.append(event.what)
+        elif isinstance(event, Withheld):
+            self.unsaved.append(event.what)
         elif isinstance(event, End) and event.rank == 0:
             self.ended = True
 

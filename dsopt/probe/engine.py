@@ -14,7 +14,7 @@ from dsopt.probe.flops import FlopCount
 from dsopt.probe.loaders import Loaders
 from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
-from dsopt.probe.model import describe, shape_of
+from dsopt.probe.model import describe, shape_of, trains
 from dsopt.probe.states import held_by
 from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
@@ -79,6 +79,7 @@ class EngineObserver:
         self._steps = 0
         self._activation_bytes = 0
         self._saw_batch = False
+        self._is_in_forward = False
         self._is_out_of_memory = False
         self._has_told_states = False
 
@@ -127,10 +128,11 @@ class EngineObserver:
         self._limit(device)
         result = call()
         self._limit(device)  # communication libraries have taken their part
-        if self._engine is None and _trains(engine):
+        if self._engine is None and trains(engine):
             self._engine = engine
             self._use(device)
             self._writer.emit(describe(engine, device, self._writer.rank, self._memory_limit_bytes))
+            engine.module.register_forward_pre_hook(self._before_module)
             self.on_engine()
         return result
 
@@ -142,14 +144,33 @@ class EngineObserver:
         if self._memory_limit_bytes:
             device.limit_memory(self._memory_limit_bytes)
 
-    def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
+    def _before_module(self, _module: Any, _args: Any) -> None:  # noqa: ANN401 - a hook of PyTorch's
+        """Sees evaluations that go to the model itself, as the Trainer's do, and not through the engine."""
+        if self._is_in_forward:
+            return
         import torch
 
+        if not torch.is_grad_enabled():
+            self._note_evaluation()
+
+    def _note_evaluation(self) -> None:
+        step = self._begin_step()
+        step.is_evaluated = step.is_evaluated or not step.passes
+
+    def _around_forward(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         if engine is not self._engine:
             return call()
+        self._is_in_forward = True
+        try:
+            return self._forward(call)
+        finally:
+            self._is_in_forward = False
+
+    def _forward(self, call: _Call) -> Any:  # noqa: ANN401
+        import torch
+
         if not torch.is_grad_enabled():  # not its mode: models from files are in evaluation until a script says else
-            step = self._begin_step()
-            step.is_evaluated = step.is_evaluated or not step.passes
+            self._note_evaluation()
             return call()
         first = self._steps == 0 and not self._activation_bytes
         rows = elements = 0
@@ -271,13 +292,3 @@ class EngineObserver:
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)
-
-
-def _trains(engine: Any) -> bool:  # noqa: ANN401 - DeepSpeed's
-    """Whether an engine has a real optimizer.
-
-    One without has in that place what gathers its parameters at ZeRO 3, and in bf16 a dummy within a wrapper.
-    """
-    optimizer = engine.optimizer
-    kinds = {type(optimizer).__name__, type(getattr(optimizer, "optimizer", None)).__name__}
-    return optimizer is not None and not kinds & {"DeepSpeedZeRoOffload", "DummyOptim"}

@@ -31,6 +31,19 @@ _LEFT_OUT: Final = (
     ("transformers.trainer", "Trainer", "_save_checkpoint", None),
     ("transformers.trainer", "Trainer", "save_model", None),
     ("transformers.trainer", "Trainer", "push_to_hub", None),
+    ("transformers.utils.hub", "PushToHubMixin", "push_to_hub", None),
+    # with the token that a login has left, whatever variables a run gets
+    *(
+        ("huggingface_hub.hf_api", "HfApi", method, None)
+        for method in (
+            "create_commit",
+            "create_repo",
+            "delete_repo",
+            "upload_file",
+            "upload_folder",
+            "upload_large_folder",
+        )
+    ),
 )
 # what writes to a path: module, class (of a method), function, index and name of the path argument
 _WRITERS: Final = (

@@ -119,3 +119,13 @@ def _configured(module: Any, names: Sequence[str]) -> int | None:  # noqa: ANN40
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
     return None
+
+
+def trains(engine: Any) -> bool:  # noqa: ANN401 - DeepSpeed's
+    """Whether an engine has a real optimizer.
+
+    One without has in that place what gathers its parameters at ZeRO 3, and in bf16 a dummy within a wrapper.
+    """
+    optimizer = engine.optimizer
+    kinds = {type(optimizer).__name__, type(getattr(optimizer, "optimizer", None)).__name__}
+    return optimizer is not None and not kinds & {"DeepSpeedZeRoOffload", "DummyOptim"}

@@ -45,12 +45,16 @@ def _accumulations(spec: StudySpec) -> str:
 
 
 def _wider(spec: StudySpec) -> str:
-    """What to write in DeepSpeed's configuration instead of what fixes stage and accumulation."""
+    """What to write in DeepSpeed's configuration instead of what fixes stage and accumulation.
+
+    The user's own run has the first value of a list.
+    """
     ways = []
-    if isinstance(get_path(spec.ds_config, f"{ZERO}stage"), int):
-        ways.append('"stage": "all"')
-    if isinstance(spec.ds_config.get(ACCUMULATION), int):
-        ways.append(f'"{ACCUMULATION}": "auto"')
+    stage, gas = get_path(spec.ds_config, f"{ZERO}stage"), spec.ds_config.get(ACCUMULATION)
+    if isinstance(stage, int):
+        ways.append(f'"stage": {[stage, *(other for other in range(4) if other != stage)]}')
+    if isinstance(gas, int):
+        ways.append(f'"{ACCUMULATION}": {[gas, *(other for other in (1, 2, 4, 8) if other != gas)]}')
     return " or ".join(ways)
 
 

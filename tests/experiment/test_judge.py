@@ -111,6 +111,7 @@ def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(wh
     outcome = outcome_of(engine(), Withheld(rank=0, what=what, path="ckpt"), raised)
     assert isinstance(outcome, Failed)
     assert (f"An experiment starts without checkpoints: {what} found none." in outcome.message) == is_said
+    assert (f"An experiment saves nothing: {what} was skipped." in outcome.message) != is_said
 
 
 def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:

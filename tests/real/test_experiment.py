@@ -123,8 +123,10 @@ def test_a_frozen_engine_that_is_built_first_is_not_the_one_that_trains(tmp_path
     assert (outcome.engine.zero_stage, outcome.rows) == (0, 4)
 
 
-def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "evaluates-between-steps")
+@pytest.mark.parametrize("how", ["evaluates-between-steps", "evaluates-between-steps-by-its-module"])
+def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path, how: str) -> None:
+    """The Trainer evaluates the model itself."""
+    outcome = run(tmp_path, how)
     assert isinstance(outcome, Measured), outcome
     assert max(outcome.step_seconds[1:]) < 0.5
 

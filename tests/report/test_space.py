@@ -3,6 +3,7 @@
 import pytest
 
 from dsopt.report.space import space_lines
+from dsopt.study.candidate_run import run_config
 from tests.made_up import spec
 
 OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
@@ -29,8 +30,10 @@ def test_a_narrow_space_says_how_to_widen_it() -> None:
     narrow = spec({"zero_optimization": {"stage": 3}, "gradient_accumulation_steps": 4}, tuner_num_trials=1)
     assert space_lines(narrow) == [
         "It searches ZeRO 3 only; micro-batch sizes from 1; accumulation 4 only; at most 1 run and its confirmation.",
-        'To try more: "stage": "all" or "gradient_accumulation_steps": "auto".',
+        'To try more: "stage": [3, 0, 1, 2] or "gradient_accumulation_steps": [4, 1, 2, 8].',
     ]
+    wider = spec({"zero_optimization": {"stage": [3, 0, 1, 2]}, "gradient_accumulation_steps": [4, 1, 2, 8]})
+    assert run_config(wider, None) == run_config(narrow, None)  # the user's own run stays what it was
 
 
 def test_the_largest_size_is_said() -> None:

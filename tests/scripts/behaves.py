@@ -78,7 +78,7 @@ for step in range(3 if args.how == "ends-early" else 10_000):
     else:
         engine.backward(loss)
     engine.step()
-    if args.how == "evaluates-between-steps" and step % 3 == 2:
+    if args.how.startswith("evaluates-between-steps") and step % 3 == 2:
         with torch.no_grad():
-            engine(batch)
+            (engine.module if args.how.endswith("by-its-module") else engine)(batch)
             time.sleep(0.5)

@@ -6,6 +6,7 @@ import tempfile
 
 import aliased_saving
 import torch
+from huggingface_hub import HfApi
 from tensorboardX import SummaryWriter
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -31,6 +32,8 @@ trainer = Trainer(
 )
 trainer.train("mine/checkpoint-100")
 
+model.push_to_hub("mine/model")  # nobody is asked: there is no network here
+HfApi(endpoint="http://127.0.0.1:9").create_commit("mine/model", [], commit_message="m")
 told = {"steps": trainer.state.global_step}
 with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(folder)
