@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -76,6 +77,12 @@ class Launched:
     activation_bytes: int
     flops_per_step: float
     samples_per_step: int
+
+    @property
+    def settled_seconds(self) -> float:
+        """The mean of the later half of the steps; 0 without any."""
+        later = self.step_seconds[len(self.step_seconds) // 2 :]
+        return float(np.mean(later)) if later else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,9 +223,8 @@ def _said(launched: Launched | None) -> str:
         return "failed, left out"
     if launched.oom is not None:
         return f"out of memory after {launched.start_seconds:.1f} s"
-    later = launched.step_seconds[len(launched.step_seconds) // 2 :]
     return (
-        f"{launched.samples_per_step / float(np.mean(later)):.1f} samples/s, "
+        f"{launched.samples_per_step / launched.settled_seconds:.1f} samples/s, "
         f"{launched.peak_reserved_bytes / 2**20:.0f} MiB, start {launched.start_seconds:.1f} s, "
         f"others had {launched.elsewhere:.0%}"
     )

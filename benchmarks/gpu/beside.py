@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.grid import Grid, Launched, read_grid
+from benchmarks.grid import read_grid
 
 
 def beside_the_grid(path: Path, told: dict[str, Any]) -> str:
@@ -21,17 +19,11 @@ def beside_the_grid(path: Path, told: dict[str, Any]) -> str:
     said = f"{len(runs)} runs, {measured} measured; the best is {best or 'not known'}"
     if best is None or not path.exists():
         return said
-    grid = read_grid(path)
-    speeds = {one.candidate.name: _samples_per_second(grid, one) for one in grid.launches if one.step_seconds}
+    launches = [one for one in read_grid(path).launches if one.step_seconds]
+    speeds = {one.candidate.name: one.samples_per_step / one.settled_seconds for one in launches}
     if not speeds:
         return said
     first = max(speeds, key=lambda name: speeds[name])
     said += f". The grid's best of {len(speeds)} is {first}, {speeds[first]:.4g} samples/s"
     own = speeds.get(best)
     return said if own is None else f"{said}; there {best} has {own:.4g}, {own / speeds[first]:.3f} of it"
-
-
-def _samples_per_second(grid: Grid, one: Launched) -> float:
-    """By the second half of its steps."""
-    later = one.step_seconds[len(one.step_seconds) // 2 :]
-    return one.candidate.micro_batch * one.candidate.gas * grid.about.ranks * grid.about.nodes / float(np.mean(later))

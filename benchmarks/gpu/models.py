@@ -3,8 +3,6 @@
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.grid import Grid, Launched, read_grid
 from benchmarks.measured.judge import Groups
 from benchmarks.measured.runs import Run, in_order
@@ -25,7 +23,6 @@ def groups_of(path: Path) -> Groups:
 def _run(grid: Grid, launched: Launched) -> Run:
     about, candidate = grid.about, launched.candidate
     knobs = dict(candidate.knobs)
-    later = launched.step_seconds[len(launched.step_seconds) // 2 :]
     dtype = next((name for name in ("bf16", "fp16") if about.baseline.get(name, {}).get("enabled") is True), "fp32")
     return Run(
         group=about.name,
@@ -51,7 +48,7 @@ def _run(grid: Grid, launched: Launched) -> Run:
         recomputes=any("checkpointing" in key and value is not None for key, value in knobs.items()),
         micro_batch=candidate.micro_batch,
         gas=candidate.gas,
-        seconds=float(np.mean(later)) if later else 0.0,
+        seconds=launched.settled_seconds,
         peak=launched.peak_allocated_bytes or launched.peak_reserved_bytes,
         memory_kind="allocated" if launched.peak_allocated_bytes else "reserved",
         device_used=0,

@@ -7,7 +7,7 @@ from dsopt.experiment.hardware import not_its_fault
 from dsopt.experiment.health import remedy
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.experiment.plain import NO_PLAIN_STEP
-from dsopt.experiment.reason import in_one_line
+from dsopt.experiment.reason import in_one_line, raised_by
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
@@ -50,7 +50,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     refusal = refused_sizes(first.message, rules, launch.command)
     if refusal is not None:
         return refusal
-    raised = f"rank {first.rank}: {first.type}: {in_one_line(first.message)}"
+    raised = raised_by(first)
     if first.type == "SystemExit" and last_output:  # a script that ends itself has already said why, as argparse does
         raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
@@ -66,15 +66,15 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
 
 def _without_checkpoints(seen: Seen) -> str:
     """A hint for a script that asked for a checkpoint before it raised, or believed to have saved one."""
-    if not seen.withheld and seen.unsaved:
+    if seen.withheld:
+        return (
+            f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
+            "Let the script continue without one, as in its first training. "
+        )
+    if seen.unsaved:
         skipped = seen.unsaved[0]
         return f"An experiment saves nothing: {skipped} was skipped. Let the script bear that its file is not there. "
-    if not seen.withheld:
-        return ""
-    return (
-        f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
-        "Let the script continue without one, as in its first training. "
-    )
+    return ""
 
 
 def _without_secrets(said: str, launch: Launch) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from dsopt.experiment.outcome import Failed
-from dsopt.experiment.reason import in_one_line
+from dsopt.experiment.reason import in_one_line, raised_by
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
 from dsopt.protocol.events import Error
@@ -47,13 +47,11 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
             return Failed(reason="crash", message=f"{said} {log}", retryable=True)
         return Failed(reason="hardware", message=f"GPU {device}: {said} {log}", retryable=True, device=device)
     if told and all(_OF_PEER.search(error.message) for error in told):
-        said = f"rank {told[0].rank}: {told[0].type}: {in_one_line(told[0].message)}"
-        message = f"{said} Another rank had ended, or cannot be reached, and none said why. {log}"
+        message = f"{raised_by(told[0])} Another rank had ended, or cannot be reached, and none said why. {log}"
         return Failed(reason="crash", message=message, retryable=True)
     first = min(told, key=lambda error: error.time, default=None)
     if first is not None and (first.type in _NETWORK or _OF_MACHINE.search(first.message)):
-        message = f"rank {first.rank}: {first.type}: {in_one_line(first.message)} {log}"
-        return Failed(reason="machine", message=message, retryable=True)
+        return Failed(reason="machine", message=f"{raised_by(first)} {log}", retryable=True)
     return None
 
 

@@ -4,6 +4,8 @@ import itertools
 import re
 from typing import Final
 
+from dsopt.protocol.events import Error
+
 _LENGTH: Final = 600
 _BEGINNING: Final = 360  # of a message that is cut; an exception raised again often ends with the first one's message
 _HEADLINE = re.compile(r"\d+ validation errors? for ")  # pydantic: then a line with the key, and what is wrong with it
@@ -22,6 +24,11 @@ def in_one_line(message: str) -> str:
     if len(text) > _LENGTH:
         text = f"{text[:_BEGINNING].rstrip()} … {text[_BEGINNING - _LENGTH + 3 :].lstrip()}"
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def raised_by(error: Error) -> str:
+    """What a rank raised, in one line."""
+    return f"rank {error.rank}: {error.type}: {in_one_line(error.message)}"
 
 
 def _indent(line: str) -> int:

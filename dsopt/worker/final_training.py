@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import StudySpec
+from dsopt.worker.happenings import Happening, WorkerPaused
+from dsopt.worker.patience import Patience
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -39,7 +42,8 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
     """
     if spec.is_simulated:
         return train(command, Path(spec.cwd))
-    locks = DeviceLocks(_identity(store, tell), store.shown_url)
+    patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
+    locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
     files = _reserve(store, locks, _devices_of(command), tell)
     try:
         return train(command, Path(spec.cwd), files)
@@ -49,18 +53,9 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
             os.close(file)
 
 
-def _identity(store: Store, tell: Callable[[str], object]) -> str:
-    is_told = False
-    while True:
-        try:
-            return identity_of(store.engine)
-        except Exception as error:
-            if not is_away(error):
-                raise
-            if not is_told:
-                tell(f"The training waits: {_not_reached(store, error)}. Ctrl-C gives up.")
-            is_told = True
-            time.sleep(_LOOK_SECONDS)
+def _tell_of_pause(happening: Happening, tell: Callable[[str], object]) -> None:
+    if isinstance(happening, WorkerPaused):
+        tell(f"The training waits: {happening.why.rstrip('.')}. Ctrl-C gives up.")
 
 
 def _not_reached(store: Store, error: BaseException) -> str:
