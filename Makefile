@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTHONS := 3.10 3.11 3.12 3.13
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-fast lint format bench bench-search bench-scale wheels-gpu clean
+.PHONY: help install demo test test-slow test-chaos test-browser test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,7 +17,7 @@ install: .venv/installed ## make .venv and install dsopt into it
 	touch $@
 
 demo: install ## tune studies/tiny-gpt on this machine
-	$(BIN)/dsopt study create studies/tiny-gpt.yaml
+	$(BIN)/dsopt study create studies/tiny-gpt/study.yaml
 	$(BIN)/dsopt worker tiny-gpt
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the other.
@@ -29,6 +29,11 @@ test-slow: install ## longer studies, and outages
 
 test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
+
+test-browser: install ## the pages in a real browser, where Debian's chromium is or can be installed
+	command -v chromium > /dev/null || timeout 300 apt-get install -y -qq --no-install-recommends chromium > /dev/null || true
+	$(BIN)/python -m pip install --quiet -c constraints.txt playwright
+	$(BIN)/python -m pytest tests/web/test_browser.py
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not real and not gpu and not chaos"
@@ -42,6 +47,9 @@ lint: install ## ruff, mypy for each Python that is supported, import contracts
 format: install ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install ## build the documentation site into docs/_build; a warning is an error
+	$(BIN)/python -m sphinx -EaWq --keep-going docs docs/_build
 
 bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.coverage

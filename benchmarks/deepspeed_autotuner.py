@@ -25,7 +25,7 @@ from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
 
 ROOT = Path(__file__).parent.parent
-STUDY = ROOT / "studies" / "tiny-gpt.yaml"
+STUDY = ROOT / "studies" / "tiny-gpt" / "study.yaml"
 SCRIPT = ROOT / "studies" / "tiny-gpt" / "train.py"
 OWN_CONFIG = ROOT / "studies" / "tiny-gpt" / "ds_config.json"
 BIN = Path(sys.executable).parent

@@ -14,17 +14,22 @@ if TYPE_CHECKING:
     from dsopt.api import events
     from dsopt.api.comparing import compare
     from dsopt.api.creating import create_study
+    from dsopt.api.doctor import Check, diagnose
     from dsopt.api.estimating import estimate
+    from dsopt.api.exporting import export_runs
     from dsopt.api.headers import delete_study, list_studies
     from dsopt.api.issues import issue_report
+    from dsopt.api.reporting import study_report
     from dsopt.api.results import Result, Run
     from dsopt.api.studies import load_study, start_worker
     from dsopt.api.study import Study
+    from dsopt.api.trackers import export_to
     from dsopt.api.tuning import tune
     from dsopt.api.who_works import RunInHand, WorkerInfo, drain_workers, list_workers
     from dsopt.api.workers import WorkerThread
 
 __all__ = [
+    "Check",
     "DsoptError",
     "Result",
     "Run",
@@ -36,18 +41,23 @@ __all__ = [
     "compare",
     "create_study",
     "delete_study",
+    "diagnose",
     "drain_workers",
     "estimate",
     "events",
+    "export_runs",
+    "export_to",
     "issue_report",
     "list_studies",
     "list_workers",
     "load_study",
     "start_worker",
+    "study_report",
     "tune",
 ]
 
 _PLACES = {
+    "Check": "doctor",
     "Result": "results",
     "Run": "results",
     "RunInHand": "who_works",
@@ -57,13 +67,17 @@ _PLACES = {
     "compare": "comparing",
     "create_study": "creating",
     "delete_study": "headers",
+    "diagnose": "doctor",
     "drain_workers": "who_works",
     "estimate": "estimating",
+    "export_runs": "exporting",
+    "export_to": "trackers",
     "issue_report": "issues",
     "list_studies": "headers",
     "list_workers": "who_works",
     "load_study": "studies",
     "start_worker": "studies",
+    "study_report": "reporting",
     "tune": "tuning",
 }
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dsopt.api.storage import chosen_storage, opened
 from dsopt.errors import DsoptError
-from dsopt.report.dashboard import DashboardServer
-from dsopt.report.dashboard_access import checked_token
 from dsopt.store import engine, schema
+from dsopt.web.access import checked_token
+from dsopt.web.server import DashboardServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +81,15 @@ def check_database(*, storage: str | None = None) -> None:
 
 @contextlib.contextmanager
 def dashboard_server(
-    host: str, port: int, *, token: str | None = None, storage: str | None = None
+    host: str, port: int, *, token: str | None = None, root: str = "", storage: str | None = None
 ) -> Iterator[DashboardServer]:
-    """optuna-dashboard on the storage, read-only, until the block ends; `serve_forever` serves it, at `url`.
+    """The pages of the storage, read-only, until the block ends; `serve_forever` serves them, at `url`.
 
     Args:
         host: a name or address of this machine. On loopback, the server answers to localhost alone.
         port: 0 picks a free one.
         token: what a reader has to show. None: on loopback none, and a new one elsewhere.
+        root: the path under which a reverse proxy shows it, such as `/dsopt`.
         storage: URL of the database; by default as for `load_study`.
 
     Raises:
@@ -98,7 +99,7 @@ def dashboard_server(
         checked_token(token, "--token")
     with opened(storage) as store:
         try:
-            server = DashboardServer(store.optuna_storage, host, port, token)
+            server = DashboardServer(store, host, port, token, root=root.rstrip("/"))
         except OSError as error:
             raise DsoptError(
                 f"--host {host} --port {port}: cannot listen there: {error.strerror}. Choose others."

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from dsopt.api.events import (
+    DevicesAwaited,
     DeviceSetAside,
     Event,
     HelperReplaced,
@@ -23,7 +24,8 @@ from dsopt.api.events import (
     WorkerWentOn,
     WroteOutside,
 )
-from dsopt.report.summary import outside_text
+from dsopt.report.durations import short_duration as short_duration  # for those who show events
+from dsopt.report.failures import outside_text
 from dsopt.study.part import REFERENCE
 from dsopt.worker.results import run_label
 
@@ -50,6 +52,8 @@ def event_line(event: Event) -> str | None:
                 f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "
                 "the other. Does the script use a port, a file or a lock of a fixed name?"
             )
+        case DevicesAwaited():
+            return awaited_text(event)
         case HelperReplaced(what=what):
             return what
         case SecretsWithheld(names=names):
@@ -63,6 +67,15 @@ def event_line(event: Event) -> str | None:
             return f"ZeRO {stage}: {verdict}."
         case _:
             return None
+
+
+def awaited_text(event: DevicesAwaited) -> str:
+    """Who has the devices that a worker waits for."""
+    held = [
+        f"{count} held by {f'study {name!r}' if name else 'a deleted study'} on {node}"
+        for count, name, node in event.holders
+    ]
+    return f"Waiting for devices: {', '.join(held) or 'runs outside of this database have them'}."
 
 
 def label_of(task: Task) -> str:
@@ -82,7 +95,8 @@ def progress_text(progress: Progress | None) -> str:
     if progress is None:
         return "launching"
     if progress.phase == "starting":
-        return f"starting, {progress.seconds:.0f} s"
+        doing = "building the engine" if progress.engine is None else "doing the first step"
+        return f"{doing}, {short_duration(progress.seconds)}"
     text = f"measuring, {progress.steps} steps"
     m = progress.measurement
     if m is not None:

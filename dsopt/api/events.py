@@ -8,6 +8,7 @@ from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
 from dsopt.worker.happenings import (
+    DevicesAwaited,
     DeviceSetAside,
     Happening,
     HelperReplaced,
@@ -32,6 +33,7 @@ Event: TypeAlias = Happening
 __all__ = [
     "Cancelled",
     "DeviceSetAside",
+    "DevicesAwaited",
     "Event",
     "Failed",
     "HelperReplaced",

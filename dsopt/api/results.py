@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.report.files import CONFIG, optimum, write_config
+from dsopt.report.answer import Answer, answer_of
+from dsopt.report.diff import best_diff
+from dsopt.report.files import CONFIG, optimum, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.stored import StoredStudy
@@ -14,10 +16,11 @@ from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
 from dsopt.study.folders import results_folder
+from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
-from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
+from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed, qualities_of
 
-__all__ = ["Result", "Run", "find_best", "not_confirmed", "runs_of", "training_of"]
+__all__ = ["Answer", "Result", "Run", "find_best", "not_confirmed", "runs_of", "training_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class Result:
         interval: the 95 % interval of `factor`; None if it is not known.
         files: the study's result files, absolute; only `config_file` if you asked for another place.
         summary: the whole result.
+        answer: the same as an instruction, with what the best changes.
+        advice: what else to do, such as about another global batch than the user's own.
     """
 
     study: str
@@ -49,6 +54,8 @@ class Result:
     interval: tuple[float, float] | None
     files: Sequence[Path]
     summary: Summary
+    answer: Answer
+    advice: Sequence[str]
 
     @property
     def is_own(self) -> bool:
@@ -64,7 +71,7 @@ class Run:
     """One launch of a study.
 
     Attributes:
-        id: number of the launch in the database.
+        id: of the launch in the database; random, and never given again.
         stage: `z0` … `z3` in the search, `reference` for the baseline and the confirmation.
         trial: number of its trial in the stage's Optuna study.
         candidate: name of what ran.
@@ -81,7 +88,7 @@ class Run:
         taken_over: the study that it was taken over from, if it was.
     """
 
-    id: int
+    id: str
     stage: str
     trial: int
     candidate: str
@@ -120,14 +127,14 @@ def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
     ]
 
 
-def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr: bool) -> Result:
+def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr: bool | None) -> Result:
     """The best configuration of a study, with its files.
 
     Args:
         store: the storage.
         study: the study.
         output: a file for DeepSpeed's configuration, instead of the one in the results folder.
-        scale_lr: whether the learning rate follows the batch.
+        scale_lr: whether the learning rate follows the batch; None: as in the files that are there.
 
     Raises:
         DsoptError: the study has no result, or `output` is the user's own configuration or cannot be written.
@@ -135,28 +142,22 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
     study.check_trust()
     summary = confirmed_summary(store, study)
     assert summary.comparison is not None
-    best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)
+    history = load_history(store, study)
+    scale_lr = were_scaled(study.spec) if scale_lr is None else scale_lr
+    best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:
         files = ensure_results(store, study, scale_lr=scale_lr)
         config = results_folder(study.spec) / CONFIG
     else:
-        config = output.absolute()  # the command is run in another folder
-        own = study.spec.launch.config
-        if own is not None and config == (Path(study.spec.cwd) / own).absolute():
-            raise DsoptError(
-                f"--output: {config} is your own configuration, which dsopt never changes. Name another file."
-            )
-        try:
-            write_config(config, best)
-        except OSError as error:
-            raise DsoptError(f"--output: {config}: cannot be written: {error.strerror}.") from None
+        config = save_config(study.spec, output, best.ds_config)
         files = [config]
-    found = summary.comparison
+    found, command = summary.comparison, shown(best.command.with_config(str(config)))
+    diff = best_diff(study.spec, history, qualities_of(store, study, history))
     return Result(
         study=study.name,
         name=found.best,
         ds_config=best.ds_config,
-        command=shown(best.command.with_config(str(config))),
+        command=command,
         config_file=config,
         value=found.value,
         unit=summary.unit,
@@ -164,7 +165,26 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         interval=found.interval,
         files=files,
         summary=summary,
+        answer=answer_of(summary, diff, file=str(config), command=command),
+        advice=summary.advice_lines(scaled=scale_lr),
     )
+
+
+def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any]) -> Path:
+    """Writes a configuration to a file that a person named, and returns that, absolute: commands run in another folder.
+
+    Raises:
+        DsoptError: it is the user's own configuration, or cannot be written.
+    """
+    path = output.absolute()
+    own = spec.launch.config
+    if own is not None and path == (Path(spec.cwd) / own).absolute():
+        raise DsoptError(f"--output: {path} is your own configuration, which dsopt never changes. Name another file.")
+    try:
+        write_config(path, ds_config)
+    except OSError as error:
+        raise DsoptError(f"--output: {path}: cannot be written: {error.strerror}.") from None
+    return path
 
 
 def training_of(store: Store, study: StoredStudy, *, scale_lr: bool) -> LaunchCommand:

@@ -8,11 +8,19 @@ from dsopt.report.compare import ComparisonTable
 from dsopt.report.space import space_lines
 from dsopt.report.summary import Summary
 from dsopt.search.history import Observation
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
 from dsopt.study.spec import StudySpec
+from dsopt.worker.history import load_history
 from dsopt.worker.results import run_label
 
-__all__ = ["shown_json", "shown_text", "space_lines"]
+__all__ = ["imported", "shown_json", "shown_text", "space_lines"]
+
+
+def imported(store: Store, study: StoredStudy) -> list[Observation]:
+    """What was imported from DeepSpeed's autotuner, so did not run here."""
+    return [o for o in load_history(store, study).observations if o.imported is not None]
 
 
 def shown_json(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dsopt.errors import DsoptError
+from dsopt.study.secrets import NOTIFY_VARIABLE as NOTIFY_VARIABLE
 from dsopt.study.secrets import STORAGE_FILE_VARIABLE as STORAGE_FILE_VARIABLE
 from dsopt.study.secrets import STORAGE_VARIABLE as STORAGE_VARIABLE
 from dsopt.study.secrets import TOKEN_FILE_VARIABLE as TOKEN_FILE_VARIABLE

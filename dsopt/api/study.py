@@ -9,7 +9,8 @@ from typing_extensions import Self
 
 from dsopt.api.events import Event
 from dsopt.api.results import Result, Run, find_best, runs_of, training_of
-from dsopt.api.shown import shown_json, shown_text
+from dsopt.api.shown import imported, shown_json, shown_text
+from dsopt.api.standing import Standing, standing
 from dsopt.api.workers import DELETED, Devices, WorkerThread, work_on
 from dsopt.autotuner.importing import Imported, import_results
 from dsopt.errors import DsoptError
@@ -17,7 +18,6 @@ from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
 from dsopt.report.summary import Summary
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import Observation
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.spec import StudySpec
@@ -136,16 +136,16 @@ class Study:
 
     def text(self) -> str:
         """Everything about it, for people: every run, and the result so far."""
-        return shown_text(self.spec, self.state, self.runs, self._imported, self.outcome)
+        return shown_text(self.spec, self.state, self.runs, imported(self._store, self._stored), self.outcome)
 
     def to_json(self) -> dict[str, Any]:
         """The same as data."""
-        return shown_json(self.runs, self._imported, self.outcome)
+        return shown_json(self.runs, imported(self._store, self._stored), self.outcome)
 
     @property
-    def _imported(self) -> list[Observation]:
-        """What was imported from DeepSpeed's autotuner, so did not run here."""
-        return [o for o in load_history(self._store, self._stored).observations if o.imported is not None]
+    def standing(self) -> Standing:
+        """Where a search stands: how far, how good, what goes on now, and what was tried, best first."""
+        return standing(self._store, self._stored)
 
     @property
     def best(self) -> Result:
@@ -156,12 +156,12 @@ class Study:
         """
         return self.find_best()
 
-    def find_best(self, *, apply_lr_scaling: bool = False, output: str | Path | None = None) -> Result:
+    def find_best(self, *, apply_lr_scaling: bool | None = False, output: str | Path | None = None) -> Result:
         """The best configuration.
 
         Args:
             apply_lr_scaling: whether the learning rate follows the batch; result files that differ in this are
-                written again.
+                written again. None: as in those.
             output: a file for DeepSpeed's configuration, instead of `ds_config_optimal.json` in the results folder.
 
         Raises:

@@ -9,9 +9,7 @@ from dsopt.api.storage import opened
 from dsopt.errors import DsoptError
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
-from dsopt.store.workers import HEARTBEAT_SECONDS, ask_to_drain
-
-_MISSED_BEATS = 3
+from dsopt.store.workers import SILENT_SECONDS, ask_to_drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class WorkerInfo:
     @property
     def is_silent(self) -> bool:
         """Whether it has missed three heartbeats: it is dead, stopped, or cut off from the database."""
-        return self.silent_seconds > _MISSED_BEATS * HEARTBEAT_SECONDS
+        return self.silent_seconds > SILENT_SECONDS
 
     def to_json(self) -> dict[str, Any]:
         """The worker as data."""

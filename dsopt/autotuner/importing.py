@@ -10,7 +10,7 @@ from dsopt.autotuner.imported import ImportedTrial, keep_imported
 from dsopt.autotuner.results import Experiment, PassedOver, read_results
 from dsopt.errors import DsoptError
 from dsopt.search.history import History
-from dsopt.search.limits import accumulations
+from dsopt.search.limits import accumulations, is_tried
 from dsopt.search.sampler import distributions
 from dsopt.store.engine import exclusive
 from dsopt.store.stored import StoredStudy
@@ -110,6 +110,8 @@ def _trial(spec: StudySpec, history: History, experiment: Experiment) -> Importe
     candidate = candidate_of(spec, space, experiment.run, gases=gases, ranks=ranks)
     if isinstance(candidate, NotInSpace):
         return candidate
+    if spec.global_batch == "keep" and not (facts and is_tried(spec, facts, candidate)):
+        return NotInSpace(why="global_batch is keep, and its global batch is another one, or yours has not run yet")
     if max(candidate.micro_batch, candidate.gas) > LARGEST:
         return NotInSpace(why=f"no study tries sizes above {LARGEST}")
     metric = spec.autotuning.metric

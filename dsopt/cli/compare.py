@@ -3,6 +3,7 @@
 import click
 
 from dsopt.cli.created import show_created
+from dsopt.cli.notifications import notify_option, notifying
 from dsopt.cli.options import devices_option, json_option, only_data_on_stdout, print_json, storage_option
 from dsopt.cli.worker import work_on
 
@@ -23,6 +24,7 @@ from dsopt.cli.worker import work_on
 )
 @click.option("--name", help="Name of the comparison. Default: the study's (or the script's) with '-compare'.")
 @devices_option
+@notify_option
 @storage_option
 @json_option
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="STUDY | -- deepspeed …")
@@ -32,6 +34,7 @@ def compare(
     rounds: int | None,
     name: str | None,
     devices: str | None,
+    notify: str | None,
     storage: str | None,
     as_json: bool,
 ) -> None:
@@ -46,11 +49,11 @@ def compare(
 
     pool = pool_of(devices)
     study, command = (words[0], None) if len(words) == 1 else (None, words)
-    with only_data_on_stdout(as_json):
+    with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
         comparison = begin_comparison(study, command, given, pool, rounds=rounds, name=name, storage=storage)
         show_created(comparison, None)
         click.echo(f"{'Created' if comparison.is_new else 'Continuing'} comparison '{comparison.name}'.")
-        problem = work_on([comparison], pool)
+        problem = work_on([comparison], pool, notifier)
     if as_json:
         print_json(comparison.table.to_json())
     if problem is not None:

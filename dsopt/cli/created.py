@@ -31,6 +31,14 @@ def show_created(study: "Study", earlier: str | None) -> None:
         click.echo(f"Skipped ({count}), because {why}: {names}.")
 
 
+def page_line(name: str, storage: str | None) -> str:
+    """Where a study can be watched in a browser, or how."""
+    from dsopt.api.page_address import page_of
+
+    page = page_of(name, storage)
+    return f"In a browser: {page}" if page else "In a browser: dsopt dashboard"
+
+
 def created_json(study: "Study") -> dict[str, Any]:
     """The same as data."""
     taken = study.taken_over

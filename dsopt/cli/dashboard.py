@@ -1,4 +1,4 @@
-"""`dsopt dashboard`: serves optuna-dashboard on the chosen storage."""
+"""`dsopt dashboard`: serves the pages of the chosen storage, and optuna-dashboard."""
 
 import signal
 from pathlib import Path
@@ -20,14 +20,20 @@ from dsopt.cli.options import storage_option
 @click.option(
     "--token-file", type=click.Path(path_type=Path), envvar=TOKEN_FILE_VARIABLE, help="A file with the token."
 )
+@click.option("--root-path", default="", metavar="PATH", help="Where a reverse proxy shows it, such as /dsopt.")
 @storage_option
-def dashboard(port: int, host: str, token: str | None, token_file: Path | None, storage: str | None) -> None:
-    """Serve optuna-dashboard on the storage, read-only."""
+def dashboard(
+    port: int, host: str, token: str | None, token_file: Path | None, root_path: str, storage: str | None
+) -> None:
+    """Serve an overview of all studies, a page for each, and optuna-dashboard, read-only."""
     from dsopt.api.databases import dashboard_server
+    from dsopt.api.page_address import noted_address
 
     if token is None and token_file is not None:
         token = secret_in(token_file, f"--token-file {token_file}")
-    with dashboard_server(host, port, token=token, storage=storage) as server:
+    if root_path and not root_path.startswith("/"):
+        raise click.BadParameter(f"{root_path!r} does not begin with '/'.", param_hint="--root-path")
+    with dashboard_server(host, port, token=token, root=root_path, storage=storage) as server:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # how containers are stopped
         # a token that somebody gave is theirs to tell; one in a log is read by more than those
         where = server.url if token is None else server.url.partition("?")[0]
@@ -37,6 +43,7 @@ def dashboard(port: int, host: str, token: str | None, token_file: Path | None, 
         elif server.token is not None:
             click.echo("Who has this address can read all studies. The connection is not encrypted.")
         try:
-            server.serve_forever()
+            with noted_address(server.url, storage):
+                server.serve_forever()
         except KeyboardInterrupt:
             click.echo("Dashboard stopped.")

@@ -3,11 +3,11 @@
 import click
 
 import dsopt
-from dsopt.cli.options import json_option, print_json, storage_option
+from dsopt.cli.options import complete_study, json_option, print_json, storage_option
 
 
 @click.command()
-@click.argument("study")
+@click.argument("study", shell_complete=complete_study)
 @storage_option
 @json_option
 def diff(study: str, storage: str | None, as_json: bool) -> None:

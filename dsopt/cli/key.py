@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from dsopt.cli.options import json_option, print_json, storage_option
+from dsopt.cli.options import complete_study, json_option, print_json, storage_option
 
 
 @click.group()
@@ -48,7 +48,7 @@ def list_(as_json: bool) -> None:
 
 
 @key.command()
-@click.argument("study")
+@click.argument("study", shell_complete=complete_study)
 @click.option("--unsigned", is_flag=True, help="Also if no key of this node has signed it: read its command first.")
 @storage_option
 @json_option

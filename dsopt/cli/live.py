@@ -4,6 +4,8 @@ import contextlib
 import errno
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +15,20 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import Self
 
-from dsopt.api.event_text import best_text, budget_text, event_line, label_of, part_of, progress_text
+from dsopt.api.event_text import (
+    awaited_text,
+    best_text,
+    budget_text,
+    event_line,
+    label_of,
+    part_of,
+    progress_text,
+    short_duration,
+)
 from dsopt.api.events import (
+    DevicesAwaited,
     Event,
     History,
     Progress,
@@ -33,11 +46,12 @@ from dsopt.api.events import (
 def watch(devices: str) -> Iterator[Callable[[Event], None]]:
     """A watcher for a worker: a live view on a terminal, elsewhere one line per event."""
     console = Console()
+    view = LiveView(devices)
     if not (sys.stdout.isatty() and console.is_terminal):
         click.echo(f"Working with {devices}.")
-        yield lambda event: _print_lines(event, _echo)
+        with Plain(view) as plain:
+            yield plain.show
         return
-    view = LiveView(devices)
     with Live(console=console, get_renderable=view.render, refresh_per_second=4, transient=True) as live:
 
         def show(event: Event) -> None:
@@ -45,6 +59,42 @@ def watch(devices: str) -> Iterator[Callable[[Event], None]]:
             _print_lines(event, lambda line: live.console.print(line, highlight=False))
 
         yield show
+
+
+class Plain:
+    """A line for each event, and at least one in half a minute: who reads a log sees that it goes on."""
+
+    def __init__(self, view: "LiveView", seconds: float = 30.0) -> None:
+        self._view = view
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._written_at = time.monotonic()
+        self._thread = threading.Thread(target=self._keep_on, name="dsopt-lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def show(self, event: Event) -> None:
+        """Takes in an event, and prints its line if it has one."""
+        with self._lock:
+            self._view.update(event)
+            _print_lines(event, self._write)
+
+    def _write(self, line: str) -> None:
+        _echo(line)
+        self._written_at = time.monotonic()
+
+    def _keep_on(self) -> None:
+        while not self._over.wait(min(1.0, self._seconds / 4)):
+            with self._lock:
+                if time.monotonic() - self._written_at >= self._seconds:
+                    self._write(self._view.line())
 
 
 def _echo(line: str) -> None:
@@ -72,12 +122,16 @@ class LiveView:
     study: StoredStudy | None = None
     history: History | None = None
     current_runs: dict[Task, Progress | None] = field(default_factory=dict)
+    awaited: str | None = None
+    began: float = field(default_factory=time.monotonic)
 
     def update(self, event: Event) -> None:
         """Takes in an event of a worker."""
         match event:
             case TaskStarted(task=task):
-                self.current_runs[task] = None
+                self.current_runs[task], self.awaited = None, None
+            case DevicesAwaited():
+                self.awaited = awaited_text(event)
             case TaskProgressed(task=task, progress=progress):
                 self.current_runs[task] = progress
             case TaskEnded(task=task):
@@ -99,7 +153,19 @@ class LiveView:
         for task, progress in list(self.current_runs.items()):
             table.add_row(part_of(task), Text(f"{label_of(task)}: {progress_text(progress)}"))
         if not self.current_runs:
-            table.add_row("next", "choosing")
+            table.add_row("next", self.awaited or "choosing")
         table.add_row("best", best_text(self.study, self.history))
-        table.add_row("progress", budget_text(self.study, self.history, list(self.current_runs)))
+        table.add_row("progress", f"{self._done()}; {short_duration(time.monotonic() - self.began)} so far")
         return table
+
+    def line(self) -> str:
+        """The same in one line."""
+        if self.study is None:
+            return "Waiting for a study."
+        runs = [f"{label_of(task)}: {progress_text(progress)}" for task, progress in list(self.current_runs.items())]
+        now = "; ".join(runs) or self.awaited or "choosing the next run"
+        return f"… {now} ({self._done()})"
+
+    def _done(self) -> str:
+        assert self.study is not None
+        return budget_text(self.study, self.history, list(self.current_runs))

@@ -3,6 +3,7 @@
 Exit codes: 0 done; 1 something the user can fix; 2 wrong usage; 3 a bug in dsopt; 130 interrupted.
 """
 
+import difflib
 import importlib
 import os
 import sys
@@ -17,7 +18,10 @@ from dsopt.version import __version__
 
 _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
+    "trial": ("dsopt.cli.trial", "trial", "Show one run of a study, and its logs."),
     "diff": ("dsopt.cli.diff", "diff", "Show what the best configuration changes, and what each change is worth."),
+    "report": ("dsopt.cli.report", "report", "Write a study as one file: HTML, Markdown or JSON."),
+    "export": ("dsopt.cli.export", "export", "Export every run of a study: CSV, Parquet, MLflow, wandb."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "workers": ("dsopt.cli.workers", "workers", "List the workers on all nodes, with what each runs."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine and print the summary."),
@@ -27,8 +31,9 @@ _COMMANDS = {
     "import": ("dsopt.cli.import_", "import_", "Import the results of DeepSpeed's own autotuner into a study."),
     "key": ("dsopt.cli.key", "key", "Create and list keys, with which studies are signed."),
     "db": ("dsopt.cli.db", "db", "Create, upgrade, check, back up and restore the database."),
+    "doctor": ("dsopt.cli.doctor", "doctor", "Check the machine, the storage and a study before hours are spent."),
     "report-issue": ("dsopt.cli.report_issue", "report_issue", "Collect what an issue needs, without secrets."),
-    "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve optuna-dashboard on the storage, read-only."),
+    "dashboard": ("dsopt.cli.dashboard", "dashboard", "Serve pages of all studies, and optuna-dashboard, read-only."),
 }
 
 
@@ -45,6 +50,15 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggests the nearest command for one that is not there."""
+        meant = difflib.get_close_matches(args[0], _COMMANDS, 1)
+        if args[0] not in _COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-") and meant:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{meant[0]}'?", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
@@ -59,7 +73,7 @@ def dsopt() -> None:
     Everything on one machine:
       dsopt tune -- deepspeed --num_gpus 8 train.py --deepspeed_config ds_config.json
     A study for several workers:
-      dsopt study create studies/tiny-gpt.yaml
+      dsopt study create studies/tiny-gpt/study.yaml
       dsopt worker tiny-gpt
       dsopt study best tiny-gpt -o ds_config_optimal.json
     """

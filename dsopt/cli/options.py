@@ -13,6 +13,17 @@ from dsopt.api.storage import DEFAULT_STORAGE, STORAGE_FILE_VARIABLE, STORAGE_VA
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+def complete_study(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The names of studies that begin so, for a shell that completes."""
+    from dsopt.api.headers import list_studies
+    from dsopt.errors import DsoptError
+
+    try:
+        return [s.name for s in list_studies(storage=context.params.get("storage")) if s.name.startswith(incomplete)]
+    except DsoptError:
+        return []
+
+
 def storage_option(command: _F) -> _F:
     """`--storage URL`, by default DSOPT_STORAGE or SQLite in the working directory."""
     return click.option(

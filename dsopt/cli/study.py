@@ -7,8 +7,9 @@ import click
 
 import dsopt
 from dsopt.api.storage import shown_storage
-from dsopt.cli.created import created_json, show_created
+from dsopt.cli.created import created_json, page_line, show_created
 from dsopt.cli.options import (
+    complete_study,
     json_option,
     only_data_on_stdout,
     print_json,
@@ -104,29 +105,49 @@ def list_(storage: str | None, as_json: bool) -> None:
 
 
 @study.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_study)
+@click.option("--all", "every", is_flag=True, help="Everything that was tried, not only the best.")
+@click.option("--why", is_flag=True, help="Why each was chosen, why it was not measured, and every doubt.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds until the study is over.")
 @storage_option
 @json_option
-def show(name: str, storage: str | None, as_json: bool) -> None:
-    """Show a study: its result so far, and every run."""
+def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as_json: bool) -> None:
+    """Show a study on one screen: how far it is, how good its best is, and what goes on now."""
+    from dsopt.cli.shown import show as print_shown
+    from dsopt.cli.shown import watch as keep_shown
+
+    if watch and as_json:
+        raise click.UsageError("--watch shows a screen, --json prints data. Give one of them.")
     found = dsopt.load_study(name, storage=storage)
     if found.distrust:
         print_warnings([found.distrust])
     if as_json:
         print_json(found.to_json())
-    else:
+    elif found.is_comparison:
         click.echo(found.text())
+    elif watch:
+        keep_shown(found, every=every, why=why)
+    else:
+        print_shown(found.standing, every=every, why=why)
+        click.echo(page_line(name, storage))
 
 
 @study.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_study)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the DeepSpeed configuration to this file.")
+@click.option("--so-far", is_flag=True, help="Also of a study that goes on: the best of its search, unconfirmed.")
 @scaling_option
 @storage_option
 @json_option
-def best(name: str, output: Path | None, scale_lr: bool, storage: str | None, as_json: bool) -> None:
+def best(name: str, output: Path | None, so_far: bool, scale_lr: bool, storage: str | None, as_json: bool) -> None:
     """Print the best configuration of a finished study."""
-    found = dsopt.load_study(name, storage=storage).find_best(apply_lr_scaling=scale_lr, output=output)
+    of = dsopt.load_study(name, storage=storage)
+    if so_far and (of.is_comparison or of.summary.comparison is None):
+        if scale_lr:
+            raise click.UsageError("--apply-lr-scaling needs a finished study. Leave out --so-far.")
+        _print_best_so_far(of, output, as_json=as_json)
+        return
+    found = of.find_best(apply_lr_scaling=scale_lr, output=output)
     if as_json:
         print_json({**found.summary.to_json(), "ds_config": found.ds_config, "ds_config_file": str(found.config_file),
                     "command": found.command})  # fmt: skip
@@ -136,8 +157,20 @@ def best(name: str, output: Path | None, scale_lr: bool, storage: str | None, as
     click.echo(f"{found}\nConfiguration: {found.config_file}\nCommand: {found.command}")
 
 
+def _print_best_so_far(of: "dsopt.Study", output: Path | None, *, as_json: bool) -> None:
+    from dsopt.api.so_far import best_so_far
+
+    found = best_so_far(of, output)
+    if as_json:
+        print_json(found.to_json())
+        return
+    click.echo(f"{found}")
+    if found.file is not None:
+        click.echo(f"Configuration: {found.file}\nCommand: {found.command}")
+
+
 @study.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_study)
 @storage_option
 @json_option
 def stop(name: str, storage: str | None, as_json: bool) -> None:
@@ -153,7 +186,7 @@ def stop(name: str, storage: str | None, as_json: bool) -> None:
 
 
 @study.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_study)
 @storage_option
 @json_option
 def resume(name: str, storage: str | None, as_json: bool) -> None:
@@ -171,7 +204,7 @@ def resume(name: str, storage: str | None, as_json: bool) -> None:
 
 
 @study.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_study)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @storage_option
 @json_option

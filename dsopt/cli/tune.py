@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dsopt.cli.created import show_created
+from dsopt.cli.created import page_line, show_created
+from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     devices_option,
     json_at_the_end_option,
@@ -27,6 +28,7 @@ def _options(command: _F) -> _F:
     """The arguments that `tune` and `run` share."""
     for option in (
         storage_option,
+        notify_option,
         devices_option,
         scaling_option,
         take_over_option,
@@ -51,6 +53,14 @@ def _options(command: _F) -> _F:
             help="A variable that looks like a secret and that the script needs, such as HF_TOKEN or 'AWS_*'. Runs get "
             "no other one.",
         ),
+        click.option(
+            "--keep-global-batch",
+            "global_batch",
+            flag_value="keep",
+            default=None,
+            help="Try only what trains with your own global batch: the accumulation follows the micro-batch size.",
+        ),
+        click.option("--price-per-gpu-hour", type=float, metavar="PRICE", help="Say what samples and the study cost."),
         click.option("--timeout-seconds", type=float, help="dsopt ends a run that it has not measured by then."),
         click.option("--name", help="Name of the study. Default: the training script's."),
         click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- deepspeed …"),
@@ -67,6 +77,7 @@ def tune(
     scale_lr: bool,
     devices: str | None,
     earlier: str | None,
+    notify: str | None,
     storage: str | None,
     as_json: bool,
     **settings: Any,  # noqa: ANN401 - click's options
@@ -75,8 +86,10 @@ def tune(
 
     dsopt reads its search settings from the "autotuning" section of the DeepSpeed configuration.
     """
-    with only_data_on_stdout(as_json):
-        study, problem = _tune(command, settings, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage)
+    with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
+        study, problem = _tune(
+            command, settings, notifier, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage
+        )
     if as_json:
         print_results([study])
     if problem is not None:
@@ -93,6 +106,7 @@ def run(
     scale_lr: bool,
     devices: str | None,
     earlier: str | None,
+    notify: str | None,
     storage: str | None,
     **settings: Any,  # noqa: ANN401 - click's options
 ) -> None:
@@ -100,7 +114,10 @@ def run(
 
     The training runs as your own command would, to its own end; its exit code is this command's.
     """
-    study, problem = _tune(command, settings, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage)
+    with notifying(notify, storage) as notifier:
+        study, problem = _tune(
+            command, settings, notifier, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage
+        )
     if problem is not None:
         raise problem
     if study.state != "finished":
@@ -117,6 +134,7 @@ def run(
 def _tune(
     command: tuple[str, ...],
     settings: dict[str, Any],
+    notifier: Notifier,
     *,
     scale_lr: bool,
     devices: str | None,
@@ -134,12 +152,6 @@ def _tune(
     pool = pool_of(devices)
     study = begin_tuning(command, settings, pool, earlier, storage)
     show_created(study, earlier)
-    click.echo(f"{'Created' if study.is_new else 'Continuing'} study '{study.name}'.")
-    problem = work_on([study], pool)
-    if problem is None and study.state == "finished":
-        # also without scaling: an earlier call may have written the rate scaled
-        study.write_files(apply_lr_scaling=scale_lr)
-        advice = study.summary.batch_advice
-        if scale_lr and advice is not None:
-            click.echo(advice.text(applied=True))
-    return study, problem
+    click.echo(f"{'Created' if study.is_new else 'Continuing'} study '{study.name}'. {page_line(study.name, storage)}")
+    # also without scaling: an earlier call may have written the rate scaled
+    return study, work_on([study], pool, notifier, scale_lr=scale_lr)

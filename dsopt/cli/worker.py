@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dsopt.cli.created import page_line
+from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
+    complete_study,
     devices_option,
     json_at_the_end_option,
     only_data_on_stdout,
@@ -29,11 +32,12 @@ _T = TypeVar("_T")
 
 
 @click.command()
-@click.argument("studies", nargs=-1, metavar="[STUDY …]")
+@click.argument("studies", nargs=-1, metavar="[STUDY …]", shell_complete=complete_study)
 @devices_option
 @click.option("--until-idle", is_flag=True, help="End when there is nothing to begin, instead of waiting for others.")
 @click.option("--drain", is_flag=True, help="Instead of working: let the workers of this node end after their runs.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="With --drain: of these nodes, such as 'gpu*'.")
+@notify_option
 @storage_option
 @json_at_the_end_option
 def worker(
@@ -42,6 +46,7 @@ def worker(
     until_idle: bool,
     drain: bool,
     nodes: tuple[str, ...],
+    notify: str | None,
     storage: str | None,
     as_json: bool,
 ) -> None:
@@ -51,40 +56,40 @@ def worker(
     end first. To do that from elsewhere: dsopt worker --drain
     """
     if drain:
-        if studies or devices or until_idle:
+        if studies or devices or until_idle or notify:
             raise click.UsageError("--drain starts no worker: it takes only --node, --storage and --json.")
         _drain(nodes, storage, as_json)
         return
     if nodes:
         raise click.UsageError("--node needs --drain.")
-    _start(studies, devices, storage, until_idle=until_idle, as_json=as_json)
+    with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
+        found, problem = _start(studies, devices, storage, notifier, until_idle=until_idle)
+    if as_json:
+        print_results(found)
+    if problem is not None:
+        raise problem
 
 
 def _start(
-    names: tuple[str, ...], devices: str | None, storage: str | None, *, until_idle: bool, as_json: bool
-) -> None:
-    """Works on the studies of these names, or on all."""
+    names: tuple[str, ...], devices: str | None, storage: str | None, notifier: Notifier, *, until_idle: bool
+) -> "tuple[Sequence[Study], DsoptError | None]":
+    """Works on the studies of these names, or on all. Returns them and the error to end with."""
     from dsopt.api.keys import notes_on
     from dsopt.api.studies import load_studies
     from dsopt.api.workers import pool_of
 
     pool = pool_of(devices)
-    studies: Sequence[Study]
-    with only_data_on_stdout(as_json):
-        if names:
-            studies = load_studies(names, storage=storage)
-            print_warnings(notes_on(studies))
-            problem = work_on(studies, pool, until_idle=until_idle)
-        else:
-            studies, problem = _work_on_all(pool, storage, until_idle=until_idle)
-    if as_json:
-        print_results(studies)
-    if problem is not None:
-        raise problem
+    if not names:
+        return _work_on_all(pool, storage, notifier, until_idle=until_idle)
+    studies = load_studies(names, storage=storage)
+    print_warnings(notes_on(studies))
+    for study in studies:
+        click.echo(page_line(study.name, storage))
+    return studies, work_on(studies, pool, notifier, until_idle=until_idle)
 
 
 def _work_on_all(
-    pool: "Devices", storage: str | None, *, until_idle: bool
+    pool: "Devices", storage: str | None, notifier: Notifier, *, until_idle: bool
 ) -> "tuple[Sequence[Study], DsoptError | None]":
     """Works on all studies, those included that are created meanwhile. Returns them and the error to end with."""
     import dsopt
@@ -94,11 +99,13 @@ def _work_on_all(
     studies, problems = load_unfinished(storage=storage)
     refused = DsoptError("\n".join(problems)) if problems else None
     print_warnings([*(problems if studies else ()), *notes_on(studies)])
+    if refused is not None:
+        notifier.failed(refused)
     if not studies:
         if refused is None:
             click.echo("There is no study to work on. Create one with: dsopt study create FILE")
         return studies, refused
-    seen = _watch(lambda: dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage))
+    seen = _watch(lambda: dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage), notifier)
     known = {study.name for study in studies}
     for name in seen:
         if name not in known:
@@ -113,8 +120,22 @@ def print_results(studies: "Sequence[Study]") -> None:
     print_json({"studies": results})
 
 
-def work_on(studies: "Sequence[Study]", pool: "Devices", *, until_idle: bool = False) -> DsoptError | None:
-    """Works on studies in this process and prints the summary of each that is finished.
+def work_on(
+    studies: "Sequence[Study]",
+    pool: "Devices",
+    notifier: Notifier,
+    *,
+    until_idle: bool = False,
+    scale_lr: bool | None = None,
+) -> DsoptError | None:
+    """Works on studies in this process and prints the answer of each that is finished.
+
+    Args:
+        studies: to work on.
+        pool: the devices.
+        notifier: told of what happens.
+        until_idle: whether it ends when there is nothing to begin.
+        scale_lr: whether the learning rate in the result files follows the batch; None: as in those that are there.
 
     Returns:
         The error to end with if a study ended without a confirmed result, else None.
@@ -128,20 +149,26 @@ def work_on(studies: "Sequence[Study]", pool: "Devices", *, until_idle: bool = F
     open_ones = [study for study in studies if study.state not in ("finished", "stopped")]
     if open_ones:
         names = [study.name for study in open_ones]
-        _watch(lambda: dsopt.start_worker(open_ones, pool, until_idle=until_idle), names)
-    return _print_ends(studies)
+        notifier.watch(names)
+        _watch(lambda: dsopt.start_worker(open_ones, pool, until_idle=until_idle), notifier, names)
+    return _print_ends(studies, scale_lr)
 
 
-def _print_ends(studies: "Sequence[Study]") -> DsoptError | None:
+def _print_ends(studies: "Sequence[Study]", scale_lr: bool | None = None) -> DsoptError | None:
     """Prints what has become of studies. Returns the error to end with, if there is one."""
     from dsopt.api.results import not_confirmed
+    from dsopt.cli.ending import show_answer
 
     unconfirmed = []
     for study in studies:
         state = study.state
         if state == "finished":
-            study.write_files()
-            click.echo(f"\nStudy '{study.name}' is finished.\n\n{study.outcome.text()}")
+            study.write_files(apply_lr_scaling=scale_lr)
+            click.echo(f"\nStudy '{study.name}' is finished.\n")
+            if study.is_comparison or study.summary.comparison is None:
+                click.echo(study.outcome.text())
+            else:
+                show_answer(study.find_best(apply_lr_scaling=scale_lr))
             unconfirmed += [study.name] if study.is_unconfirmed else []
         elif state == "stopped":
             click.echo(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
@@ -152,7 +179,7 @@ def _print_ends(studies: "Sequence[Study]") -> DsoptError | None:
     return not_confirmed(unconfirmed) if unconfirmed else None
 
 
-def _watch(start: "Callable[[], WorkerThread]", names: "Sequence[str]" = ()) -> list[str]:
+def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequence[str]" = ()) -> list[str]:
     """Shows what a worker does until it ends, by itself or by a signal. Returns the studies on which it has worked."""
     from dsopt.api.events import StudyProgressed
     from dsopt.cli.live import watch
@@ -164,6 +191,7 @@ def _watch(start: "Callable[[], WorkerThread]", names: "Sequence[str]" = ()) -> 
             if isinstance(event, StudyProgressed):
                 seen[event.study.name] = None
             show(event)
+            notifier.on(event)
     running.join()
     if running.was_stopped:
         again = " ".join(["dsopt worker", *names])

@@ -20,6 +20,10 @@ _CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspee
 # modules that refuse what their stage cannot do with these settings, such as ZeRO 3 with a pipeline, whatever the sizes
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.runtime.zero.", "deepspeed.runtime.bf16_")
 
+# what raises in these modules is about training, apart from what reads files
+_TRAINERS = ("deepspeed.", "torch.")
+_READERS = ("torch.serialization",)
+
 # how they do it; what a device or a library below raises is no refusal
 _REFUSALS = ("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "TypeError", "ValueError")
 
@@ -62,6 +66,22 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
+
+
+def only_lacks_a_save(seen: Seen, launch: Launch) -> bool:
+    """Whether a script raised something of its own after a save that was skipped, such as for want of the file.
+
+    What a device, a peer, the machine or DeepSpeed raises has nothing to do with that.
+    """
+    first = min(seen.problems, key=lambda p: p.time)
+    return (
+        any("save" in what for what in seen.unsaved)
+        and all(isinstance(told, Error) for told in seen.problems)
+        and isinstance(first, Error)
+        and (first.origin.startswith(_READERS) or not first.origin.startswith(_TRAINERS))
+        and _NO_SCALE_LEFT not in first.message
+        and not_its_fault(seen, launch) is None
+    )
 
 
 def _without_checkpoints(seen: Seen) -> str:

@@ -27,12 +27,14 @@ _OF_MACHINE: Final = re.compile(
     r"no space left on device|disk quota exceeded|\[errno 5\]|stale file handle|address already in use"
     r"|PytorchStreamWriter failed|died with <signals\.|killed signal terminated program|exit status (137|-9)\b"
     # the network, of a script that reads its data from there
-    r"|caused by \w*(connection|timeout)\w*:|couldn't connect to 'https?:",
+    r"|caused by \w*(connection|timeout)\w*:|couldn't connect to 'https?:|\b(429 client|5\d\d server) error"
+    r"|http error (429|5\d\d)\b",
     re.IGNORECASE,
 )
 _NETWORK: Final = (
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectTimeout", "ReadTimeout"),
-    *("ReadTimeoutError", "LocalEntryNotFoundError"),
+    *("ReadTimeoutError", "LocalEntryNotFoundError", "URLError", "gaierror", "ConnectError", "ClientConnectorError"),
+    *("ChunkedEncodingError", "ServerDisconnectedError"),
 )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
 from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, never_evaluated, step_seconds
-from dsopt.experiment.failures import ended, host_oom, problem, stage_reached
+from dsopt.experiment.failures import ended, host_oom, only_lacks_a_save, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Failed, Outcome, Slow
@@ -72,10 +72,12 @@ def judge(
         moment: the moment of this look.
         launch: names command and logs in messages.
     """
-    if seen.problems:
+    has_enough = measurement is not None and measurement.measured_steps >= _MIN_STEPS_AT_END
+    lacks_a_save = bool(seen.problems) and has_enough and only_lacks_a_save(seen, launch)
+    if seen.problems and not lacks_a_save:
         died = host_oom(seen, moment.host_kills, launch)
         return died or problem(seen, moment.last_output, rules, launch)
-    is_over = moment.exit_code is not None
+    is_over = lacks_a_save or moment.exit_code is not None
     refusal = plain_contradiction(seen, launch) or contradiction(seen, rules, launch.command)
     refusal = refusal or never_trains(seen, rules, is_over=is_over)
     if refusal is not None:
@@ -84,19 +86,10 @@ def judge(
         spent = _budget_spent(seen, rules, measurement, moment)
         precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
         enough = len(seen.steps) > rules.floor[1] and has_seen_enough(seen.steps, rules)
-        ended_well = moment.exit_code is not None and seen.ended and measurement.measured_steps >= _MIN_STEPS_AT_END
+        ended_well = lacks_a_save or (moment.exit_code is not None and seen.ended and has_enough)
         figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
         if (precise and enough and has_settled(figures)) or spent or ended_well:
-            if rules.needs_flops and seen.flops is None:
-                return Failed(
-                    reason="no_metrics", message="dsopt counted no floating-point operations; choose another metric"
-                )
-            if rules.needs_pass and not any(seen.passes()[rules.needs_pass]):
-                return Failed(
-                    reason="no_metrics",
-                    message=f"dsopt sees no {rules.needs_pass} calls of the script's engine; choose another metric",
-                )
-            return unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
+            return _lacks(seen, rules) or unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
         why = rules.race.lost(measurement) if rules.race is not None and enough else None
         if rules.race is not None and why is not None:
             return Slow(so_far=figures, best=rules.race.best, message=why)
@@ -109,6 +102,16 @@ def judge(
             message=f"{stage_reached(seen, launch)} when timeout_seconds ({rules.timeout_seconds:g} s) had passed. "
             f"Raise timeout_seconds, or check whether the script hangs. Log: {launch.run_dir.stderr}",
         )
+    return None
+
+
+def _lacks(seen: Seen, rules: RunRules) -> Failed | None:
+    """Says if a run showed nothing of what the metric needs."""
+    if rules.needs_flops and seen.flops is None:
+        return Failed(reason="no_metrics", message="dsopt counted no floating-point operations; choose another metric")
+    if rules.needs_pass and not any(seen.passes()[rules.needs_pass]):
+        said = f"dsopt sees no {rules.needs_pass} calls of the script's engine; choose another metric"
+        return Failed(reason="no_metrics", message=said)
     return None
 
 

@@ -124,7 +124,7 @@ class _Watched:
                     break
         self._tell(measurement, has_steps=len(self.seen.steps) > steps)
         if outcome is None:
-            if exit_code is not None:
+            if exit_code is not None or self.seen.problems:
                 measurement = measurement_of(self.seen, self._rules)
             outcome = self._judge(measurement, exit_code)
         return outcome

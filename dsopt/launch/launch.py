@@ -18,7 +18,7 @@ from dsopt.protocol.run_dir import (
 )
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
-from dsopt.study.isolation import QUIET
+from dsopt.study.isolation import quiet_environment
 from dsopt.study.spec import Start
 
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
@@ -73,12 +73,13 @@ class Launch:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
         if self.plain is not None:
             protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
+        quiet = quiet_environment(self.run_dir.path)
         assigned = dict(with_values(self.command, base).environment)
         if self.devices.kind == "gpu":
             protocol["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the driver's own order, which devices are leased by
-        environment = {**passed_on(base, self.command, self.pass_env), **assigned, **QUIET, **protocol}
+        environment = {**passed_on(base, self.command, self.pass_env), **assigned, **quiet, **protocol}
         if self.command.uses_hostfile:
-            everywhere = {**asked_for(base, self.pass_env), **QUIET, **protocol}
+            everywhere = {**asked_for(base, self.pass_env), **quiet, **protocol}
             environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
         elif self.devices.kind == "gpu" and self.command.launcher.include:
             environment.pop("CUDA_VISIBLE_DEVICES", None)  # the option names devices of the node

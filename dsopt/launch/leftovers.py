@@ -66,30 +66,36 @@ def remove_stale_build_locks() -> list[Path]:
     it, and dies if it is gone by then; so a lock is stale only if nobody has the very same file open a second later. On
     a network file system, the owner may be on another node, so only locks older than ten minutes count as stale there.
     """
-    found = _locks_without_owner()
-    if not found:
-        return []
-    time.sleep(_RELEASE_SECONDS)
-    stale = [lock for lock, made in _locks_without_owner().items() if found.get(lock) == made]
+    stale = stale_build_locks()
     for lock in stale:
         lock.unlink(missing_ok=True)
     return stale
 
 
+def stale_build_locks() -> list[Path]:
+    """The locks that `remove_stale_build_locks` would remove."""
+    found = _locks_without_owner()
+    if not found:
+        return []
+    time.sleep(_RELEASE_SECONDS)
+    return [lock for lock, made in _locks_without_owner().items() if found.get(lock) == made]
+
+
 def _locks_without_owner() -> dict[Path, tuple[int, int]]:
     """The locks that nobody has open, each with what tells it from a later one of the same name."""
-    cache = _extensions_cache()
+    cache = extensions_cache()
     found = {}
     for lock in (*cache.glob("*/*/lock"), *cache.glob("*/lock")):
         with contextlib.suppress(FileNotFoundError):
             made = lock.stat()
-            if not _is_on_network(lock) or time.time() - made.st_mtime >= _OLD_SECONDS:
+            if not is_on_network(lock) or time.time() - made.st_mtime >= _OLD_SECONDS:
                 found[lock] = (made.st_ino, made.st_ctime_ns)
     opened = _open_files() if found else set()
     return {lock: made for lock, made in found.items() if lock.resolve() not in opened}
 
 
-def _extensions_cache() -> Path:
+def extensions_cache() -> Path:
+    """The folder that torch compiles extensions in."""
     cache = os.environ.get("TORCH_EXTENSIONS_DIR")
     if cache:
         return Path(cache)
@@ -107,6 +113,7 @@ def _open_files() -> set[Path]:
     return paths
 
 
-def _is_on_network(path: Path) -> bool:
+def is_on_network(path: Path) -> bool:
+    """Whether a path is on a file system that other machines may share."""
     mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]
     return bool(mounts) and max(mounts, key=lambda p: len(p.mountpoint)).fstype in _NETWORK_FILESYSTEMS

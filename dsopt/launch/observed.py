@@ -48,7 +48,8 @@ class RunStart:
     def key(self) -> _Key:
         """What two runs must have in common for a launcher to start their ranks alike."""
         words = tuple(map(self.generalised, (*self.command.program, *self.command.launcher_args)))
-        shared = {key: value for key, value in self.environment.items() if key not in PROTOCOL_VARIABLES}
+        environment = self.environment.items()
+        shared = {key: self.generalised(value) for key, value in environment if key not in PROTOCOL_VARIABLES}
         return words, tuple(sorted(shared.items()))
 
 

@@ -5,8 +5,11 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from dsopt.errors import DsoptError
+
+_LONGEST_LINE: Final = 4096
 
 
 def find_launcher(name: str, cwd: Path) -> Path:
@@ -37,3 +40,22 @@ def path_with(environment: Mapping[str, str], program: Path) -> str:
     PATH has comes first: a `ninja` of another version compiles all that theirs has compiled once more.
     """
     return f"{environment.get('PATH', os.defpath)}{os.pathsep}{program.parent}"
+
+
+def python_of(program: Path) -> Path | None:
+    """The Python that a launcher program runs with: itself, what its first line names, or the one beside it.
+
+    None if dsopt cannot tell: then it is a program of another kind.
+    """
+    if program.name.startswith("python"):
+        return program
+    with program.open("rb") as file:
+        first = file.readline(_LONGEST_LINE).decode("utf-8", errors="replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    if len(words) == 2 and Path(words[0]).name == "env":
+        found = shutil.which(words[1])
+        words = [found] if found else []
+    if words and Path(words[0]).name.startswith("python"):
+        return Path(words[0])
+    beside = program.parent / "python"
+    return beside if beside.exists() else None

@@ -34,17 +34,16 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.callbacks)
+            spec.loader = _Loader(spec.loader, self)  # many ask for a spec only to see whether there is a module
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, callbacks: Sequence[Callable[[ModuleType], None]]) -> None:
+    def __init__(self, loader: importlib.abc.Loader, finder: _Finder) -> None:
         self._loader = loader
-        self._callbacks = callbacks
+        self._finder = finder
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)  # get_source and get_filename, for tracebacks and inspect
@@ -53,6 +52,8 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         self._loader.exec_module(module)
-        for callback in self._callbacks:
+        for callback in self._finder.callbacks:
             callback(module)

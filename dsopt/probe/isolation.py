@@ -87,6 +87,8 @@ class Isolation:
         after_import("transformers.trainer", self._isolate_trainer)
         for module in _BOARDS:
             after_import(module, self._isolate_board)
+        after_import("wandb", self._isolate_wandb)
+        after_import("mlflow", self._isolate_mlflow)
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """Isolates this process, which is a rank of a run, from now on."""
@@ -160,6 +162,21 @@ class Isolation:
             return original(board, str(folder), *args[1:], **further)
 
         self._wrap(getattr(module, "SummaryWriter", None), "__init__", around)
+
+    def _isolate_wandb(self, module: ModuleType) -> None:
+        """What a script says itself goes before `WANDB_MODE`."""
+
+        def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+            return original(*args, **{**kwargs, "mode": "disabled"})
+
+        self._wrap(module, "init", around)
+
+    def _isolate_mlflow(self, module: ModuleType) -> None:
+        def around(original: Callable[..., Any], *_args: Any, **_kwargs: Any) -> object:  # noqa: ANN401
+            assert self._run_dir is not None
+            return original(f"file://{self._run_dir.path}/mlruns")
+
+        self._wrap(module, "set_tracking_uri", around)
 
     def _own_path(self, name: str) -> Path:
         assert self._run_dir is not None

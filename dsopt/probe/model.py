@@ -29,8 +29,9 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
 
 
 def _pipeline_stages(engine: Any) -> int:  # noqa: ANN401
-    stages = vars(engine).get("num_stages", 1)  # asked for by name, an engine gives its module's
-    return stages if isinstance(stages, int) else 1
+    """The module knows them; a pipeline engine has its own count only after what it derives from has been built."""
+    is_pipeline = vars(engine).get("pipeline_parallelism", False)
+    return int(engine.module.num_stages) if is_pipeline else 1
 
 
 def describe_plain(

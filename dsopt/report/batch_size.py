@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dsopt.search.history import History
-from dsopt.search.sharding import replicas
+from dsopt.report.readable import readable
+from dsopt.search.confirm import confirmed_ratio
+from dsopt.search.facts import ModelFacts
+from dsopt.search.global_batch import global_batch, own_batch, with_own_batch
+from dsopt.search.history import BASELINE, History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
@@ -24,12 +27,42 @@ _RATES: Final = (
 )
 
 
+_MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameBatch:
+    """The best that was measured with the user's own global batch.
+
+    Attributes:
+        candidate: its name for people; empty if nothing else was measured with it.
+        factor: how many times as good as the user's configuration it was; None if that does not run.
+        is_confirmed: whether both were in the confirmation; otherwise they are single runs of the search.
+    """
+
+    candidate: str
+    factor: float | None
+    is_confirmed: bool
+
+    def text(self) -> str:
+        """What remains of the gain without a larger batch."""
+        if not self.candidate:
+            return "Nothing else was measured with your own global batch; global_batch: keep searches with it."
+        if self.factor is None:
+            return f"The best with your own global batch: {self.candidate}."
+        if self.factor <= 1:
+            return "With your own global batch, nothing that was measured is faster than yours."
+        runs = "confirmed" if self.is_confirmed else "single runs of the search"
+        return f"The best with your own global batch, {self.candidate}, is {self.factor:.2f} times yours ({runs})."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAdvice:
     """The best configuration trains with another global batch than the user's.
 
     Attributes:
         own, best: global batch sizes, in samples per optimizer step.
+        same: the best that was measured with the user's.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
         rates: the known learning rates of the best, by where they are set.
         is_seen: whether dsopt saw that the script's batches follow the micro-batch size, where that is another one.
@@ -39,6 +72,7 @@ class BatchAdvice:
     best: int
     is_linear: bool
     rates: Mapping[str, float]
+    same: SameBatch
     is_seen: bool = True
 
     @property
@@ -54,40 +88,68 @@ class BatchAdvice:
     def text(self, applied: bool = False) -> str:
         """The advice in a few sentences."""
         unseen = " WARNING: dsopt could not see the batches that your script feeds: check that they follow this size."
-        return self._advice(applied=applied) + ("" if self.is_seen else unseen)
+        told = [self._batches(), self._rates(applied=applied), self._steps(), self.same.text()]
+        return " ".join(told) + ("" if self.is_seen else unseen)
 
-    def _advice(self, *, applied: bool) -> str:
+    def _batches(self) -> str:
+        times = self.best / self.own
+        told = f"The best trains with a global batch of {self.best} samples, your own with {self.own}"
+        if times <= _MUCH:
+            return f"{told}."
+        return (
+            f"WARNING: {told}: {times:.3g} times as many. Much of the speed may come from that, and such a batch may "
+            "need more samples to the same loss."
+        )
+
+    def _steps(self) -> str:
+        share = self.own / self.best
+        shown = f"{share:.3g} times as many" if share > 1 else f"{100 * share:.3g} % of the"
+        return f"As many samples are {shown} steps: set numbers of steps, of warm-up too, accordingly."
+
+    def _rates(self, *, applied: bool) -> str:
         rule = f"{self.best}/{self.own}" if self.is_linear else f"√({self.best}/{self.own})"
         changes = ", ".join(
             f"{place} {_rate(rate)} → {_rate(rate * self.factor)}" for place, rate in self.rates.items()
         )
         told = f": {changes}" if changes else ""
-        head = f"The best trains with a global batch of {self.best} samples, your own with {self.own}."
         if applied and not changes:
             return (
-                f"{head} WARNING: dsopt has changed no learning rate, because it knows none. Multiply yours by {rule} "
+                f"WARNING: dsopt has changed no learning rate, because it knows none. Multiply yours by {rule} "
                 f"= {self.factor:.3g}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
             )
         if applied:
-            return f"{head} The learning rate was scaled by {rule} = {self.factor:.3g}{told}."
+            return f"The learning rate was scaled by {rule} = {self.factor:.3g}{told}."
         how = " (--apply-lr-scaling writes it)" if changes else ""
-        return f"{head} Scale the learning rate by {rule} = {self.factor:.3g}{told}{how}."
+        return f"Scale the learning rate by {rule} = {self.factor:.3g}{told}{how}."
 
 
 def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> BatchAdvice | None:
     """The advice for a study's best configuration; None if the batch is the user's or is not known."""
-    baseline = history.find("baseline")
-    facts = baseline.facts if baseline else None
+    facts = history.facts_for(spec)
     if best is None or facts is None:
         return None
-    own_batch = facts.micro_batch * facts.gas * replicas(spec, facts, ())
-    best_batch = best.micro_batch * best.gas * replicas(spec, facts, best.knobs)
-    if own_batch == best_batch:
+    own, found = own_batch(spec, history, facts), global_batch(spec, facts, best)
+    if own == found:
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
     rates = _known_rates(spec, run_config(spec, best), candidate_command(spec, best))
     is_seen = best.micro_batch == facts.micro_batch or max(facts.rows, facts.step_rows) > 0 or spec.is_simulated
-    return BatchAdvice(own=own_batch, best=best_batch, is_linear=kind == "sgd", rates=rates, is_seen=is_seen)
+    same = _same_batch(spec, history, facts)
+    return BatchAdvice(own=own, best=found, is_linear=kind == "sgd", rates=rates, same=same, is_seen=is_seen)
+
+
+def _same_batch(spec: StudySpec, history: History, facts: ModelFacts) -> SameBatch:
+    found = max(with_own_batch(spec, history, facts), key=history.score, default=None)
+    if found is None or found.candidate is None or found.value is None:
+        return SameBatch(candidate="", factor=None, is_confirmed=False)
+    confirmed = confirmed_ratio(history, found.name, BASELINE)
+    baseline = history.find(BASELINE)
+    factor = None
+    if confirmed is not None:
+        factor = confirmed.factor
+    elif baseline is not None and baseline.value is not None:
+        factor = found.value / baseline.value if history.maximize else baseline.value / found.value
+    return SameBatch(candidate=readable(found.candidate), factor=factor, is_confirmed=confirmed is not None)
 
 
 def scale_rates(

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dsopt.report.doubts import RunQuality
+from dsopt.report.numbers import speedup_text
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
-from dsopt.report.summary import optimal_candidate, speedup_text
+from dsopt.report.summary import optimal_candidate
 from dsopt.search.confirm import Comparison, compare, confirmed_ratio, launch_half_width
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.sharding import replicas

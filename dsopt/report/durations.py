@@ -28,3 +28,13 @@ def duration_text(worked_seconds: float, wall_seconds: float) -> str:
 
 def _clock(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds, 6)))
+
+
+def short_duration(seconds: float) -> str:
+    """A time as people say it: `12 s`, `3 min 5 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

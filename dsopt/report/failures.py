@@ -1,4 +1,4 @@
-"""What a result says about failed runs: that nothing is confirmed, that nothing else ran, or what it leaves out."""
+"""What a result says about failed runs, and about runs that wrote where they should not."""
 
 from collections.abc import Sequence
 
@@ -37,3 +37,12 @@ def left_out_lines(failed: Sequence[tuple[str, int, str]]) -> list[str]:
         f"Left out: {name} failed when dsopt measured it again (round {round_}): {message}"
         for name, round_, message in failed
     ]
+
+
+def outside_text(paths: Sequence[str]) -> str:
+    """What to do about checkpoints that appeared in the working folder."""
+    return (
+        f"While experiments ran, these appeared, changed or disappeared in the working folder: {', '.join(paths)}. "
+        "They look like checkpoints. If the training script did this, name its flag for that place in 'isolate' "
+        "(on the command line: --isolate)."
+    )

@@ -3,6 +3,7 @@
 import json
 import shlex
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -84,6 +85,15 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
     return files if is_of_it and is_scaled_so and all(path.is_file() for path in files) else None
 
 
+def were_scaled(spec: StudySpec) -> bool:
+    """Whether the learning rate in the result files that are there follows the batch."""
+    folder = find_results_folder(spec)
+    try:
+        return folder is not None and bool(json.loads((folder / _NOTE).read_text("utf-8"))["is_scaled"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summary) -> list[Path]:
     """Writes `summary.txt` and, if there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
 
@@ -99,7 +109,7 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
                 path.replace(path.with_name(f"{path.name}.{_EARLIER}"))
     else:
         best = optimum(spec, history, scale_lr=about.is_scaled)
-        _write(config, _config_text(best))
+        _write(config, _config_text(best.ds_config))
         _write(command, f"cd {shlex.quote(spec.cwd)} && {shown(best.command.with_config(str(config)))}\n")
         written += [config, command]
     _note(folder, about, written)
@@ -115,9 +125,9 @@ def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
     return [path]
 
 
-def write_config(path: Path, best: Optimum) -> None:
-    """Writes DeepSpeed's configuration of the best to a file of the user's choice."""
-    write_private(path, _config_text(best))
+def write_config(path: Path, ds_config: Mapping[str, Any]) -> None:
+    """Writes a DeepSpeed configuration to a file of the user's choice."""
+    write_private(path, _config_text(ds_config))
 
 
 def set_aside_earlier(spec: StudySpec) -> Path | None:
@@ -144,8 +154,8 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
     return aside
 
 
-def _config_text(best: Optimum) -> str:
-    return json.dumps(best.ds_config, indent=2) + "\n"
+def _config_text(ds_config: Mapping[str, Any]) -> str:
+    return json.dumps(ds_config, indent=2) + "\n"
 
 
 def _note(folder: Path, about: FilesOf, files: list[Path]) -> None:

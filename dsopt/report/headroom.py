@@ -27,11 +27,16 @@ class Headroom:
         """The part of the device that stayed free."""
         return 1 - self.needed_bytes / self.device_bytes
 
+    @property
+    def is_little(self) -> bool:
+        """Whether a long training may not fit."""
+        return self.share < _LITTLE
+
     def text(self) -> str:
         """In words, with a warning if it is little."""
         free = f"{100 * max(0.0, self.share):.0f} %"
         used = f"It needs up to {gib(self.needed_bytes)} of a device's {gib(self.device_bytes)}"
-        if self.share >= _LITTLE:
+        if not self.is_little:
             return f"{used}; {free} stay free."
         return (
             f"WARNING: {used}, so only {free} stay free. A long training may need more than a short run: for longer "

@@ -8,8 +8,9 @@ from typing import Any
 
 from dsopt.launch.machine import gpus, versions
 from dsopt.protocol.run_dir import RunDir, tail
-from dsopt.report.secrets import secrets_of, shown_command, shown_settings, without_secrets
+from dsopt.report.secrets import secrets_of, shown_command, without_secrets
 from dsopt.study.folders import is_run_directory
+from dsopt.study.secrets import shown_settings
 from dsopt.study.spec import StudySpec
 
 _MOST_RUNS = 100

@@ -9,3 +9,12 @@ def number(value: float | None) -> str:
 def percent(probability: float) -> str:
     """A probability, which is never shown as certain."""
     return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+
+
+def speedup_text(speedup: float, interval: tuple[float, float] | None) -> str:
+    """How many times the baseline, and how sure that is."""
+    if interval is None:
+        return f"{speedup:.2f} times the baseline."
+    low, high = interval
+    sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
+    return f"{speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"

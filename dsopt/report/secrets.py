@@ -4,12 +4,12 @@ import getpass
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.secrets import HIDDEN, NAME, SHORTEST, TOKENS, is_sensitive
+from dsopt.study.secrets import HIDDEN, NAME, SHORTEST, TOKENS, is_secret_name, is_sensitive
 
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
 
@@ -42,7 +42,7 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     It hides what `known` lists, the values of this process's variables whose names suggest a secret, what follows such
     a name (`--hub_token …`, `"api_key": …`), the user's part of a URL, and whatever looks like a known kind of token.
     """
-    ours = (value for name, value in os.environ.items() if is_sensitive(name))
+    ours = (value for name, value in os.environ.items() if is_secret_name(name))
     for value in sorted({*known, *ours}, key=len, reverse=True):
         if len(value) >= SHORTEST:
             text = text.replace(value, HIDDEN)
@@ -61,13 +61,6 @@ def secrets_of(command: LaunchCommand) -> list[str]:
     """What `shown_command` hides, so that it can be hidden everywhere else, too."""
     given = [value for _, value in command.environment]
     return [*given, *(secret for _, secret in _words(command) if secret is not None)]
-
-
-def shown_settings(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Settings as JSON for others: hides the values of keys whose names suggest a secret."""
-    if isinstance(value, Mapping):
-        return {key: HIDDEN if is_sensitive(str(key)) else shown_settings(inner) for key, inner in value.items()}
-    return [shown_settings(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:

@@ -14,8 +14,11 @@ def space_lines(spec: StudySpec) -> list[str]:
         return []
     keys = dict.fromkeys(key for stage in spec.stages for key, values in spec.space(stage).knobs.items() if values[1:])
     most = spec.autotuning.tuner_num_trials
-    runs = "1 run and its" if most == 1 else f"{most} runs and their"
+    each = " at each stage, and" if len(spec.stages) > 1 else " and"
+    runs = f"{most} run{'s' * (most != 1)}{each} the"
     parts = [_stages(spec.stages), _micro_batches(spec), _accumulations(spec)]
+    if spec.global_batch == "keep":
+        parts[2] = "accumulation as your own global batch needs it"
     if keys:
         parts.append(f"values of {_listed([key.removeprefix(ZERO) for key in keys])}")
     lines = [f"It searches {'; '.join(parts)}; at most {runs} confirmation."]
@@ -53,7 +56,7 @@ def _wider(spec: StudySpec) -> str:
     stage, gas = get_path(spec.ds_config, f"{ZERO}stage"), spec.ds_config.get(ACCUMULATION)
     if isinstance(stage, int):
         ways.append(f'"stage": {[stage, *(other for other in range(4) if other != stage)]}')
-    if isinstance(gas, int):
+    if isinstance(gas, int) and spec.global_batch != "keep":
         ways.append(f'"{ACCUMULATION}": {[gas, *(other for other in (1, 2, 4, 8) if other != gas)]}')
     return " or ".join(ways)
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
+from dsopt.report.cost import Cost, cost_of
 from dsopt.report.doubts import RunQuality, doubts_text
 from dsopt.report.durations import duration_text
-from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
+from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text, outside_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
-from dsopt.report.numbers import number, percent
+from dsopt.report.numbers import number, percent, speedup_text
 from dsopt.report.samples import unlike_samples
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
@@ -22,6 +23,8 @@ from dsopt.search.ruled_out import refusals
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+
+_OF_TABLE: Final = "Figures in the table are single runs of the search; the result below was measured again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class Summary:
         headroom: of the best on its devices, if it is known.
         samples: what is to know of the samples that the best was measured on, if they differ from the baseline's.
         batch_advice: what to do with the learning rate, if the best trains with another global batch.
+        cost: of samples and of the study, if the user gave a price.
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
     """
@@ -80,6 +84,7 @@ class Summary:
     headroom: Headroom | None
     samples: str | None
     batch_advice: BatchAdvice | None
+    cost: Cost | None
     duration_seconds: float | None
     worked_seconds: float | None = None
 
@@ -91,6 +96,28 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The summary as data."""
         return asdict(self) | {"num_experiments": self.experiments, "sentence": self.sentence()}
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether the best is another configuration than the user's own."""
+        return self.comparison is not None and self.comparison.best != BASELINE
+
+    def advice_lines(self, *, scaled: bool = False) -> list[str]:
+        """What to do beside using the result; `scaled`: its learning rate already follows the batch."""
+        lines = [self.batch_advice.text(applied=scaled)] if self.batch_advice is not None else []
+        return [*lines, *([f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else [])]
+
+    def doubt_lines(self) -> list[str]:
+        """What a reader should know before they believe the result, a sentence or two each."""
+        lines = left_out_lines(self.left_out)
+        if self.headroom is not None and self.headroom.is_little:
+            lines.append(self.headroom.text())
+        lines += [self.samples] if self.samples else []
+        lines += doubts_text(self.doubts, self.precision)
+        lines += [f"WARNING: {text}" for text in self.foreign]
+        if self.outside:
+            lines.append(outside_text(self.outside))
+        return lines
 
     def sentence(self) -> str:
         """The result in one sentence."""
@@ -118,7 +145,7 @@ class Summary:
 
         `scaled` says that the learning rate in the result files already follows the batch.
         """
-        lines = [self._table(), ""]
+        lines = [self._table(), "", *([_OF_TABLE, ""] if self.comparison is not None and self.comparison.runs else [])]
         if self.simulated is not None:
             lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
         if self.duration_seconds is not None:
@@ -143,17 +170,9 @@ class Summary:
         if self.comparison is not None and self.comparison.runs:
             lines += self._basis(self.comparison)
             lines += self._certainty()
-        if self.headroom is not None:
+        if self.headroom is not None and not self.headroom.is_little:
             lines.append(self.headroom.text())
-        if self.batch_advice is not None:
-            lines.append(self.batch_advice.text(applied=scaled))
-        lines += [self.samples] if self.samples else []
-        lines += doubts_text(self.doubts, self.precision)
-        lines += [f"WARNING: {text}" for text in self.foreign]
-        if self.fixed_sizes:
-            lines.append(f"Not all sizes could be tried: {self.fixed_sizes}")
-        if self.outside:
-            lines.append(outside_text(self.outside))
+        lines += [*self.advice_lines(scaled=scaled), *self.doubt_lines()]
         if self.note:
             lines.append(f"Stopped: {self.note}")
         return "\n".join(lines)
@@ -167,7 +186,7 @@ class Summary:
                 f"Based on {runs}, alternating baseline ({number(result.baseline)} {self.unit} there) and finalists; "
                 "the interval includes launch-to-launch variation."
             ]
-        return lines + left_out_lines(self.left_out)
+        return lines
 
     def _certainty(self) -> list[str]:
         """How likely the best is to be the fastest, and the expected loss from choosing it."""
@@ -243,17 +262,9 @@ def summarize(
         headroom=headroom_of(history, comparison.best) if comparison else None,
         samples=unlike_samples(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
+        cost=cost_of(spec, history, comparison),
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
-    )
-
-
-def outside_text(paths: Sequence[str]) -> str:
-    """What to do about checkpoints that appeared in the working folder."""
-    return (
-        f"While experiments ran, these appeared, changed or disappeared in the working folder: {', '.join(paths)}. "
-        "They look like checkpoints. If the training script did this, name its flag for that place in 'isolate' "
-        "(on the command line: --isolate)."
     )
 
 
@@ -267,15 +278,6 @@ def optimal_candidate(history: History) -> Candidate | None:
     if result.best == BASELINE:
         return None
     return next(o.candidate for o in history.measured if o.name == result.best)
-
-
-def speedup_text(speedup: float, interval: tuple[float, float] | None) -> str:
-    """How many times the baseline, and how sure that is."""
-    if interval is None:
-        return f"{speedup:.2f} times the baseline."
-    low, high = interval
-    sure = "" if low > 1 else " The interval includes 1: it may be no faster than yours."
-    return f"{speedup:.2f} times the baseline (95 % interval {low:.2f}–{high:.2f}).{sure}"
 
 
 def _simulated(spec: StudySpec) -> str | None:

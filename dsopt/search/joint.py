@@ -11,7 +11,7 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
-from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget
+from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget, listed_sizes
 from dsopt.search.payback import share_of_training
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.ruled_out import ruled_out
@@ -75,7 +75,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     stage = min(outlooks)
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
-    verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage)
+    verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=verdict)
 
 
@@ -115,8 +115,9 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
     """The micro-batch sizes of a group to consider."""
-    if spec.micro_batch_list is not None:
-        return spec.micro_batch_list
+    listed = listed_sizes(spec, facts, group)
+    if listed is not None:
+        return listed
     first = space.settings(group)[0]
     floor = _floor(spec, facts, forecast, space.stage, first)
     gas = accumulations(spec, facts)[0] if keeps_accumulation(spec) else 1
@@ -171,13 +172,30 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     return f"skipped: {known[-1] if known else 'nothing to try'}"
 
 
-def _verdict(outlook: Outlook, best: float, allowed: NDArray[np.bool_], history: History, stage: int) -> str:
-    """Why nothing more is tried at a stage, in figures; `best` is the best score so far."""
+def _verdict(
+    outlook: Outlook, best: float, allowed: NDArray[np.bool_], history: History, stage: int, least: float
+) -> str:
+    """Why nothing more is tried at a stage, in figures.
+
+    Args:
+        outlook: on its candidates.
+        best: the best score so far.
+        allowed: which of them may be run.
+        history: what counts.
+        stage: the stage.
+        least: what a run must gain, relative.
+    """
     was_run = stage == history.own_stage or any(o.launched for o in history.stages[stage])
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
     most = int(np.argmax(np.where(allowed, outlook.gain, -1.0)))
     bound = math.expm1(float(outlook.score[most] + 1.96 * outlook.deviation[most]) - best) * 100
-    promise = f"no more than {bound:.1f} % faster than" if bound > 0 else "slower than"
-    return f"{'explored; the rest is' if was_run else 'not tried:'} likely {promise} the best, not worth another run"
+    head = "explored; the rest is" if was_run else "not tried:"
+    if bound <= 0:
+        return f"{head} likely slower than the best, not worth another run"
+    gain, needed = 100 * max(0.0, float(outlook.worth[most])), 100 * least
+    return (
+        f"{head} likely no more than {bound:.1f} % faster than the best; on average a run would gain {gain:.2g} %, and "
+        f"it must gain {needed:.2g} %"
+    )

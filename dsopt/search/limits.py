@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 
 from dsopt.search.facts import ModelFacts
+from dsopt.search.global_batch import kept_sizes
 from dsopt.search.sharding import replicas
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 
-def accumulations(spec: StudySpec, facts: ModelFacts) -> tuple[int, ...]:
-    """The accumulations to try: the user's, else what the user's own run had."""
+def accumulations(spec: StudySpec, facts: ModelFacts, setting: Setting = ()) -> tuple[int, ...]:
+    """The accumulations to try: the user's, else what the user's own run had; all that go with a kept batch."""
+    kept = kept_sizes(spec, facts, setting)
+    if kept is not None:
+        return tuple(sorted(kept.values()))
     return spec.accumulation_list or (facts.gas,)
 
 
@@ -20,11 +24,23 @@ def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, mic
     If the user fixes none and gives no list, but a `max_train_batch_size`, this includes the one that fills it, as in
     DeepSpeed's autotuner.
     """
+    kept = kept_sizes(spec, facts, setting)
+    if kept is not None:
+        return (kept[micro_batch],) if micro_batch in kept else ()
     given, total = accumulations(spec, facts), spec.autotuning.max_train_batch_size
     if total is None or len(given) > 1 or keeps_accumulation(spec):
         return given
     fills = max(1, total // (replicas(spec, facts, setting) * micro_batch))
     return tuple(sorted({min(given[0], fills), fills}))
+
+
+def listed_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, ...] | None:
+    """The micro-batch sizes to try, if the user lists them, or keeps the global batch; None: as memory allows."""
+    kept = kept_sizes(spec, facts, setting)
+    if kept is None or spec.micro_batch_list is not None:
+        return spec.micro_batch_list
+    least, most = smallest_micro_batch(spec), largest_in_budget(spec, facts, setting)
+    return tuple(size for size in kept if size >= least and (most is None or size <= most))
 
 
 def largest_in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, gas: int = 1) -> int | None:
@@ -44,7 +60,11 @@ def in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, sizes: Seque
     least, most = spec.autotuning.min_train_batch_size, spec.autotuning.max_train_batch_size
     ranks = replicas(spec, facts, setting)
 
+    kept = kept_sizes(spec, facts, setting)
+
     def is_allowed(size: int) -> bool:
+        if kept is not None and kept.get(size) != gas:
+            return False
         batch = size * gas * ranks
         return (most is None or batch <= most or (size, gas) == (1, 1)) and batch >= least
 
@@ -53,7 +73,7 @@ def in_budget(spec: StudySpec, facts: ModelFacts, setting: Setting, sizes: Seque
 
 def is_tried(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> bool:
     """Whether a study tries a candidate's batch sizes."""
-    size, sizes = candidate.micro_batch, spec.micro_batch_list
+    size, sizes = candidate.micro_batch, listed_sizes(spec, facts, candidate.knobs)
     if sizes is None:
         most = largest_in_budget(spec, facts, candidate.knobs)
         is_size = size >= smallest_micro_batch(spec) and (most is None or size <= most)

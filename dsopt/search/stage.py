@@ -6,7 +6,7 @@ from dataclasses import replace
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
-from dsopt.search.limits import accumulations, in_budget, largest_in_budget
+from dsopt.search.limits import accumulations, in_budget, largest_in_budget, listed_sizes
 from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.ruled_out import ruled_out
@@ -42,10 +42,10 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     left: list[Candidate] = []
     tried = {o.name for o in observations}
     out = ruled_out(spec, history, facts)
-    gases = accumulations(spec, facts) if out.gas is None else (out.gas,)
     for group in space.groups():
         first = space.settings(group)[0]
-        sizes = spec.micro_batch_list if out.micro_batch is None else (out.micro_batch,)
+        gases = accumulations(spec, facts, first) if out.gas is None else (out.gas,)
+        sizes = listed_sizes(spec, facts, first) if out.micro_batch is None else (out.micro_batch,)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:

@@ -4,11 +4,9 @@ import difflib
 import itertools
 import json
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.study.command_secrets import literal_secrets
-from dsopt.study.secrets import hidden
+from dsopt.study.command_secrets import shown_spec
 from dsopt.study.spec import StudySpec
 
 
@@ -32,9 +30,7 @@ def _difference(old: StudySpec, new: StudySpec) -> str:
     """What differs between two specs, line by line."""
 
     def lines(spec: StudySpec) -> Sequence[str]:
-        content: dict[str, Any] = json.loads(spec.to_json())
-        return json.dumps(content, indent=2, sort_keys=True).splitlines()
+        return json.dumps(shown_spec(spec.to_json()), indent=2, sort_keys=True).splitlines()
 
     changed = difflib.unified_diff(lines(old), lines(new), "existing", "new", lineterm="", n=1)
-    secrets = [secret for spec in (old, new) for secret in literal_secrets(spec.launch)]
-    return hidden("\n".join(changed), secrets)
+    return "\n".join(changed) or "(they differ only in what looks like a secret)"

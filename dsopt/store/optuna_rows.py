@@ -17,11 +17,13 @@ from optuna.storages._rdb import models
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 
+from dsopt.store.optuna_notes import note_attributes
 from dsopt.store.queries import insert_into
 
 Attributes = Mapping[str, Any]
 _STUDIES: Final = models.StudyModel.__table__
 _STUDY_ATTRIBUTES: Final = models.StudyUserAttributeModel.__table__
+_STUDY_SYSTEM_ATTRIBUTES: Final = models.StudySystemAttributeModel.__table__
 _TRIALS: Final = models.TrialModel.__table__
 _ATTRIBUTES: Final = models.TrialUserAttributeModel.__table__
 _SYSTEM_ATTRIBUTES: Final = models.TrialSystemAttributeModel.__table__
@@ -111,9 +113,10 @@ def end_trial(
     *,
     value: float | None = None,
     fits: bool = True,
+    note: str = "",
     states: Sequence[TrialState] = (TrialState.RUNNING,),
 ) -> bool:
-    """Ends a running trial: its attributes, its value if it has one, and whether it violates the constraint `fits`.
+    """Ends a running trial: its attributes, its value if it has one, a note, and whether it violates `fits`.
 
     False, and nothing changed: the trial is gone, or in none of these `states`, because somebody else has ended it.
     """
@@ -122,9 +125,12 @@ def end_trial(
         _TRIALS.c.study_id == study_id, _TRIALS.c.number == number, _TRIALS.c.state.in_(states)
     )
     end = {"state": state, "datetime_complete": datetime.now()}
-    trial_id = connection.execute(update.values(end).returning(_TRIALS.c.trial_id)).scalar_one_or_none()
-    if trial_id is None:
+    ended = connection.execute(update.values(end).returning(_TRIALS.c.trial_id, _TRIALS.c.study_id)).one_or_none()
+    if ended is None:
         return False
+    trial_id = ended.trial_id
+    if note:
+        _upsert(connection, _STUDY_SYSTEM_ATTRIBUTES, "study_id", ended.study_id, note_attributes(note, trial_id))
     _put(connection, _ATTRIBUTES, trial_id, attributes)
     if not fits:
         _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})

@@ -79,14 +79,23 @@ def ensure(engine: sa.Engine) -> None:
         DsoptError: the database belongs to another version of dsopt, or to another application.
     """
     if state(engine).revision is None:
-        tables = set(sa.inspect(engine).get_table_names())
-        if tables and not {"studies", "trials", "version_info"} <= tables:
-            raise DsoptError(
-                f"--storage: {shown(engine.url)} belongs to another application: it has tables such as "
-                f"'{min(tables)}'. Expected an empty database, or one of Optuna."
-            )
+        refuse_foreign(engine)
         upgrade(engine)
     check(engine)
+
+
+def refuse_foreign(engine: sa.Engine) -> None:
+    """Refuses a database that neither dsopt nor Optuna has made.
+
+    Raises:
+        DsoptError: it has tables of another application.
+    """
+    tables = set(sa.inspect(engine).get_table_names())
+    if tables and not {"studies", "trials", "version_info"} <= tables:
+        raise DsoptError(
+            f"--storage: {shown(engine.url)} belongs to another application: it has tables such as "
+            f"'{min(tables)}'. Expected an empty database, or one of Optuna."
+        )
 
 
 def check(engine: sa.Engine) -> None:

@@ -14,6 +14,7 @@ from dsopt.store import claims, queries, workers
 from dsopt.store.attempts import Task
 from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.optuna_notes import describe
 from dsopt.store.optuna_rows import delete_studies
 from dsopt.store.records import trial_of
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
@@ -285,7 +286,7 @@ class Store:
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                     made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
                 made.set_user_attr("command", shown_command(spec.launch))
-                made.set_user_attr("about", f"dsopt study '{spec.name}': {part.about}")
+                describe(made, spec, part)
 
 
 def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) -> None:

@@ -2,14 +2,13 @@
 
 import contextlib
 import hashlib
-import os
 import socket
-from pathlib import Path
 
 import sqlalchemy as sa
 
 from dsopt.store.engine import shown
 from dsopt.store.keys import trusted_keys
+from dsopt.study.cache_folder import cache_folder
 
 
 def unsigned_note(engine: sa.Engine) -> str | None:
@@ -31,8 +30,8 @@ def unsigned_note(engine: sa.Engine) -> str | None:
 def _is_first(subject: str) -> bool:
     """Whether nobody has asked this here before; notes it. If it cannot be noted, it is said again."""
     mark = hashlib.sha256(subject.encode()).hexdigest()
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsopt" / "told-unsigned"
     with contextlib.suppress(OSError, RuntimeError):
+        path = cache_folder() / "told-unsigned"
         if path.exists() and mark in path.read_text("utf-8").split():
             return False
         path.parent.mkdir(parents=True, exist_ok=True)

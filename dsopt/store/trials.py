@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from dsopt.experiment.health import is_sound
 from dsopt.experiment.outcome import Cancelled, Infeasible, Measured, Outcome, Slow, figures_of, from_json
 from dsopt.store import claims, optuna_rows, records
+from dsopt.store.optuna_notes import trial_note
 from dsopt.store.queries import Row
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import Part
@@ -41,7 +42,9 @@ def end(
         connection, study_id=study.id, stage=part, trial=number, ended=records.ended(state, value, told)
     ) or isinstance(outcome, Cancelled):  # which has given its claim back
         fits = not isinstance(outcome, Infeasible)
-        optuna_rows.end_trial(connection, f"{study.name}/{part}", number, state, told, value=value, fits=fits)
+        note = trial_note(outcome, metric, study.spec.autotuning.unit, run_seconds)
+        name = f"{study.name}/{part}"
+        optuna_rows.end_trial(connection, name, number, state, told, value=value, fits=fits, note=note)
 
 
 def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> bool:

@@ -5,17 +5,56 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from dsopt.store.queries import Row, now
-from dsopt.store.tables import attempts, studies
+from dsopt.store.tables import attempts, leases, studies
 
 
-def running_attempts(connection: sa.Connection) -> Sequence[Row]:
-    """Every running attempt, oldest first, with its study's name and its age in seconds."""
+def running_attempts(connection: sa.Connection, study_id: str | None = None) -> Sequence[Row]:
+    """Every running attempt, or those of one study, oldest first, with its study's name and its age in seconds."""
     age = (now(connection) - attempts.c.started_at).label("running_seconds")
-    kept = ("worker_id", "stage", "candidate", "round")
+    kept = ("worker_id", "node", "stage", "candidate", "round")
     query = (
         sa.select(*(attempts.c[key] for key in kept), studies.c.name.label("study"), age)
         .join(studies, studies.c.id == attempts.c.study_id)
         .where(attempts.c.state == "running")
         .order_by(attempts.c.started_at)
     )
+    if study_id is not None:
+        query = query.where(attempts.c.study_id == study_id)
     return connection.execute(query).mappings().all()
+
+
+def holders_on(connection: sa.Connection, node: str, *, without: str) -> list[tuple[int, str | None, str]]:
+    """Who has devices of a node: how many, the study's name (None: it is deleted), the node of the worker that runs it.
+
+    Args:
+        node: the node.
+        without: a worker whose own runs do not count.
+    """
+    count = sa.func.count(sa.distinct(leases.c.device))
+    query = (
+        sa.select(count, studies.c.name, attempts.c.node)
+        .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))
+        .outerjoin(studies, studies.c.id == attempts.c.study_id)
+        .where(leases.c.node == node, leases.c.device.not_like("port:%"))
+        .where(sa.or_(attempts.c.worker_id.is_(None), attempts.c.worker_id != without))
+        .group_by(studies.c.name, attempts.c.node)
+        .order_by(studies.c.name, attempts.c.node)
+    )
+    return [(number, name, on or node) for number, name, on in connection.execute(query)]
+
+
+def studies_now(connection: sa.Connection) -> Sequence[Row]:
+    """Every study's id, name, state and version, oldest first."""
+    kept = (studies.c.id, studies.c.name, studies.c.state, studies.c.version)
+    return connection.execute(sa.select(*kept).order_by(studies.c.created_at, studies.c.name)).mappings().all()
+
+
+def devices_of_workers(connection: sa.Connection) -> dict[str, int]:
+    """How many devices the runs of each worker have."""
+    query = (
+        sa.select(attempts.c.worker_id, sa.func.count().label("held"))
+        .join(leases, leases.c.attempt_id == attempts.c.id)
+        .where(attempts.c.state == "running", leases.c.node != "", leases.c.device.not_like("port:%"))
+        .group_by(attempts.c.worker_id)
+    )
+    return {row.worker_id: row.held for row in connection.execute(query)}

@@ -86,7 +86,33 @@ class ModelInfo(Strict):
 
 
 class Autotuning(Strict):
-    """DeepSpeed's `autotuning` section, with the tutorial's defaults."""
+    """DeepSpeed's `autotuning` section, with the tutorial's defaults.
+
+    Attributes:
+        enabled: DeepSpeed's own switch; dsopt ignores it.
+        results_dir: where run folders and result files go; by default `autotuning_results`.
+        exps_dir: where the descriptions of the experiments go; by default `autotuning_exps`.
+        overwrite: creating a finished study again starts it from scratch; dsopt keeps the files.
+        metric: what to make best: `throughput` (samples/s), `latency` (ms per optimizer step), `FLOPS` (per GPU);
+            `forward`, `backward`, `step` (ms of it).
+        start_profile_step, end_profile_step: measure exactly these steps; if you give neither, dsopt detects the
+            warm-up.
+        fast: tune only ZeRO stages and micro-batch sizes; `false` adds the documented knobs of each stage.
+        num_nodes, num_gpus: nodes, and GPUs per node; a list is a dimension. By default those of the command.
+        max_train_batch_size, min_train_batch_size: bounds of micro-batch × accumulation × ranks ÷ `mp_size`.
+        min_train_micro_batch_size_per_gpu: the smallest micro-batch size to try.
+        max_train_micro_batch_size_per_gpu: the largest; by default 1024, and none with `stage_order: sequential`.
+        mp_size: ranks that share a model replica.
+        num_tuning_micro_batch_sizes: with `stage_order: sequential`, how many micro-batch sizes of a stage to explore;
+            otherwise the models choose.
+        tuner_type: `model_based`, `random`, `gridsearch`, or a sampler of Optuna: `tpe`, `gp`, `auto`, `cmaes`.
+        tuner_early_stopping: the search ends after this many runs without a better one (per stage with
+            `stage_order: sequential`).
+        tuner_num_trials: at most this many runs per stage.
+        arg_mappings: the script's flags that repeat a key of the configuration, by its path
+            (`zero_optimization.stage`) or its name alone (`stage`). dsopt knows those of the Hugging Face Trainer.
+        model_info: what you know of the model; by default dsopt reads it from the first run.
+    """
 
     enabled: bool = True
     results_dir: str | None = None

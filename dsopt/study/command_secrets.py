@@ -1,11 +1,21 @@
 """Secrets in a launch command: those written out, and the variables that it refers to."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.secrets import HIDDEN, SHORTEST, filled, looks_secret, quoted, references, without_references
+from dsopt.study.secrets import (
+    HIDDEN,
+    SHORTEST,
+    filled,
+    looks_secret,
+    quoted,
+    references,
+    shown_settings,
+    without_references,
+)
 
 _HIDDEN: Final = quoted(HIDDEN)  # so that a shell fills in nothing
 
@@ -89,3 +99,12 @@ def _secret(name: str, value: str) -> str | None:
     if references(value):  # what stands beside a reference, such as `Bearer`, is not the secret
         name = ""
     return value if looks_secret(name, without_references(value)) else None
+
+
+def shown_spec(stored: str) -> dict[str, Any]:
+    """A study as it is stored (`StudySpec.to_json`), for people and files: settings and commands without secrets."""
+    content: dict[str, Any] = json.loads(stored)
+    result: dict[str, Any] = shown_settings(content)
+    for before, after in zip((content, *content.get("compare", ())), (result, *result.get("compare", ())), strict=True):
+        after["command"] = shown(LaunchCommand.parse(before["command"], "study"))
+    return result

@@ -26,8 +26,8 @@ class ComparedRun(Strict):
     Attributes:
         name: what the table calls it.
         command: its whole launch command.
-        ds_config: DeepSpeed's configuration, which replaces the one that the command names; None: the command trains
-            without DeepSpeed.
+        ds_config: DeepSpeed's configuration, which replaces the one that the command names; without it, the command
+            trains without DeepSpeed.
     """
 
     name: Annotated[str, AfterValidator(check_name)]

@@ -63,8 +63,8 @@ class Search(Strict):
     """Dimensions that DeepSpeed's autotuner does not know.
 
     Attributes:
-        args: values of the training script's flags; None is absent, "" is present without a value.
-        ds_config: values of keys in DeepSpeed's configuration, by dotted path; None is absent.
+        args: values of the training script's flags; `null` is absent, `""` is present without a value.
+        ds_config: values of keys in DeepSpeed's configuration, by dotted path; `null` is absent.
     """
 
     args: Annotated[dict[str, list[Knob]], BeforeValidator(_choices), AfterValidator(_flags)] = Field(

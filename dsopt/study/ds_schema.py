@@ -4,7 +4,6 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from dsopt.errors import DsoptError
+from dsopt.study.cache_folder import cache_folder
 from dsopt.study.own_programs import own_environment, own_program
 
 _TIMEOUT_SECONDS: Final = 300.0
@@ -133,7 +133,7 @@ def installed_schema() -> Schema:
     ]
     stamps = [f"{path}:{path.stat().st_mtime_ns}" for path in sources if path.exists()]
     identity = "\n".join([version, importlib.metadata.version("torch"), sys.version, *stamps])
-    return _kept(_cache_folder() / f"deepspeed-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
+    return _kept(cache_folder() / f"deepspeed-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
 
 
 def schema_if_readable(where: str) -> tuple[Schema | None, list[str]]:
@@ -178,10 +178,6 @@ def _asked() -> str:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise SchemaError(f"importing it ended with exit code {done.returncode}: {last}")
     return lines[-1]
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsopt"
 
 
 def _write(path: Path, text: str) -> None:

@@ -34,7 +34,7 @@ _WRITTEN: Final = {  # what it writes to, each by its name in a run's own folder
 }
 
 # variables that turn off reporting, however a script is written
-QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled"}
+_QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
 
 
 def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:
@@ -82,6 +82,16 @@ def isolated_config(config: Mapping[str, Any], own_path: Callable[[str, str], Pa
             set_path(result, path, str(own_path(name, str(given))))
     end_curricula(result)
     return result
+
+
+def quiet_environment(run_dir: Path) -> dict[str, str]:
+    """The variables with which a run reports nothing, or only to a file of its own."""
+    return {
+        **_QUIET,
+        "MLFLOW_TRACKING_URI": f"file://{run_dir}/mlruns",  # with its artifacts, and for several ranks
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+        "CLEARML_CACHE_DIR": f"{run_dir}/clearml",
+    }
 
 
 def config_notes(config: Mapping[str, Any]) -> list[str]:

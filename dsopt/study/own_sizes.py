@@ -24,9 +24,13 @@ def smallest_micro_batch(spec: StudySpec) -> int:
 
 
 def keeps_accumulation(spec: StudySpec) -> bool:
-    """Whether the user fixes the accumulation, by a number in the configuration or else by the mapped flag."""
+    """Whether the user fixes the accumulation, by a number in the configuration or else by the mapped flag.
+
+    With `global_batch: keep` it follows the micro-batch size instead.
+    """
     given = spec.ds_config.get(ACCUMULATION)
-    return isinstance(given, int) or (given is None and _typed_size(spec, ACCUMULATION) is not None)
+    is_given = isinstance(given, int) or (given is None and _typed_size(spec, ACCUMULATION) is not None)
+    return is_given and spec.global_batch != "keep"
 
 
 def _typed_size(spec: StudySpec, key: str) -> int | None:

@@ -7,20 +7,23 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 HIDDEN: Final = "***"
 STORAGE_VARIABLE: Final = "DSOPT_STORAGE"  # may hold the database's password
 STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # names a file that holds it, as containers get it
 KEYS_VARIABLE: Final = "DSOPT_KEYS"
 TOKEN_FILE_VARIABLE: Final = "DSOPT_DASHBOARD_TOKEN_FILE"  # noqa: S105 - a name
-OWN_ACCESS: Final = frozenset({STORAGE_VARIABLE, STORAGE_FILE_VARIABLE, KEYS_VARIABLE, TOKEN_FILE_VARIABLE})
+NOTIFY_VARIABLE: Final = "DSOPT_NOTIFY"  # a webhook's URL is often its secret
+OWN_ACCESS: Final = frozenset(
+    {STORAGE_VARIABLE, STORAGE_FILE_VARIABLE, KEYS_VARIABLE, TOKEN_FILE_VARIABLE, NOTIFY_VARIABLE}
+)
 SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 
 # in any case; neither a tokenizer nor an author, and no KeyError
 NAME: Final = (
     r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
-    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig)(?![A-Za-z]))"
+    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig|pass|jwt|bearer|cookies?)(?![A-Za-z]))"
 )
 _SENSITIVE: Final = re.compile(NAME, re.IGNORECASE)
 # names of a file, a folder, another name; special tokens of a tokenizer
@@ -32,7 +35,7 @@ _HARMLESS: Final = re.compile(
 # names that say it; of others, such as `--text_key`, only a value that looks random is a secret
 _STRONG: Final = re.compile(
     r"(?<![a-z])tokens?$|(?:api|access|secret|private|encryption|signing|license|account|master|ssh)[_-]?key|secret"
-    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)",
+    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)|(?<![a-z])(?:pass|jwt|bearer)$",
     re.IGNORECASE,
 )
 _RANDOM: Final = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+/=.:-]{16,}")
@@ -53,6 +56,10 @@ TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
         r"\bxox[a-z]-[A-Za-z0-9-]{8,}",
         r"\bAIza[A-Za-z0-9_-]{20,}",
         r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+",
+        # in a header, and in a URL
+        r"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}",
+        r"(?<=[?&]token=)[^&\s'\"]{6,}|(?<=[?&]sig=)[^&\s'\"]{6,}",
+        r"(?<=hooks\.slack\.com/services/)[\w/-]+",
     )
 )
 _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
@@ -90,6 +97,27 @@ def _is_path(value: str) -> bool:
         return value.startswith(("/", "./", "~/")) and Path(value).expanduser().exists()
     except (OSError, ValueError, RuntimeError):
         return False
+
+
+def shown_settings(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Settings as JSON for others: hides the values of keys whose names suggest a secret, and well-known tokens."""
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if is_secret_name(str(key)) and not _are_numbers(inner) else shown_settings(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, str):
+        return hidden(value, ())
+    return [shown_settings(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _are_numbers(value: object) -> bool:
+    """Whether a value counts something, such as `max_tokens`."""
+    values = value if isinstance(value, list) else [value]
+    return bool(values) and all(
+        isinstance(one, int | float) or (isinstance(one, str) and one.isdecimal() and len(one) < SHORTEST)
+        for one in values
+    )
 
 
 def references(text: str) -> list[str]:

@@ -42,7 +42,8 @@ class SimulatedGpu(Strict):
     """A GPU by name, or by its numbers.
 
     Attributes:
-        memory: bytes of the device.
+        name: such as `H100-80GB`.
+        memory: bytes of the device, such as `64GiB`.
         tflops: dense 16-bit operations a second, in 10¹².
         fp32_tflops: the same in fp32.
         memory_bandwidth: bytes a second.
@@ -65,6 +66,8 @@ class SimulatedModel(Strict):
     """A transformer by name, or by its shape. Given values override those of the name.
 
     Attributes:
+        name: such as `llama-3-8b`.
+        layers, hidden, heads, vocab: of the transformer.
         params, trainable_params: of the whole model; without them they follow from the shape.
         intermediate: width of the feed-forward part.
         sequence: tokens a sample.
@@ -97,6 +100,8 @@ class Simulation(Strict):
     """What is simulated.
 
     Attributes:
+        gpu: a GPU's name, or its numbers.
+        model: a model's name, or its shape.
         gpus, nodes: GPUs of a node, and nodes, in the cluster; without them, those of the command.
         noise: coefficient of variation of a step's time.
         seed: another one is another cluster of the same kind.

@@ -79,6 +79,8 @@ class StudySpec(Strict):
             DeepSpeed's tutorial and all tuners but `model_based` do.
         stop_when: `patience` is DeepSpeed's `tuner_early_stopping`; `payback` ends the search when no run is expected
             to save more of the real training than it costs.
+        global_batch: `keep` tries only what trains with the user's own global batch: the accumulation follows the
+            micro-batch size.
         warm_start: names of earlier studies of the same script in the same database; the search starts with what the
             last one that ran showed.
         training_hours: how long the real training would run with the best configuration so far.
@@ -87,8 +89,9 @@ class StudySpec(Strict):
         isolate: further flags that name what the script writes: each experiment gets its own path for them.
         pass_env: variables of the worker that look like secrets and that the script needs: names, or patterns such as
             `AWS_*`. Runs get no other such variable, except those that the command refers to.
-        memory_per_device: cap on what one rank may use of its device, in bytes.
+        memory_per_device: cap on what one rank may use of its device, in bytes or such as `24GiB`; enforced.
         max_attempts: how often dsopt launches a candidate whose run dies without its own exception.
+        price_per_gpu_hour: in any currency; results then say what samples and the study cost.
         compare: configurations to measure in turn with the user's own, instead of a search.
     """
 
@@ -104,6 +107,7 @@ class StudySpec(Strict):
     stage_order: Literal["joint", "sequential"] = "joint"
     stop_when: Literal["patience", "payback"] = "patience"
     training_hours: float | None = Field(None, gt=0)
+    global_batch: Literal["any", "keep"] = "any"
     warm_start: list[str] = Field(default_factory=list)
     timeout_seconds: float = Field(900.0, gt=0, le=_MONTH)
     isolate: Annotated[list[str], BeforeValidator(flag_names)] = Field(default_factory=list)
@@ -112,6 +116,7 @@ class StudySpec(Strict):
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
     confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
     max_attempts: int = Field(2, ge=1, le=1000)
+    price_per_gpu_hour: float | None = Field(None, gt=0)
     compare: list[ComparedRun] = Field(default_factory=list)
 
     @model_validator(mode="before")

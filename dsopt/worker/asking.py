@@ -20,6 +20,7 @@ from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
 from dsopt.store.turns import Turns
+from dsopt.store.who_works import holders_on
 from dsopt.store.workers import bury, find_dead
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
@@ -29,7 +30,7 @@ from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import least_of, pool_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
-from dsopt.worker.happenings import StudyProgressed, TaskEnded
+from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 
 _MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
@@ -69,6 +70,7 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._lacks_devices = False  # others had them when it last planned
+        self._holders: list[tuple[int, str | None, str]] = []  # as watchers were last told
 
     def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
@@ -105,7 +107,17 @@ class Asker:
                 refused_at = now.version
             except DevicesTaken:
                 self._lacks_devices = True
+                self._tell_of_holders()
                 return None
+
+    def _tell_of_holders(self) -> None:
+        """Tells watchers who has the devices, when that changes."""
+        hand = self._hand
+        with hand.store.engine.connect() as connection:
+            holders = holders_on(connection, hand.ledger.me.node, without=hand.ledger.me.id)
+        if holders != self._holders:
+            self._holders = holders
+            hand.tell(DevicesAwaited(study=self._study, holders=holders))
 
     def _are_devices_free(self) -> bool:
         """Whether there are devices for some run: to plan takes longer than to look."""

@@ -6,7 +6,7 @@ does what computes on the host. And a script may have a port, a file or a lock o
 
 from typing import Final
 
-from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome, Slow
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.search.sharding import offload_of
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
@@ -15,13 +15,16 @@ from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
 
 _ENOUGH: Final = 2
+_SHARED: Final = ("host_oom", "timeout")  # others beside a run use up the host's memory and time, too
+_EXCEPTIONS: Final = ("crash", "machine")
 
 
 class Company:
     """What this worker's runs want and have shown of that.
 
-    A run whose script raised an exception while others ran beside it is tried once more alone. If that one goes well,
-    it was the company, and from then on runs go one after the other. Two that fail alone, too, end the doubt.
+    A run whose script raised an exception, filled the host's memory or took too long while others ran beside it is
+    tried once more alone. If that one goes well, it was the company, and from then on runs go one after the other. Two
+    that raise, or take too long, alone, too, end the doubt about such.
 
     Attributes:
         bears_none: runs go one after the other.
@@ -32,7 +35,8 @@ class Company:
         self._waiting: set[tuple[Part, int]] = set()  # to be tried alone
         self._tried: set[tuple[Part, int]] = set()
         self._on_trial: tuple[Part, int] | None = None
-        self._own_faults = 0  # runs that failed alone, too
+        self._own_faults = 0  # runs whose script raised an exception alone, too
+        self._own_timeouts = 0  # runs that took too long alone, too
         self._alone: tuple[Part, int] | None = None
         self._is_awaited = False  # a run that will be alone
 
@@ -69,16 +73,22 @@ class Company:
         if key == self._on_trial:
             self._on_trial = None
             self.bears_none = self.bears_none or isinstance(outcome, Measured | Slow)
-            self._own_faults += isinstance(outcome, Failed)
+            self._own_faults += isinstance(outcome, Failed) and outcome.reason in _EXCEPTIONS
+            self._own_timeouts += isinstance(outcome, Failed) and outcome.reason == "timeout"
             if isinstance(outcome, Cancelled):
                 self._tried.discard(key)
             return False
-        raised = isinstance(outcome, Failed) and outcome.reason in ("crash", "machine")
-        if not (raised and had_company) or key in self._tried or self._own_faults >= _ENOUGH:
+        if not (self._is_in_doubt(outcome) and had_company) or key in self._tried:
             return False
         self._tried.add(key)
         self._waiting.add(key)
         return True
+
+    def _is_in_doubt(self, outcome: Outcome) -> bool:
+        reason = outcome.reason if isinstance(outcome, Failed | Infeasible) else None
+        if reason in _EXCEPTIONS:
+            return self._own_faults < _ENOUGH
+        return reason in _SHARED and not (reason == "timeout" and self._own_timeouts >= _ENOUGH)
 
     def failed_beside_others(self, task: Task) -> bool:
         """Whether an attempt of this task does not count, because it had company."""

@@ -83,6 +83,19 @@ class RunsAlone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesAwaited:
+    """A worker has a run to begin, and others have its devices.
+
+    Attributes:
+        study: the study that it works on.
+        holders: who has them, each as a number of devices, the study's name (None: it is deleted) and the node.
+    """
+
+    study: StoredStudy
+    holders: Sequence[tuple[int, str | None, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HelperReplaced:
     """A helper process of this worker had died; another one has taken its place. `what` is a sentence."""
 
@@ -156,6 +169,7 @@ Happening: TypeAlias = (
     | WarmStartsEnded
     | DeviceSetAside
     | RunsAlone
+    | DevicesAwaited
     | HelperReplaced
     | SecretsWithheld
     | WroteOutside

@@ -10,31 +10,45 @@ from dsopt.report.compare import ComparisonTable, comparison_table
 from dsopt.report.doubts import RunQuality
 from dsopt.report.durations import covered_seconds
 from dsopt.report.files import FilesOf, write_files, write_table, written_files
+from dsopt.report.standing import Now
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
+from dsopt.store.who_works import running_attempts
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 from dsopt.worker.history import load_history
 
 
-def summary_of(store: Store, study: StoredStudy) -> Summary:
-    """The summary of a study so far."""
+def summary_of(store: Store, study: StoredStudy, history: History | None = None) -> Summary:
+    """The summary of a study so far; `history` saves reading it again."""
     now = store.read(study.name)
-    history = load_history(store, now)
+    history = history or load_history(store, now)
     finished_at = now.finished_at if now.state == "finished" else None
     return summarize(
         now.spec,
         history,
-        qualities_of(store, now),
+        qualities_of(store, now, history),
         state=now.state,
         note=now.note,
         duration_seconds=None if finished_at is None else finished_at - now.created_at,
         worked_seconds=None if finished_at is None else worked_seconds(store, now, history),
     )
+
+
+def running_now(store: Store, study: StoredStudy) -> list[Now]:
+    """The runs of a study that go on."""
+    with store.engine.connect() as connection:
+        rows = running_attempts(connection, study.id)
+    return [
+        Now(
+            name=row["candidate"], round=row["round"], node=row["node"] or "?", seconds=max(0.0, row["running_seconds"])
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
@@ -54,9 +68,9 @@ def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
     )
 
 
-def qualities_of(store: Store, study: StoredStudy) -> list[RunQuality]:
-    """How good the numbers of every measured run are."""
-    history = load_history(store, study)
+def qualities_of(store: Store, study: StoredStudy, history: History | None = None) -> list[RunQuality]:
+    """How good the numbers of every measured run are; `history` saves reading it again."""
+    history = history or load_history(store, study)
     own = {(Part.of(stage), o.trial) for stage, tried in history.stages.items() for o in tried}
     own |= {(REFERENCE, o.trial) for o in history.reference}
     return [

@@ -52,9 +52,9 @@ def test_an_imported_candidate_is_never_measured_in_the_search(dsopt: Dsopt, res
     assert [known["candidate"] for known in again["known"]] == IMPORTED
     assert count_rows(dsopt) == before
 
-    shown = dsopt("study", "show", "simulated")
-    assert shown.count(" imported ") == len(IMPORTED)
-    assert "z1_gas1_tmbspg16 (imported)" in shown
+    shown = dsopt("study", "show", "simulated", "--why")
+    assert shown.splitlines().count("imported from DeepSpeed's autotuner, not measured here") == len(IMPORTED)
+    assert "ZeRO 1 · 16 × 1  z1_gas1_tmbspg16" in shown
 
     dsopt("worker", "simulated", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt)

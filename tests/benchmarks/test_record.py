@@ -35,6 +35,6 @@ def test_a_grid_is_every_combination_of_a_studys_lists(name: str, count: int, st
 
 
 def test_a_grid_needs_its_sizes():
-    spec, _ = load_spec(Path(__file__).parents[2] / "studies" / "tiny-gpt.yaml")
+    spec, _ = load_spec(Path(__file__).parents[2] / "studies" / "tiny-gpt" / "study.yaml")
     with pytest.raises(ValueError, match="needs a list of sizes"):
         list(candidates_of(spec))

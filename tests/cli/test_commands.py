@@ -142,7 +142,7 @@ def test_tune_names_the_study_after_the_script_and_goes_on_with_it(dsopt: Dsopt)
     command = ["tune", "--devices", "cpu:2", "--", *STUDY["command"].split()]
     output = dsopt(*command)
     assert "Created study 'train'" in output
-    assert "times the baseline (95 % interval" in output
+    assert "times as fast as your configuration (95 % interval" in output
     again = dsopt(*command)
     assert "Continuing study 'train'" in again
     assert "is finished" in again

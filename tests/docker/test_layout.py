@@ -68,7 +68,7 @@ def test_a_study_is_tuned_and_watched_as_compose_does_it(layout: Layout) -> None
     assert "created; revision" in layout.service("schema")(*command_of("schema"))
     worker = layout.service("worker")
     assert "There is no study to work on" in worker(*command_of("worker"))
-    worker("study", "create", f"studies/{STUDY}.yaml")
+    worker("study", "create", "studies/llama-8b/dry-run.yaml")
     assert "is finished" in worker(*command_of("worker", DSOPT_WORKER_ARGS=f"--devices cpu:2 {STUDY}"))
     assert "times the baseline" in worker("study", "best", STUDY)
     _check_dashboard(layout)

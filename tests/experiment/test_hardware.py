@@ -61,6 +61,9 @@ def test_ranks_that_only_miss_another_are_tried_again() -> None:
         "<Signals.SIGKILL: 9>.",
         "Error building extension 'cpu_adam': g++: fatal error: Killed signal terminated program cc1plus\n"
         "Caused by CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+        "429 Client Error: Too Many Requests for url: https://host/api",
+        "504 Server Error: Gateway Time-out for url: https://host/api",
+        "HTTP Error 503: Service Unavailable",
         "cannot load the data\nCaused by ConnectionError: HTTPSConnectionPool(host='data', port=443)",
     ],
 )
@@ -71,6 +74,9 @@ def test_what_the_machine_lacked_for_a_moment_is_tried_again(message: str) -> No
     assert outcome.message.startswith("rank 1: RuntimeError: ")
 
 
-@pytest.mark.parametrize("message", ["an illegal memory access", "a hardware error flag", "Connection reset by peer"])
+@pytest.mark.parametrize(
+    "message",
+    ["an illegal memory access", "401 Client Error: Unauthorized", "a hardware error flag", "Connection reset by peer"],
+)
 def test_what_a_script_does_wrong_is_its_own_fault(message: str) -> None:
     assert not_its_fault(seen((0, f"RuntimeError: {message}")), ON_GPUS) is None

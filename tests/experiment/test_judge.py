@@ -114,6 +114,23 @@ def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(wh
     assert (f"An experiment saves nothing: {what} was skipped." in outcome.message) != is_said
 
 
+@pytest.mark.parametrize(
+    ("events", "raised", "counts"),
+    [
+        ([*steps(9), Withheld(rank=0, what="Trainer.save_model", path="out")], {}, True),
+        ([*steps(6), Withheld(rank=0, what="Trainer.save_model", path="out")], {}, False),  # too few to be measured
+        ([*steps(9), Withheld(rank=0, what="Accelerator.init_trackers", path="")], {}, False),
+        ([*steps(9), Withheld(rank=0, what="Accelerator.save_state", path="")], {"origin": "torch.nn.modules"}, False),
+        ([*steps(9), Withheld(rank=0, what="Accelerator.save_state", path="")], {"type": "ConnectionError"}, False),
+    ],
+)
+def test_what_was_measured_before_a_script_misses_its_skipped_save_counts(
+    events: list[Event], raised: dict[str, str], counts: bool
+) -> None:
+    error = Error(**{"rank": 0, "type": "FileNotFoundError", "message": "out/model.bin", "time": 9.0} | raised)  # type: ignore[arg-type]
+    assert isinstance(outcome_of(engine(), *events, error), Measured) == counts
+
+
 def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:
     said = Moment(seconds=5.0, last_output="t.py: error: unrecognized arguments: --epochs")
     outcome = outcome_of(error(type="SystemExit", message="exit code 2"), moment=said)

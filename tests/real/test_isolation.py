@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from dsopt.launch.program import path_with
+from dsopt.study.isolation import quiet_environment
 from tests.conftest import SCRIPTS, Dsopt
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
@@ -22,6 +23,16 @@ MODULES = {
 from safetensors.torch import save_file as safe_save_file
 def save_by_default(tensors, path, how=safe_save_file):
     how(tensors, path)
+""",
+    "wandb.py": """
+def init(project=None, mode=None):
+    with open("told-to-wandb", "w") as file:
+        print(mode, file=file)
+""",
+    "mlflow.py": """
+def set_tracking_uri(uri):
+    with open("told-to-mlflow", "w") as file:
+        print(uri, file=file)
 """,
     "tensorboardX/__init__.py": "from tensorboardX.writer import SummaryWriter",
     "tensorboardX/writer.py": """
@@ -139,6 +150,7 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
     program = "from dsopt.probe.__main__ import Isolation, main; "
     program += "isolation = Isolation(); import accelerate, aliased_saving; main(isolation)" if is_warm else "main()"
     environment = {**os.environ, "DSOPT_RUN_DIR": str(tmp_path / "run"), "PYTHONPATH": str(tmp_path / "modules")}
+    environment |= quiet_environment(tmp_path / "run")
     done = subprocess.run(
         [sys.executable, "-c", program, str(SCRIPTS / "saves_oddly.py")],
         cwd=tmp_path, env=environment, capture_output=True, text=True,
@@ -148,5 +160,7 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
     boards = tmp_path / "run" / "own" / "tensorboard"
     assert (boards / "runs" / "events").read_text() == "written\nwritten\n"
     assert (boards / "other" / "events").read_text() == "written\n"
+    assert (tmp_path / "told-to-wandb").read_text() == "disabled\n"
+    assert (tmp_path / "told-to-mlflow").read_text() == f"file://{tmp_path}/run/mlruns\n"
     told = json.loads((tmp_path / "run" / "told.json").read_text())
     assert told == {"steps": 6, "read_back": "GPT2LMHeadModel", "saved": 1, "saved_again": 2}

@@ -93,3 +93,27 @@ def test_a_rate_that_was_tuned_is_the_one_that_scales() -> None:
     advice = batch_advice(study, history(), best)
     assert advice is not None
     assert "0.01 → 0.02" in advice.text()
+
+
+def test_a_much_larger_batch_is_a_warning_and_says_what_the_own_batch_gives() -> None:
+    same = Candidate(stage=1, micro_batch=4, gas=1)
+    runs = [observation(same, 130.0), observation(Candidate(stage=1, micro_batch=32, gas=1), 200.0)]
+    known = History(reference=[observation(None, 100.0, facts=facts(micro_batch=4))], stages={1: runs})
+    advice = batch_advice(spec(), known, Candidate(stage=1, micro_batch=32, gas=1))
+    assert advice is not None
+    text = advice.text()
+    assert "WARNING: The best trains with a global batch of 64 samples, your own with 8: 8 times as many." in text
+    assert "As many samples are 12.5 % of the steps" in text
+    told = "The best with your own global batch, ZeRO 1 · 4 × 1, is 1.30 times yours (single runs of the search)."
+    assert told in text
+
+
+def test_the_batch_is_told_of_a_configuration_that_does_not_run_too() -> None:
+    runs = [observation(Candidate(stage=3, micro_batch=2, gas=1), 10.0, facts=facts(zero_stage=3, micro_batch=2))]
+    known = History(reference=[observation(None)], stages={3: runs})
+    study = spec({"train_micro_batch_size_per_gpu": 8})
+    advice = batch_advice(study, known, Candidate(stage=3, micro_batch=2, gas=1))
+    assert advice is not None
+    assert (advice.own, advice.best) == (16, 4)
+    assert "As many samples are 4 times as many steps" in advice.text()
+    assert "Nothing else was measured with your own global batch; global_batch: keep searches with it." in advice.text()

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dsopt.report.secrets import HIDDEN, secrets_of, shown_command, shown_settings, without_secrets
+from dsopt.report.secrets import HIDDEN, secrets_of, shown_command, without_secrets
 from dsopt.study.command import LaunchCommand
+from dsopt.study.secrets import shown_settings
 
 GITHUB = "ghp_" + "a1B2" * 9
 HUB = "hf_" + "AbCd1234" * 4

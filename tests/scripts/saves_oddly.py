@@ -5,7 +5,9 @@ import os
 import tempfile
 
 import aliased_saving
+import mlflow
 import torch
+import wandb
 from huggingface_hub import HfApi
 from tensorboardX import SummaryWriter
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
@@ -51,5 +53,7 @@ aliased_saving.save_by_default({"a": torch.ones(2)}, "mine/adapter.safetensors")
 SummaryWriter("mine/runs", "a comment")
 SummaryWriter(logdir="mine/runs")
 SummaryWriter("mine/other")
+wandb.init("project", mode="online")
+mlflow.set_tracking_uri("http://127.0.0.1:9")
 with open(os.path.join(os.environ["DSOPT_RUN_DIR"], "told.json"), "w") as file:
     json.dump(told, file)

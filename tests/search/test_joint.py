@@ -110,8 +110,13 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
     machine = Machine(spec(max_train_micro_batch_size_per_gpu=16, tuner_early_stopping=20), truth, memory).run()
     assert set(machine.verdicts) == {0, 1, 2, 3}
     assert len(machine.stages[3]) <= 1
-    figure = r"likely (no more than \d+\.\d % faster|slower) than the best, not worth another run$"
-    assert any(re.search(figure, verdict) for verdict in machine.verdicts.values())
+    figure = (
+        r"likely (slower than the best, not worth another run|no more than \d+\.\d % faster than the best; "
+        r"on average a run would gain (?P<gain>[\d.e-]+) %, and it must gain (?P<least>[\d.e-]+) %)$"
+    )
+    found = [match for verdict in machine.verdicts.values() if (match := re.search(figure, verdict))]
+    assert found
+    assert all(float(match["gain"]) < float(match["least"]) for match in found if match["least"])
 
 
 def test_patience_is_counted_over_all_stages() -> None:

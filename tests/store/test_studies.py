@@ -1,15 +1,19 @@
 """Studies and attempts in both databases: what the database itself makes sure of."""
 
+import shlex
+
 import optuna
 import pytest
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed
+from dsopt.store.changed import changed_study_error
 from dsopt.store.reading import kept_trials, marks_of
 from dsopt.store.studies import Store
 from dsopt.store.transactions import StudyChanged, changing
 from dsopt.study.part import Part
+from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
@@ -150,3 +154,18 @@ def test_a_finished_study_is_read_though_the_one_it_began_with_is_gone(store: St
     with store.engine.begin() as connection:
         connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished' WHERE name = 'later'"))
     assert load_history(store, study).everything == []
+
+
+def test_what_differs_between_two_specs_is_shown_without_secrets() -> None:
+    def with_(key: str, token: str, steps: int) -> StudySpec:
+        command = f"deepspeed t.py --hub_token {shlex.quote(token)} --steps {steps} --deepspeed_config c.json"
+        return StudySpec.model_validate(
+            {"name": "s", "command": command, "cwd": "/", "ds_config": {"comet": {"api_key": key}, "steps": steps}}
+        )
+
+    error = str(
+        changed_study_error(with_("one-key-4711", "a&b<c'd9z4", 1), with_("two-key-4712", "abcdefgh", 2), ["s"])
+    )
+    assert not [secret for secret in ("one-key", "two-key", "a&b<c", "abcdefgh") if secret in error]
+    assert '+    "steps": 2' in error
+    assert "--steps 2" in error

@@ -1,5 +1,6 @@
 """What counts as a secret in a command, which is kept as a name, and how it is shown."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -14,11 +15,13 @@ from dsopt.study.command_secrets import (
     literal_secrets,
     secret_warnings,
     shown,
+    shown_spec,
     variables_of,
     with_values,
 )
 from dsopt.study.load import build_spec
 from dsopt.study.secrets import hidden, looks_secret, secret_values
+from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 
 HUB = "hf_" + "AbCd1234" * 4
@@ -185,3 +188,22 @@ def test_names_in_a_study_are_checked(tmp_path: Path, key: str, value: object, m
     else:
         with pytest.raises(DsoptError, match=message):
             build_spec(content, "study.yaml")
+
+
+def test_a_study_is_shown_without_secrets_and_can_be_read_again() -> None:
+    spec = StudySpec.model_validate(
+        {
+            "name": "s",
+            "command": "deepspeed t.py --hub_token sup3rs3cret --deepspeed_config c.json",
+            "cwd": "/",
+            "ds_config": {"comet": {"api_key": "k4711"}},
+            "pass_env": ["HF_TOKEN"],
+            "search": {"args": {"--max_tokens": [1, 2]}},
+            "compare": [{"name": "a", "command": "torchrun t.py --hub_token an0ther-secret"}],
+        }
+    )
+    shown = shown_spec(spec.to_json())
+    assert not [s for s in ("sup3rs3cret", "k4711", "an0ther-secret") if s in json.dumps(shown)]
+    assert shown["pass_env"] == ["HF_TOKEN"]
+    assert shown["search"] == {"args": {"--max_tokens": ["1", "2"]}}
+    StudySpec.model_validate(shown)

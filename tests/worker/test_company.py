@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.launch.devices import DevicePool
 from dsopt.store.attempts import Task
 from dsopt.store.studies import Store
@@ -129,6 +129,23 @@ def test_several_that_fail_beside_each_other_are_tried_alone_one_after_the_other
     assert not company.is_doubtful(task("x", 2), RAISED, had_company=False)
     assert company.may_begin(in_hand=1)
     assert not company.is_doubtful(task("y", 3), RAISED, had_company=True)  # it is the script
+
+
+@pytest.mark.parametrize(
+    "outcome", [Infeasible(reason="host_oom", message="full"), Failed(reason="timeout", message="2 h")]
+)
+def test_what_others_may_have_used_up_is_not_charged_before_a_run_alone(outcome: Outcome) -> None:
+    company = Company()
+    for trial in range(1 if outcome.reason == "timeout" else 4):  # however many fill the host alone, too
+        assert company.is_doubtful(task("a", trial), outcome, had_company=True)
+        assert not company.may_begin(in_hand=1)
+        company.begun(begun(task("a", trial)))
+        assert not company.is_doubtful(task("a", trial), outcome, had_company=False)
+    assert not company.bears_none
+    assert company.is_doubtful(task("b", 4), outcome, had_company=True)
+    company.begun(begun(task("b", 4)))
+    assert not company.is_doubtful(task("b", 4), Measured.__new__(Measured), had_company=False)
+    assert company.bears_none
 
 
 def test_a_run_that_was_cancelled_alone_has_proven_nothing() -> None:

@@ -28,7 +28,7 @@ def study(dsopt_on: Dsopt) -> Dsopt:
 
 def test_a_study_from_create_to_best(study: Dsopt) -> None:
     output = study("worker", "simulated", "--devices", "cpu:2")
-    assert "times the baseline (95 % interval" in output
+    assert "times as fast as your configuration (95 % interval" in output
     check_nothing_lost_nothing_doubled(study)
 
     best = study.json("study", "best", "simulated")
@@ -52,7 +52,7 @@ def test_a_study_from_create_to_best(study: Dsopt) -> None:
     started = time.monotonic()
     again = study("worker", "simulated")
     assert "is finished" in again
-    assert output[output.index("| tuning_space") :] == again[again.index("| tuning_space") :]
+    assert output[output.index("╭─") :] == again[again.index("╭─") :]
     assert time.monotonic() - started < 30
     assert "was changed after" not in study("study", "create", "study.yaml")
     (study.cwd / "train.py").touch()
@@ -102,8 +102,8 @@ def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> 
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({**STUDY, "autotuning": autotuning}))
     dsopt("study", "create", "study.yaml")
     output = dsopt("worker", "simulated", "--devices", "cpu:2")
-    assert "Baseline (your configuration) does not run: rank 0: tried to allocate" in output
-    assert "No speed-up can be given, because your configuration does not run." in output
+    assert "Your configuration does not run here; this one does, with " in output
+    assert "rank 0: tried to allocate" in dsopt("study", "show", "simulated", "--why")
     runs = dsopt.json("study", "show", "simulated")["runs"]
     assert [(run["candidate"], run["state"]) for run in runs[:2]] == [
         ("baseline", "infeasible"),
@@ -363,8 +363,7 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     del dsopt_on.environment["SIMULATED_FAILURES"]
     assert "Resumed study" in dsopt_on("study", "resume", "simulated")
     again = dsopt_on("worker", "simulated", "--devices", "cpu:2")
-    assert "z1_gas1_tmbspg16: 13" in again
-    assert "times the baseline" in again
+    assert "times as fast as your configuration" in again
     assert json.loads((results / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"] == 16
     assert "is finished" in dsopt_on("study", "resume", "simulated")
 
@@ -376,8 +375,7 @@ def test_the_next_finalist_is_tried_when_one_fails(dsopt_on: Dsopt) -> None:
     output = dsopt_on("worker", "simulated", "--devices", "cpu:2")
     best = dsopt_on.json("study", "best", "simulated")["comparison"]["best"]
     assert best not in ("baseline", "z1_gas1_tmbspg16")
-    assert f"{best}: " in output
-    assert "times the baseline" in output
+    assert "times as fast as your configuration" in output
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])

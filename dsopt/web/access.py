@@ -57,11 +57,16 @@ def checked_token(token: str, name: str) -> str:
     return token
 
 
-def guarded(application: Application, access: Access, port: int) -> Application:
-    """The application behind the checks; only `/healthz` answers to anyone, and says no more than `ok`."""
+def guarded(application: Application, access: Access, port: int, *, root: str = "") -> Application:
+    """The application behind the checks; only `/healthz` answers to anyone, and says no more than `ok`.
+
+    `root` is the path under which a reverse proxy shows it, whether the proxy takes that away or not.
+    """
     cookie = f"dsopt_dashboard_{port}"  # cookies do not tell ports apart
 
     def guard(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if root and environ["PATH_INFO"].startswith(f"{root}/"):
+            environ["PATH_INFO"] = environ["PATH_INFO"][len(root) :]
         if environ["PATH_INFO"] == HEALTH_PATH and environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return _text(start_response, "200 OK", "ok\n")
         if access.names is not None and _plain(environ.get("HTTP_HOST", "")) not in access.names:
@@ -69,7 +74,7 @@ def guarded(application: Application, access: Access, port: int) -> Application:
         if access.token is None or _shows(environ, access.token, cookie):
             return application(environ, start_response)
         if _same(_token_of_query(environ), access.token):
-            return _remember(environ, start_response, f"{cookie}={access.token}")
+            return _remember(environ, start_response, f"{cookie}={access.token}", root)
         return _text(
             start_response,
             "401 Unauthorized",
@@ -102,11 +107,11 @@ def _query(environ: Environ) -> list[tuple[str, str]]:
     return urllib.parse.parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
 
-def _remember(environ: Environ, start_response: Callable[..., Any], cookie: str) -> Iterable[bytes]:
+def _remember(environ: Environ, start_response: Callable[..., Any], cookie: str, root: str) -> Iterable[bytes]:
     """Sends the browser to the same address without the token, which then is in no history, log or link."""
     path = "/" + environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace").lstrip("/\\")  # never another host
     rest = urllib.parse.urlencode([(key, value) for key, value in _query(environ) if key != "token"])
-    target = urllib.parse.quote(path) + (f"?{rest}" if rest else "")
+    target = urllib.parse.quote(root + path) + (f"?{rest}" if rest else "")
     headers = [
         ("Location", target),
         ("Set-Cookie", f"{cookie}; Path=/; HttpOnly; SameSite=Lax"),

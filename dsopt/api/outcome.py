@@ -1,0 +1,62 @@
+"""What came of a study, in one sentence and one factor."""
+
+from dataclasses import dataclass
+
+from dsopt.api.study import Study
+from dsopt.report.compare import ComparisonTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOutcome:
+    """What came of a study so far.
+
+    Attributes:
+        state: the study's, or `unconfirmed` if it is finished without a confirmed result.
+        sentence: in words.
+        best: the name of the best configuration; None if there is none.
+        value: its metric, in the study's unit.
+        factor: how many times as good as the user's own configuration it is; None if that is not known.
+        interval: the 95 % interval of `factor`; None if it is not known.
+    """
+
+    state: str
+    sentence: str
+    best: str | None = None
+    value: float | None = None
+    factor: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+def outcome_of(study: Study) -> StudyOutcome:
+    """What came of a study so far.
+
+    Raises:
+        DsoptError: it was deleted.
+    """
+    if study.is_comparison:
+        return _of_comparison(study.table)
+    summary = study.summary
+    if summary.state == "stopped":
+        return StudyOutcome(state="stopped", sentence=f"Stopped: {summary.note or 'no reason was given'}")
+    found = summary.comparison
+    if found is None:
+        state = summary.state if summary.unconfirmed is None else "unconfirmed"
+        return StudyOutcome(state=state, sentence=summary.sentence())
+    return StudyOutcome(
+        state=summary.state, sentence=summary.sentence(), best=found.best, value=found.value, factor=found.speedup,
+        interval=found.interval,
+    )  # fmt: skip
+
+
+def _of_comparison(table: ComparisonTable) -> StudyOutcome:
+    if table.state != "finished":
+        said = "The comparison was stopped." if table.state == "stopped" else "Not all rounds have run yet."
+        return StudyOutcome(state=table.state, sentence=said)
+    best = next((row for row in table.rows if row.name == table.fastest and row.value is not None), None)
+    if best is None:
+        return StudyOutcome(state=table.state, sentence="No configuration could be measured.")
+    factor = best.factor
+    return StudyOutcome(
+        state=table.state, sentence=f"{best.name} is the fastest: {best.value:.6g} {table.unit}.", best=best.name,
+        value=best.value, factor=factor.factor if factor else None, interval=factor.interval if factor else None,
+    )  # fmt: skip

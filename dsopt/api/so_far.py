@@ -1,0 +1,89 @@
+"""The best of a study that goes on."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dsopt.api.results import save_config
+from dsopt.api.study import Study
+from dsopt.errors import DsoptError
+from dsopt.report.numbers import number
+from dsopt.report.readable import readable_name
+from dsopt.search.history import BASELINE
+from dsopt.study.candidate_run import candidate_command, run_config
+from dsopt.study.command_secrets import shown
+from dsopt.worker.history import load_history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """The best that a search has measured so far; nothing confirms it yet.
+
+    Attributes:
+        name, label: its name, and the same for people; `baseline` is the user's own configuration.
+        value, unit: the metric in the search.
+        factor: how many times as good as the user's own configuration it was; None if that was not measured.
+        ds_config: DeepSpeed's configuration.
+        file, command: where it was written, if that was asked for, and the command that goes with it.
+        is_imported: whether DeepSpeed's autotuner measured it, and not this study.
+    """
+
+    name: str
+    label: str
+    value: float
+    unit: str
+    factor: float | None
+    ds_config: Mapping[str, Any]
+    file: Path | None
+    command: str | None
+    is_imported: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as data."""
+        return {**asdict(self), "file": str(self.file) if self.file else None}
+
+    def __str__(self) -> str:
+        times = "" if self.factor is None else f", {self.factor:.2f} times as fast as yours"
+        how = "imported, not measured here" if self.is_imported else "single runs of the search"
+        return f"So far: {self.label}, {number(self.value)} {self.unit}{times} ({how})"
+
+
+def best_so_far(study: Study, output: Path | None = None) -> SoFar:
+    """The best that a search has measured so far.
+
+    Args:
+        study: the study.
+        output: a file for DeepSpeed's configuration.
+
+    Raises:
+        DsoptError: it has measured nothing, or the study is a comparison; or the file cannot be written.
+    """
+    stored = study._stored
+    stored.check_trust()
+    history, spec = load_history(study._store, stored), stored.spec
+    baseline = history.find(BASELINE)
+    own = [baseline] if baseline is not None and baseline.value is not None else []
+    here = [o for o in history.measured if o.imported is None]
+    best = max([*own, *here] or history.measured, key=history.score, default=None)
+    if spec.compare or best is None or best.value is None:
+        raise DsoptError(f"study '{study.name}' has measured nothing yet. See: dsopt study show {study.name}")
+    factor = None
+    if best.imported is None and own and own[0].value is not None:
+        factor = best.value / own[0].value if history.maximize else own[0].value / best.value
+    config = run_config(spec, best.candidate, history.aio)
+    command = None
+    if output is not None:
+        own_command = candidate_command(spec, best.candidate)
+        command = shown(own_command.with_config(str(save_config(spec, output, config))))
+    return SoFar(
+        name=best.name,
+        label=readable_name(best.name, best.candidate),
+        value=best.value,
+        unit=spec.autotuning.unit,
+        factor=factor,
+        ds_config=config,
+        file=output.absolute() if output else None,
+        command=command,
+        is_imported=best.imported is not None,
+    )

@@ -1,0 +1,67 @@
+"""One run of a study, and what it wrote."""
+
+from dsopt.api.results import Run
+from dsopt.api.study import Study
+from dsopt.errors import DsoptError
+from dsopt.protocol.events import plain_text
+from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.study.documents import nearest
+from dsopt.study.folders import is_run_directory
+
+_MOST_BYTES = 2**20
+
+
+def find_run(study: Study, name: str, round_: int | None = None) -> Run:
+    """The last run of a configuration.
+
+    Args:
+        study: the study.
+        name: the configuration's canonical name, `baseline` or `profile`; `dsopt study show --why` lists them.
+        round_: of the confirmation, 0 for the search; None: the last run of all.
+
+    Raises:
+        DsoptError: it has none.
+    """
+    runs = study.runs
+    found = [run for run in runs if run.candidate == name and round_ in (None, run.round)]
+    if found:
+        return found[-1]
+    names = list(dict.fromkeys(run.candidate for run in runs))
+    meant = nearest(name, names, cutoff=0.6)
+    hint = f"Did you mean '{meant}'?" if meant and meant != name else f"See: dsopt study show {study.name} --why"
+    where = "" if round_ is None else f" in round {round_}"
+    raise DsoptError(f"study '{study.name}' has no run of {name!r}{where}. {hint}")
+
+
+def described(run: Run, unit: str) -> list[str]:
+    """A run in lines: what came of it, why it was chosen, where its files are."""
+    lines = [f"{run.candidate}{f', round {run.round}' if run.round else ''}: {run.state}"]
+    if run.metric is not None:
+        lines.append(f"metric: {run.metric:.6g} {unit}")
+    if run.step_seconds is not None and run.half_width_seconds is not None:
+        lines.append(f"step: {1000 * run.step_seconds:.5g} ms ± {1000 * run.half_width_seconds:.2g} ms")
+    if run.peak_memory_bytes:
+        lines.append(f"memory: {run.peak_memory_bytes / 2**30:.2f} GiB at the peak of the fullest rank")
+    if run.finished_at is not None:
+        lines.append(f"took: {run.finished_at - run.started_at:.0f} s")
+    lines += [f"chosen: {run.why}"] if run.why else []
+    lines += [f"{run.reason}: {plain_text(run.message or '')}"] if run.reason else []
+    return [*lines, f"files: {run.run_dir}"]
+
+
+def logs_of(study: Study, run: Run, lines: int) -> list[tuple[str, list[str]]]:
+    """The last lines of what a run wrote to stdout and stderr, by name of the file.
+
+    Raises:
+        DsoptError: its folder is not here, or is none of the study's.
+    """
+    if not is_run_directory(study.spec, run.run_dir):
+        raise DsoptError(
+            f"{run.run_dir}: no folder of a run of study '{study.name}' here. Look on the node that ran it."
+        )
+    folder = RunDir(run.run_dir)
+    return [
+        (path.name, plain_text(tail(path, _MOST_BYTES)).splitlines()[-lines:])
+        for path in (folder.stdout, folder.stderr)
+        if path.is_file()
+    ]

@@ -1,0 +1,125 @@
+"""`dsopt study show`: a study on one screen."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dsopt.cli.ending import console_for_stdout
+
+if TYPE_CHECKING:
+    from dsopt import Study
+    from dsopt.api.standing import Row, Standing
+
+_MOST_ROWS = 12
+_WATCH_SECONDS = 2.0
+_STYLES = {"measured": "", "slow": "dim", "running": "cyan", "infeasible": "dim", "failed": "red"}
+
+
+def screen(standing: "Standing", *, every: bool, why: bool) -> list[RenderableType]:
+    """A study on one screen, part by part.
+
+    Args:
+        standing: where it stands.
+        every: whether to show all that was tried, instead of the best.
+        why: whether to show why each was chosen, why it was not measured, and every doubt.
+    """
+    title = Text.assemble((standing.study, "bold"), f"  {standing.state}  ·  {standing.far}")
+    parts: list[RenderableType] = [title]
+    if standing.simulated is not None:
+        parts.append(Text(f"A dry run: {standing.simulated}. No figure is measured.", style="yellow"))
+    parts.append(Text(standing.good, style="bold green" if standing.state == "finished" else "bold"))
+    parts += [Text(line, style="cyan") for line in standing.now]
+    rows = standing.rows if every or why else standing.rows[:_MOST_ROWS]
+    if rows:
+        parts += ["", _table(rows, standing.unit)]
+    if len(rows) < len(standing.rows):
+        parts.append(Text(f"{_counted(standing.rows[len(rows) :])} more: --all", style="dim"))
+    if why:
+        parts += [line for row in rows for line in _reasons(row)]
+    if standing.stages:
+        parts.append("")
+        parts += [Text(f"ZeRO {stage}: {verdict}.", style="dim") for stage, verdict in standing.stages]
+    parts += [Text(f"\n{line}") for line in standing.advice]
+    told = [line for line in standing.doubts if why or line.startswith("WARNING: ")]
+    if told:
+        parts += ["", *(Text(f"• {line}") for line in told)]
+    if len(told) < len(standing.doubts):
+        left = len(standing.doubts) - len(told)
+        parts.append(Text(f"{left} doubt{'s' * (left != 1)} about these figures: --why", style="yellow"))
+    return parts
+
+
+def _table(rows: Sequence["Row"], unit: str) -> Table:
+    is_confirmed = any(row.confirmed is not None for row in rows)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    table.add_column("configuration", overflow="fold")
+    table.add_column(f"search, {unit}", justify="right")
+    if is_confirmed:
+        table.add_column("confirmed", justify="right")
+    table.add_column("memory", justify="right")
+    table.add_column("batch", justify="right")
+    for row in rows:
+        label = Text(row.label, style="bold" if row.is_best else "")
+        cells = [Text("★" if row.is_best else ""), label, _searched(row)]
+        cells += [_confirmed(row)] if is_confirmed else []
+        table.add_row(*cells, _memory(row), Text("" if row.batch is None else str(row.batch)), style=_STYLES[row.state])
+    return table
+
+
+def _reasons(row: "Row") -> list[Text]:
+    told = [line for line in (f"chosen: {row.why}" if row.why else "", row.origin, row.message) if line]
+    return [Text(f"\n{row.label}  {row.name}"), *(Text(line, style="dim") for line in told)] if told else []
+
+
+def _searched(row: "Row") -> Text:
+    if row.searched is None:
+        return Text(row.state if row.state == "running" else row.reason or row.state)
+    precision = "" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %"
+    how = "imported" if row.is_imported else "stopped" if row.state == "slow" else ""
+    return Text(f"{row.searched:.5g}{precision} {how}".rstrip())
+
+
+def _confirmed(row: "Row") -> Text:
+    if row.confirmed is None or row.confirmed_interval is None:
+        return Text("")
+    low, high = row.confirmed_interval
+    return Text(f"{row.confirmed:.5g} ({low:.4g}–{high:.4g})")
+
+
+def _memory(row: "Row") -> Text:
+    if row.peak_bytes is None:
+        return Text("")
+    share = f" {100 * row.peak_bytes / row.device_bytes:.0f} %" if row.device_bytes else ""
+    return Text(f"{row.peak_bytes / 2**30:.1f} GiB{share}")
+
+
+def _counted(rows: Sequence["Row"]) -> str:
+    words = {"measured": "measured", "slow": "stopped early", "infeasible": "that cannot run", "failed": "failed"}
+    counts = {word: sum(row.state == state for row in rows) for state, word in words.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def show(standing: "Standing", *, every: bool, why: bool) -> None:
+    """Prints it; without a terminal, a sentence is a line."""
+    console = console_for_stdout()
+    for part in screen(standing, every=every, why=why):
+        console.print(part, soft_wrap=isinstance(part, Text) and not sys.stdout.isatty())
+
+
+def watch(study: "Study", *, every: bool, why: bool) -> None:
+    """Shows it again and again until the study is over, or Ctrl-C."""
+    console = console_for_stdout()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            standing = study.standing
+            live.update(Group(*screen(standing, every=every, why=why)), refresh=True)
+            if standing.state in ("finished", "stopped"):
+                return
+            time.sleep(_WATCH_SECONDS)

@@ -1,0 +1,50 @@
+"""`dsopt trial …`: one run of a study, and its logs."""
+
+import click
+
+import dsopt
+from dsopt.cli.options import complete_study, json_option, print_json, storage_option
+
+
+@click.group()
+def trial() -> None:
+    """Show one run of a study, and what it wrote."""
+
+
+_round = click.option(
+    "--round", "round_", type=int, help="Of the confirmation; 0 is the search. Default: the last run."
+)
+
+
+@trial.command()
+@click.argument("study", shell_complete=complete_study)
+@click.argument("name")
+@_round
+@storage_option
+@json_option
+def show(study: str, name: str, round_: int | None, storage: str | None, as_json: bool) -> None:
+    """Show the run of the configuration NAME (or `baseline`) of a STUDY: what came of it, and where its files are."""
+    from dsopt.api.trials import described, find_run
+
+    found = dsopt.load_study(study, storage=storage)
+    run = find_run(found, name, round_)
+    if as_json:
+        print_json(run.to_json())
+    else:
+        click.echo("\n".join(described(run, found.spec.autotuning.unit)))
+
+
+@trial.command()
+@click.argument("study", shell_complete=complete_study)
+@click.argument("name")
+@_round
+@click.option("-n", "--lines", type=click.IntRange(1), default=40, show_default=True, help="Last lines of each log.")
+@storage_option
+def logs(study: str, name: str, round_: int | None, lines: int, storage: str | None) -> None:
+    """Print the last lines that the run of the configuration NAME of a STUDY wrote."""
+    from dsopt.api.trials import find_run, logs_of
+
+    found = dsopt.load_study(study, storage=storage)
+    for file, text in logs_of(found, find_run(found, name, round_), lines):
+        click.echo(f"==> {file} <==")
+        click.echo("\n".join(text))

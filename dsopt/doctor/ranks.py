@@ -1,0 +1,50 @@
+"""A real all-reduce between two ranks of this machine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from dsopt.doctor.check import Check, ok, problem, skipped
+from dsopt.doctor.programs import Ended, run_all
+from dsopt.doctor.training import Training, result_of
+from dsopt.launch.devices import DevicePool, free_ports
+
+NAME: Final = "all-reduce"
+LIMIT_SECONDS: Final = 60.0
+_RANKS: Final = 2
+_MODULE: Final = "dsopt.probe.all_reduce"
+_REMEDIES: Final = {
+    "gloo": "export GLOO_SOCKET_IFNAME=lo, or let /etc/hosts name the address of this machine's own hostname",
+    "nccl": "NCCL_DEBUG=INFO tells the cause; give a container --shm-size=8g --ipc=host; try NCCL_P2P_DISABLE=1",
+}
+
+
+def check_all_reduce(training: Training, pool: DevicePool | None, *, seconds: float = LIMIT_SECONDS) -> Iterator[Check]:
+    """Two ranks add their numbers: over NCCL on two GPUs, or over gloo on the CPU. Nothing of them is left."""
+    if pool is None:
+        yield skipped(NAME, "the devices cannot be used")
+        return
+    if pool.kind == "gpu" and len(pool.indices) < _RANKS:
+        yield skipped(NAME, "there is one GPU: its ranks have nobody to talk to")
+        return
+    backend = "nccl" if pool.kind == "gpu" else "gloo"
+    common = {"WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(next(free_ports()))}
+    if backend == "nccl":
+        common["CUDA_VISIBLE_DEVICES"] = ",".join(pool.uuids[index] for index in pool.indices[:_RANKS])
+    programs = [
+        training.program(_MODULE, backend, cwd=Path.cwd(), RANK=str(rank), **common, LOCAL_RANK=str(rank))
+        for rank in range(_RANKS)
+    ]
+    yield _judge(run_all(programs, seconds=seconds), backend, seconds)
+
+
+def _judge(ended: list[Ended], backend: str, seconds: float) -> Check:
+    found = [result_of(one) for one in ended]
+    if all(found) and not any(one.code for one in ended):
+        slowest = max(result["seconds"] for result in found)
+        size = found[0]["mebibytes"]
+        return ok(NAME, f"two ranks over {backend}: {size:g} MiB in {slowest * 1000:.1f} ms")
+    failed = next((one for one in ended if one.code), None)
+    if failed is not None:
+        return problem(NAME, f"two ranks over {backend}: {failed.last_words}", _REMEDIES[backend])
+    return problem(NAME, f"two ranks over {backend} did not find each other in {seconds:g} seconds", _REMEDIES[backend])

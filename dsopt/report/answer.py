@@ -1,0 +1,149 @@
+"""What a finished study tells its user to do: how much faster, what to change, and with which file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dsopt.report.cost import money
+from dsopt.report.diff import Diff
+from dsopt.report.failures import alone_text
+from dsopt.report.numbers import number, percent
+from dsopt.report.readable import value_text
+from dsopt.report.summary import Summary
+from dsopt.study.ds_config import TRAIN_BATCH
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, is_script_flag
+
+_NAMES: Final = {
+    "zero_optimization.stage": "ZeRO stage",
+    MICRO_BATCH: "micro-batch per GPU",
+    ACCUMULATION: "accumulation",
+    TRAIN_BATCH: "global batch",
+}
+_METRICS: Final = {"throughput": "throughput", "FLOPS": "FLOPS of a GPU", "latency": "time of a step"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """One line of yours → best."""
+
+    what: str
+    yours: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of a study as an instruction.
+
+    Attributes:
+        study: its name.
+        simulated: what a dry run simulates; None if runs were real.
+        headline: how many times as fast, and how sure that is.
+        certainty: how likely it is the fastest, in words; empty if nothing was confirmed.
+        rows: the user's configuration against the best; empty if that is the user's own.
+        file, command: DeepSpeed's configuration, and the line with which to train.
+        doubts: how many sentences of doubt the summary has.
+    """
+
+    study: str
+    simulated: str | None
+    headline: str
+    certainty: str
+    rows: Sequence[AnswerRow]
+    file: str
+    command: str
+    doubts: int
+
+    @property
+    def next_commands(self) -> list[tuple[str, str]]:
+        """Three commands that lead on from here, each with what it does."""
+        return [
+            (f"dsopt diff {self.study}", "what each change is worth"),
+            (f"dsopt study show {self.study} --why", "every run, why it was chosen, every doubt"),
+            ("dsopt dashboard", "the same in a browser"),
+        ]
+
+    @property
+    def doubts_text(self) -> str:
+        """How many doubts there are, and where to read them; empty without any."""
+        if not self.doubts:
+            return ""
+        which = "1 doubt" if self.doubts == 1 else f"{self.doubts} doubts"
+        return f"{which} about these figures: dsopt study show {self.study} --why"
+
+
+def answer_of(summary: Summary, diff: Diff, *, file: str, command: str) -> Answer:
+    """The answer of a study that has a confirmed result, with the file and command that were written for it."""
+    return Answer(
+        study=summary.study,
+        simulated=summary.simulated,
+        headline=headline(summary),
+        certainty=_certainty(summary),
+        rows=_rows(summary, diff),
+        file=file,
+        command=command,
+        doubts=len(summary.doubt_lines()),
+    )
+
+
+def headline(summary: Summary) -> str:
+    """The result in one sentence, without names. Only for a study that has one."""
+    result = summary.comparison
+    assert result is not None
+    if not summary.alternatives:
+        return alone_text(summary.crashed)
+    if not summary.changes_anything:
+        return "Keep your configuration: it is the fastest found."
+    if result.speedup is None:
+        return f"Your configuration does not run here; this one does, with {number(result.value)} {summary.unit}."
+    times = f"{result.speedup:.2f} times as fast as your configuration"
+    if result.interval is None:
+        return f"{times}."
+    low, high = result.interval
+    doubt = "" if low > 1 else " It may be no faster."
+    return f"{times} (95 % interval {low:.2f} to {high:.2f}).{doubt}"
+
+
+def _certainty(summary: Summary) -> str:
+    result = summary.comparison
+    if result is None or result.probability is None or result.regret is None:
+        return ""
+    return (
+        f"{percent(result.probability).capitalize()} likely the fastest of those confirmed in {result.runs} runs; "
+        f"expected loss {100 * result.regret:.1f} %."
+    )
+
+
+def _rows(summary: Summary, diff: Diff) -> list[AnswerRow]:
+    result = summary.comparison
+    assert result is not None
+    if not diff.changes:
+        return []
+    metric = _METRICS.get(summary.metric, f"time of {summary.metric}")
+    before = "does not run" if result.baseline is None else f"{number(result.baseline)} {summary.unit}"
+    rows = [AnswerRow(what=metric, yours=before, best=f"{number(result.value)} {summary.unit}")]
+    cost = summary.cost
+    if cost is not None and cost.best is not None:
+        own = "-" if cost.own is None else money(cost.own)
+        rows.append(AnswerRow(what="cost of a million samples", yours=own, best=money(cost.best)))
+    changed = {change.key: (change.old, change.new) for change in diff.changes}
+    changed |= {
+        follower.key: (follower.old, follower.new) for follower in diff.following if follower.key == TRAIN_BATCH
+    }
+    order = [*(key for key in _NAMES if key in changed), *(key for key in changed if key not in _NAMES)]
+    return rows + [
+        AnswerRow(what=_name(key), yours=_value(key, changed[key][0]), best=_value(key, changed[key][1]))
+        for key in order
+    ]
+
+
+def _name(key: str) -> str:
+    return _NAMES.get(key) or key.removeprefix(ZERO)
+
+
+def _value(key: str, value: object) -> str:
+    if value == "" and is_script_flag(key):
+        return "given"
+    if isinstance(value, dict):
+        return str(value.get("device", "given"))
+    return value_text(value)

@@ -1,0 +1,62 @@
+"""What samples cost, and what the study itself cost, at the user's price of a GPU."""
+
+from dataclasses import dataclass
+
+from dsopt.search.confirm import Comparison
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import BASELINE, History
+from dsopt.search.sharding import replicas
+from dsopt.study.space import Candidate, Setting
+from dsopt.study.spec import StudySpec
+
+_MILLION = 1e6
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Amounts in the currency of `price_per_gpu_hour`.
+
+    Attributes:
+        study: of all runs of the study, failed ones included.
+        own, best: of a million samples, with the user's configuration and with the best; None if that is not known.
+    """
+
+    study: float
+    own: float | None
+    best: float | None
+
+
+def cost_of(spec: StudySpec, history: History, result: Comparison | None) -> Cost | None:
+    """The cost, if the user gave a price; of samples only where throughput is the metric."""
+    facts, price = history.facts_for(spec), spec.price_per_gpu_hour
+    if price is None or facts is None:
+        return None
+    seconds = sum(
+        o.seconds * _gpus(spec, facts, o.candidate.knobs if o.candidate else ())
+        for o in history.everything
+        if o.seconds is not None and o.taken_over is None
+    )
+    own = best = None
+    if result is not None and spec.autotuning.metric == "throughput":
+        chosen = next((o.candidate for o in history.measured if o.name == result.best), None)
+        best = _of_million(price, result.value, _gpus(spec, facts, _knobs(chosen, result.best)))
+        own = _of_million(price, result.baseline, _gpus(spec, facts, ())) if result.baseline else None
+    return Cost(study=seconds / _HOUR * price, own=own, best=best)
+
+
+def money(amount: float) -> str:
+    """An amount: cents for small ones, none for large ones."""
+    return f"{amount:,.2f}" if amount < 100 else f"{amount:,.0f}"
+
+
+def _of_million(price: float, samples_per_second: float, gpus: int) -> float:
+    return _MILLION / samples_per_second / _HOUR * gpus * price
+
+
+def _gpus(spec: StudySpec, facts: ModelFacts, knobs: Setting) -> int:
+    return replicas(spec, facts, knobs) * spec.autotuning.mp_size
+
+
+def _knobs(candidate: Candidate | None, name: str) -> Setting:
+    return () if candidate is None or name == BASELINE else candidate.knobs

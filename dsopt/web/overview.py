@@ -1,0 +1,169 @@
+"""The overview: every study with its progress and best, what runs now, who works, what failed last."""
+
+import threading
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsopt.errors import DsoptError
+from dsopt.report.readable import readable_name
+from dsopt.report.standing import Row, best_row, standing_of
+from dsopt.store import who_works
+from dsopt.store.queries import Row as Record
+from dsopt.store.queries import other_workers
+from dsopt.store.studies import Store
+from dsopt.store.workers import SILENT_SECONDS
+from dsopt.worker.history import load_history
+from dsopt.worker.results import summary_of, table_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One study of the overview.
+
+    Attributes:
+        name, link, state: the study; `link` is relative to the overview.
+        good, far: how good and how far it is, in words.
+        best: its best so far; None for a comparison and while nothing was measured.
+        factor, interval: of the confirmed result against the user's own configuration.
+        unit: of its metric.
+        failed: how many runs failed, and what the last one said.
+        message: why the study cannot be read; empty otherwise.
+    """
+
+    name: str
+    link: str
+    state: str
+    good: str = ""
+    far: str = ""
+    best: Row | None = None
+    factor: float | None = None
+    interval: tuple[float, float] | None = None
+    unit: str = ""
+    failed: int = 0
+    last_failure: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A run that goes on."""
+
+    study: str
+    link: str
+    label: str
+    node: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """A worker that has not left: its node, its process, how long it has been silent, and how many runs it has."""
+
+    node: str
+    pid: int
+    silent_seconds: float
+    runs: int
+    devices: int
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has missed three heartbeats."""
+        return self.silent_seconds > SILENT_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Everything on the overview. The newest study comes first."""
+
+    storage: str
+    studies: Sequence[Card]
+    running: Sequence[Running]
+    workers: Sequence[Working]
+
+
+class Overview:
+    """Reads the overview; a study that has not changed is not read again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cards: dict[str, tuple[int, Card]] = {}
+        self._lock = threading.Lock()
+
+    def read(self) -> Shown:
+        """What to show now."""
+        with self._store.engine.connect() as connection:
+            studies = who_works.studies_now(connection)
+            workers = other_workers(connection, None)
+            running = who_works.running_attempts(connection)
+            devices = who_works.devices_of_workers(connection)
+        with self._lock:  # browsers that come at once let one of them read
+            cards = [self._card(row) for row in studies]
+            gone = self._cards.keys() - {row["id"] for row in studies}
+            for study_id in gone:
+                del self._cards[study_id]
+        return Shown(
+            storage=self._store.shown_url,
+            studies=cards[::-1],
+            running=[_running(row) for row in running],
+            workers=[
+                Working(
+                    node=row["node"],
+                    pid=row["pid"],
+                    silent_seconds=max(0.0, row["silent_seconds"]),
+                    runs=sum(run["worker_id"] == row["id"] for run in running),
+                    devices=devices.get(row["id"], 0),
+                )
+                for row in workers
+            ],
+        )
+
+    def _card(self, row: Record) -> Card:
+        known = self._cards.get(row["id"])
+        if known is None or known[0] != row["version"]:
+            known = self._cards[row["id"]] = (row["version"], self._made(row["name"], row["state"]))
+        return known[1]
+
+    def _made(self, name: str, state: str) -> Card:
+        try:
+            study = self._store.read(name)
+            if study.spec.compare:
+                table = table_of(self._store, study)
+                return Card(
+                    name=name, link=link_of(name), state=state, good="a comparison", far=f"{len(table.rows)} rows"
+                )
+            history = load_history(self._store, study)
+            summary = summary_of(self._store, study, history)
+        except DsoptError as error:
+            return Card(name=name, link=link_of(name), state=state, message=str(error))
+        standing, found = standing_of(study.spec, history, summary, ()), summary.comparison
+        failed = sorted((o for o in history.everything if o.state == "failed"), key=lambda o: o.order)
+        return Card(
+            name=name,
+            link=link_of(name),
+            state=standing.state,
+            good=standing.good,
+            far=standing.far,
+            best=best_row(standing.rows) if found or standing.state != "finished" else None,
+            factor=found.speedup if found and summary.alternatives else None,
+            interval=found.interval if found else None,
+            unit=standing.unit,
+            failed=len(failed),
+            last_failure=failed[-1].message if failed else "",
+        )
+
+
+def link_of(name: str) -> str:
+    """The address of a study's page, relative to the overview."""
+    return f"study/{urllib.parse.quote(name, safe='')}"
+
+
+def _running(row: Record) -> Running:
+    label = readable_name(row["candidate"], None, row["round"])
+    return Running(
+        study=row["study"],
+        link=link_of(row["study"]),
+        label=label,
+        node=row["node"] or "?",
+        seconds=max(0.0, row["running_seconds"]),
+    )

@@ -1,0 +1,47 @@
+"""Turns data into HTML, with everything in it escaped."""
+
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dsopt.report.durations import short_duration
+from dsopt.report.numbers import number
+from dsopt.version import __version__
+
+
+def render(template: str, *, is_part: bool = False, up: str = "./", **values: Any) -> str:  # noqa: ANN401 - of the page
+    """A page as text.
+
+    Args:
+        template: its name, without `.html`.
+        is_part: whether only what changes on the page is wanted.
+        up: the relative address of the overview: the pages work under any path.
+        values: what the template shows.
+    """
+    layout = "part.html" if is_part else "layout.html"
+    found = _environment().get_template(f"{template}.html")
+    return found.render(layout=layout, up=up, version=__version__, **values)
+
+
+def style() -> str:
+    """The style sheet, for pages that stand alone."""
+    return resources.files("dsopt.web").joinpath("style.css").read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dsopt.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "duration": short_duration, "gib": _gib}
+    return environment
+
+
+def _gib(size: float | None) -> str:
+    return "" if size is None else f"{size / 2**30:.1f} GiB"

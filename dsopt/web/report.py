@@ -1,0 +1,169 @@
+"""A study as one file that needs nothing else: to send, to print, to keep."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from dsopt.launch.machine import versions
+from dsopt.report.aligned import markdown
+from dsopt.report.numbers import number
+from dsopt.report.secrets import secrets_of, without_secrets
+from dsopt.report.standing import Row, Standing
+from dsopt.search.facts import ModelFacts
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
+from dsopt.study.command_secrets import shown_spec
+from dsopt.study.markdown import plain_markdown
+from dsopt.study.quantity import gib
+from dsopt.study.spec import StudySpec
+from dsopt.web.render import render, style
+from dsopt.web.study_page import StudyPage, study_page, with_running
+from dsopt.worker.history import load_history
+from dsopt.worker.results import running_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A study for people who were not there.
+
+    Attributes:
+        spec: the study's.
+        page: what its page shows.
+        device: what its runs ran on, in words; None if no run has told.
+        versions: of packages and system, where the report is made.
+    """
+
+    spec: StudySpec
+    page: StudyPage
+    device: str | None
+    versions: Mapping[str, str]
+
+    def html(self) -> str:
+        """One HTML file with everything in it."""
+        return render(
+            "report",
+            page=self.page,
+            most=None,
+            device=self.device,
+            versions=self.versions,
+            cwd=self.spec.cwd,
+            study_file=self._study_file(),
+            style=Markup(style()),  # noqa: S704 - our own file
+        )
+
+    def markdown(self) -> str:
+        """The same without charts, as Markdown."""
+        page = self.page
+        lines = [f"# {page.name}", "", *_fenced(page.command), ""]
+        lines += [page.table.text()] if page.table else _body(page)
+        lines += ["", f"Made with {', '.join(f'{name} {version}' for name, version in self.versions.items())}."]
+        if self.device:
+            lines.append(f"Runs ran on {self.device}.")
+        lines += [
+            "",
+            "## How to reproduce it",
+            "",
+            "Save this as `study.yaml`, then `dsopt study create study.yaml`:",
+            "",
+        ]
+        return "\n".join([*lines, *_fenced(self._study_file())]) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as data."""
+        page = self.page
+        return {
+            "study": page.name,
+            "command": page.command,
+            "standing": page.standing.to_json() if page.standing else None,
+            "table": page.table.to_json() if page.table else None,
+            "answer": asdict(page.answer) if page.answer else None,
+            "diff": page.diff.to_json() if page.diff else None,
+            "device": self.device,
+            "versions": dict(self.versions),
+        }
+
+    def _study_file(self) -> str:
+        """The study as a file, which is JSON and so YAML, without secrets."""
+        return json.dumps(shown_spec(self.spec.to_json()), indent=2)
+
+
+def report_of(store: Store, study: StoredStudy) -> Report:
+    """The report of a study as it stands now."""
+    facts = None if study.spec.compare else load_history(store, study).facts_for(study.spec)
+    page = with_running(study_page(store, study), running_now(store, study))
+    secrets = secrets_of(study.spec.launch)
+    if page.standing is not None:
+        page = replace(page, standing=_cleaned(page.standing, secrets))
+    return Report(spec=study.spec, page=page, device=_device(facts) if facts else None, versions=versions())
+
+
+def _cleaned(standing: Standing, secrets: Sequence[str]) -> Standing:
+    """The same for others: a script may have said anything."""
+    return replace(
+        standing,
+        good=without_secrets(standing.good, secrets),
+        rows=[replace(row, message=without_secrets(row.message, secrets)) for row in standing.rows],
+        stages=[(stage, without_secrets(verdict, secrets)) for stage, verdict in standing.stages],
+        now=[without_secrets(line, secrets) for line in standing.now],
+        advice=[without_secrets(line, secrets) for line in standing.advice],
+        doubts=[without_secrets(line, secrets) for line in standing.doubts],
+    )
+
+
+def _device(facts: ModelFacts) -> str:
+    ranks = "1 rank" if facts.world_size == 1 else f"{facts.world_size} ranks"
+    return f"{ranks} on {facts.device or 'devices'} of {gib(facts.device_memory_bytes)} each"
+
+
+def _body(page: StudyPage) -> list[str]:
+    standing, answer = page.standing, page.answer
+    assert standing is not None
+    lines = [f"**{plain_markdown(standing.good)}**", "", f"{standing.state}, {standing.far}.", ""]
+    lines += [text for line in standing.now for text in (plain_markdown(line), "")]
+    if standing.simulated:
+        lines += [f"A dry run: {standing.simulated}. No figure is measured.", ""]
+    if answer is not None and answer.rows:
+        rows = [(row.what, row.yours, row.best) for row in answer.rows]
+        lines += [answer.certainty, "", markdown(("", "yours", "best"), rows, (False, True, True)), ""]
+    if answer is not None:
+        lines += [f"Configuration: `{answer.file}`", "", "Train with:", "", *_fenced(answer.command), ""]
+    lines += [text for line in standing.advice for text in (plain_markdown(line), "")]
+    if standing.doubts:
+        lines += ["## Before you believe it", "", *(f"- {plain_markdown(line)}" for line in standing.doubts), ""]
+    lines += [
+        "## Stages",
+        "",
+        *page.space,
+        *(f"- ZeRO {stage}: {plain_markdown(verdict)}." for stage, verdict in standing.stages),
+        "",
+    ]
+    return [*lines, "## Everything that was tried", "", *_tried(standing)]
+
+
+def _tried(standing: Standing) -> list[str]:
+    rows: Sequence[Row] = standing.rows
+    if not rows:
+        return ["Nothing was tried yet."]
+    header = ("configuration", f"search, {standing.unit}", "confirmed", "memory", "batch")
+    cells = [
+        (
+            f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
+            number(row.searched) if row.searched is not None else row.reason or row.state,
+            number(row.confirmed),
+            gib(row.peak_bytes) if row.peak_bytes else "-",
+            "-" if row.batch is None else str(row.batch),
+        )
+        for row in rows
+    ]
+    return [markdown(header, cells, (False, True, True, True, True))]
+
+
+def _fenced(text: str) -> list[str]:
+    """A block of code that its content cannot end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence, text, fence]

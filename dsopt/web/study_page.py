@@ -1,0 +1,173 @@
+"""The page of one study: the answer, how it was found, and everything that was tried."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from dsopt.report.answer import Answer, answer_of
+from dsopt.report.compare import ComparisonTable
+from dsopt.report.diff import Diff, best_diff
+from dsopt.report.files import CONFIG, optimum, were_scaled
+from dsopt.report.model import model_line
+from dsopt.report.space import space_lines
+from dsopt.report.standing import Now, Row, Standing, running_lines, standing_of
+from dsopt.report.summary import Summary
+from dsopt.search.history import History
+from dsopt.store.measured import details_of
+from dsopt.store.stored import StoredStudy
+from dsopt.store.studies import Store
+from dsopt.study.command_secrets import shown
+from dsopt.study.folders import find_results_folder
+from dsopt.web import plots
+from dsopt.worker.history import load_history
+from dsopt.worker.results import qualities_of, running_now, summary_of, table_of
+
+_BARS = 6  # configurations whose step is shown in its parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its heading; without one, `why_not` says why."""
+
+    heading: str
+    svg: Markup | None
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPage:
+    """What a study's page shows.
+
+    Attributes:
+        name, command: the study, and the user's command without its secrets.
+        standing: where it stands; None for a comparison.
+        table: of a comparison.
+        answer, diff: of a study that has a result.
+        space: what it searches, in words.
+        model: what runs showed of it, in words.
+        figures: the charts.
+        optuna: by part, the address of its study in optuna-dashboard, relative to the overview.
+    """
+
+    name: str
+    command: str
+    standing: Standing | None = None
+    table: ComparisonTable | None = None
+    answer: Answer | None = None
+    diff: Diff | None = None
+    space: Sequence[str] = ()
+    model: str | None = None
+    figures: Sequence[Figure] = ()
+    optuna: Sequence[tuple[str, str]] = ()
+
+
+class StudyPages:
+    """Reads pages; of a study that has not changed, only what runs now is read again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[int, StudyPage]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, name: str) -> StudyPage:
+        """The page of a study.
+
+        Raises:
+            DsoptError: there is none of that name, or this version cannot read it.
+        """
+        study = self._store.read(name)
+        version, running = self._store.now(study).version, running_now(self._store, study)
+        with self._lock:
+            known = self._known.get(study.id)
+            if known is None or known[0] != version:
+                known = self._known[study.id] = (version, study_page(self._store, study))
+        return with_running(known[1], running)
+
+
+def with_running(page: StudyPage, running: Sequence[Now]) -> StudyPage:
+    """The page with the runs that go on, if there are any."""
+    if page.standing is None or not running:
+        return page
+    lines = running_lines(running, {row.name: row.label for row in page.standing.rows})
+    return replace(page, standing=replace(page.standing, now=lines))
+
+
+def study_page(store: Store, study: StoredStudy) -> StudyPage:
+    """What a study's page shows, but for the runs that go on."""
+    spec, command = study.spec, shown(study.spec.launch)
+    if spec.compare:
+        return StudyPage(name=study.name, command=command, table=table_of(store, study))
+    history = load_history(store, study)
+    summary = summary_of(store, study, history)
+    standing = standing_of(spec, history, summary, ())
+    answer, diff = _answer(store, study, history, summary)
+    return StudyPage(
+        name=study.name,
+        command=command,
+        standing=standing,
+        answer=answer,
+        diff=diff,
+        space=space_lines(spec),
+        model=model_line(summary.model) if summary.model else None,
+        figures=_figures(store, study, history, standing),
+        optuna=_optuna(store, study),
+    )
+
+
+def _answer(store: Store, study: StoredStudy, history: History, summary: Summary) -> tuple[Answer | None, Diff | None]:
+    if summary.comparison is None:
+        return None, None
+    diff = best_diff(study.spec, history, qualities_of(store, study, history))
+    folder = find_results_folder(study.spec)
+    file = str(folder / CONFIG) if folder else CONFIG
+    best = optimum(study.spec, history, scale_lr=were_scaled(study.spec))
+    command = shown(best.command.with_config(file))
+    return answer_of(summary, diff, file=file, command=command), diff
+
+
+def _figures(store: Store, study: StoredStudy, history: History, standing: Standing) -> list[Figure]:
+    best = [row for row in standing.rows if row.state == "measured"][:_BARS]
+    passes = _passes(store, study, best)
+    facts = history.facts_for(study.spec)
+    nothing = "Nothing was measured yet."
+    return [
+        Figure(heading=f"{standing.metric} by micro-batch size", svg=plots.by_micro_batch(standing), why_not=nothing),
+        Figure(
+            heading="Best so far",
+            svg=plots.best_so_far(standing, history),
+            why_not="Fewer than two runs were measured.",
+        ),
+        Figure(
+            heading="Memory, predicted and measured",
+            svg=plots.memory(study.spec, facts, history, standing),
+            why_not="No candidate was measured on a device whose memory is known.",
+        ),
+        Figure(
+            heading="Time of a step",
+            svg=plots.step_parts(best, passes),
+            why_not="No run has told how long its passes take.",
+        ),
+    ]
+
+
+def _passes(store: Store, study: StoredStudy, rows: Sequence[Row]) -> dict[str, Mapping[str, Sequence[float]]]:
+    """By name, the seconds of each pass of each step, and of `all` of it."""
+    found: dict[str, Mapping[str, Sequence[float]]] = {}
+    for name, text in details_of(store.engine, study.id, [row.name for row in rows]).items():
+        details = json.loads(text)
+        found[name] = {**details.get("pass_seconds", {}), "all": details.get("step_seconds", [])}
+    return found
+
+
+def _optuna(store: Store, study: StoredStudy) -> list[tuple[str, str]]:
+    links = []
+    for part in study.parts:
+        try:
+            number = store.optuna_storage.get_study_id_from_name(f"{study.name}/{part}")
+        except KeyError:
+            continue
+        links.append((str(part), f"dashboard/studies/{number}"))
+    return links

@@ -1,0 +1,60 @@
+"""`dsopt trial`: one run of a study, and its logs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import dsopt
+from dsopt.cli.main import dsopt as command
+from tests.api.dry import dry_run
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("trial")
+    url = f"sqlite:///{folder}/dsopt.db"
+    made = dsopt.create_study(dry_run(folder), storage=url)
+    made.run("cpu:1")
+    made.close()
+    return url
+
+
+def run(url: str, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(command, [*words, "--storage", url])
+    assert result.exit_code == code, result.output
+    return result.output or str(result.exception)
+
+
+def test_a_run_is_shown_with_what_came_of_it(url: str) -> None:
+    text = run(url, "trial", "show", "dry", "z1_gas1_tmbspg4", "--round", "0")
+    assert text.startswith("z1_gas1_tmbspg4: measured\nmetric: ")
+    assert "memory: " in text and "files: " in text
+    assert json.loads(run(url, "trial", "show", "dry", "baseline", "--json"))["round"] >= 1  # the last one
+
+
+def test_its_logs_are_the_last_lines_without_control_characters(url: str) -> None:
+    folder = Path(json.loads(run(url, "trial", "show", "dry", "baseline", "--round", "0", "--json"))["run_dir"])
+    (folder / "stdout.log").write_text("first\nsecond\n\x1b[31mthird\n")
+    text = run(url, "trial", "logs", "dry", "baseline", "--round", "0", "-n", "2")
+    assert text.startswith("==> stdout.log <==\nsecond\n")
+    assert "first" not in text and "\x1b" not in text and "third" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dry", "z1_gas1_tmbspg5"], "Did you mean 'z1_gas1_tmbspg4'?"),
+        (["dry", "nothing-like-it"], "See: dsopt study show dry --why"),
+        (["dry", "baseline", "--round", "9"], "has no run of 'baseline' in round 9"),
+    ],
+)
+def test_a_run_that_is_not_there_is_said(url: str, words: list[str], said: str) -> None:
+    assert said in run(url, "trial", "show", *words, code=1)
+
+
+def test_a_misspelt_command_gets_the_nearest() -> None:
+    result = CliRunner().invoke(command, ["dashbord"])
+    assert result.exit_code == 2
+    assert "No such command 'dashbord'. Did you mean 'dashboard'?" in result.output

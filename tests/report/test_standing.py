@@ -1,0 +1,114 @@
+"""Where a study stands: what was tried, best first, and in what words."""
+
+from dataclasses import replace
+
+from dsopt.report.standing import Now, Row, Standing, rows_of, standing_of
+from dsopt.report.summary import summarize
+from dsopt.search.history import History
+from dsopt.study.space import Candidate
+from tests.made_up import facts, history, observation, spec
+
+SMALL, LARGE, TOO_LARGE = (Candidate(stage=1, micro_batch=size, gas=1) for size in (2, 4, 8))
+TRIED = history(
+    observation(SMALL, 90.0, facts=facts(zero_stage=1, micro_batch=2)),
+    observation(LARGE, 150.0, half_width=0.01, facts=facts(zero_stage=1, micro_batch=4)),
+    observation(TOO_LARGE, message="no room"),
+)
+
+
+def standing(known: History, state: str = "searching", *running: Now, **changes: object) -> Standing:
+    study = spec(**changes)
+    summary = summarize(study, known, [], state=state, note="by somebody", duration_seconds=None)
+    return standing_of(study, known, summary, running)
+
+
+def rows(known: History, best: str | None = None) -> list[Row]:
+    return rows_of(spec(), known, best)
+
+
+def confirmed(known: History, *values: tuple[Candidate | None, float]) -> History:
+    again = [observation(candidate, value, round=1, half_width=0.01) for candidate, value in values]
+    return replace(known, reference=[*known.reference, *again])
+
+
+def test_what_was_tried_comes_best_first_and_what_did_not_run_last() -> None:
+    found = rows(TRIED)
+    assert [row.label for row in found] == [
+        "ZeRO 1 · 4 × 1",
+        "your configuration (ZeRO 0 · 1 × 1)",
+        "ZeRO 1 · 2 × 1",
+        "ZeRO 1 · 8 × 1",
+    ]
+    assert [row.state for row in found] == ["measured", "measured", "measured", "infeasible"]
+    assert found[0].searched_percent == 1.0
+    assert [row.batch for row in found] == [8, 2, 4, 16]
+    assert found[1].is_own
+
+
+def test_less_is_better_for_some_metrics() -> None:
+    assert [row.searched for row in rows(replace(TRIED, maximize=False))] == [90.0, 100.0, 150.0, None]
+
+
+def test_figures_of_the_search_and_confirmed_ones_are_apart() -> None:
+    known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
+    best, own, *others = rows(known, LARGE.name)
+    assert (best.searched, best.rounds, best.is_best) == (150.0, 1, True)
+    assert best.confirmed is not None and abs(best.confirmed - 140.0) < 1e-6
+    assert best.confirmed_interval is not None
+    assert best.confirmed_interval[0] < 140.0 < best.confirmed_interval[1]
+    assert own.is_own and own.confirmed is not None
+    assert all(row.confirmed is None and row.rounds == 0 for row in others)
+
+
+def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
+    found = standing(TRIED, "searching", Now(name=SMALL.name, round=0, node="gpu1", seconds=75.0))
+    assert (
+        found.good == "Best so far: ZeRO 1 · 4 × 1, 150 samples/s, 1.50 times as fast as yours (search, not confirmed)."
+    )
+    assert found.now == ["Running: ZeRO 1 · 2 × 1, on gpu1, for 1 min 15 s"]
+    assert found.far == "4 runs"
+
+
+def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:
+    assert standing(TRIED).now == ["No run goes on. Go on with: dsopt worker s"]
+    assert standing(TRIED, "stopped").now == ["Stopped: by somebody. Go on with: dsopt study resume s"]
+    assert standing(confirmed(TRIED, (None, 101.0), (LARGE, 140.0)), "finished").now == []
+
+
+def test_before_anything_was_measured_nothing_is_called_good() -> None:
+    empty = History(reference=[], stages={stage: [] for stage in range(4)})
+    assert standing(empty).good == "Nothing was measured yet."
+    assert standing(history()).good == "Nothing but your own configuration was measured yet."
+
+
+def test_during_the_confirmation_confirmed_figures_count() -> None:
+    known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
+    assert standing(known, "confirming").good == (
+        "Best so far: ZeRO 1 · 4 × 1, 140 samples/s, 1.39 times as fast as yours (the confirmation goes on)."
+    )
+
+
+def test_imported_figures_are_never_the_studys_own() -> None:
+    imported = observation(LARGE, 150.0, imported="results/z1")
+    found = standing(history(imported))
+    assert found.good.startswith("Best so far: ZeRO 1 · 4 × 1, 150 samples/s (imported from DeepSpeed's autotuner")
+    assert [row.origin is not None for row in found.rows] == [True, False]
+    here = observation(SMALL, 120.0)
+    assert "ZeRO 1 · 2 × 1" in standing(history(imported, here)).good
+
+
+def test_a_configuration_of_the_users_own_that_does_not_run_was_not_measured() -> None:
+    known = History(reference=[observation(None)], stages={stage: [] for stage in range(4)})
+    assert standing(known).good == "Nothing was measured yet."
+
+
+def test_a_confirmation_that_failed_says_so_on_one_line() -> None:
+    failed = observation(LARGE, round=1, state="failed", reason="crash", message="it broke")
+    known = replace(TRIED, reference=[*TRIED.reference, observation(None, 101.0, round=1), failed])
+    found = standing(known, "finished")
+    assert found.good == "Not confirmed: 1 run failed when the best of the search were measured again."
+    assert found.now == ["Measure again with: dsopt study resume s, then dsopt worker s"]
+
+
+def test_the_own_configuration_may_be_the_fastest_so_far() -> None:
+    assert standing(history(observation(SMALL, 90.0))).good == "Your own configuration is the fastest so far."

@@ -1,0 +1,68 @@
+"""The user's own global batch, and a search that keeps it."""
+
+import pytest
+
+from dsopt.search.global_batch import configured_batch, global_batch, kept_sizes, own_batch, with_own_batch
+from dsopt.search.limits import accumulations, in_budget, listed_sizes
+from dsopt.search.plan import next_step
+from dsopt.search.steps import Explore
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from tests.made_up import facts, history, observation, sequential, spec
+
+OWN = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 6}
+FACTS = facts(micro_batch=2, gas=6)  # on two ranks: 24 samples
+
+
+def keeping(study: StudySpec) -> StudySpec:
+    return StudySpec.model_validate({**study.model_dump(exclude_unset=True), "global_batch": "keep"})
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "expected"),
+    [
+        (OWN, 24),
+        ({"train_batch_size": 40, "train_micro_batch_size_per_gpu": "auto"}, 40),
+        ({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}, 24),
+        ({"train_micro_batch_size_per_gpu": 4}, 8),
+    ],
+)
+def test_the_own_global_batch_is_what_the_configuration_says(ds_config: dict, expected: int) -> None:
+    assert configured_batch(spec(ds_config), FACTS) == expected
+
+
+def test_what_the_own_run_showed_comes_first() -> None:
+    known = history(baseline=facts(micro_batch=8, gas=1))
+    assert own_batch(spec(OWN), known, FACTS) == 16
+
+
+def test_a_kept_batch_leaves_its_divisors_each_with_its_accumulation() -> None:
+    study = keeping(spec(OWN))
+    assert kept_sizes(study, FACTS, ()) == {1: 12, 2: 6, 3: 4, 4: 3, 6: 2, 12: 1}
+    assert kept_sizes(study, FACTS, (("num_gpus", 5),)) == {}
+    assert kept_sizes(spec(OWN), FACTS, ()) is None
+    assert listed_sizes(study, FACTS, ()) == (2, 3, 4, 6, 12)  # from the user's own on, as without
+    assert in_budget(study, FACTS, (), (2, 3, 4, 5), 6) == (2,)
+
+
+@pytest.mark.parametrize("make", [spec, sequential])
+def test_every_run_of_such_a_search_has_it(make) -> None:  # type: ignore[no-untyped-def]
+    study = keeping(make(OWN))
+    known = history(baseline=FACTS)
+    step = next_step(study, known)
+    assert isinstance(step, Explore)
+    assert {global_batch(study, FACTS, candidate) for candidate in step.candidates} == {24}
+
+
+def test_those_with_the_own_batch_are_found_among_what_was_measured() -> None:
+    same, other = Candidate(stage=1, micro_batch=4, gas=3), Candidate(stage=1, micro_batch=4, gas=6)
+    known = history(observation(same, 120.0), observation(other, 150.0), baseline=FACTS)
+    assert [found.candidate for found in with_own_batch(spec(OWN), known, FACTS)] == [same]
+
+
+def test_each_number_of_gpus_has_its_own_accumulations() -> None:
+    study = keeping(spec({"train_micro_batch_size_per_gpu": 4}, num_gpus=[1, 2]))
+    known = facts(micro_batch=4)  # 8 samples on two ranks
+    assert kept_sizes(study, known, (("num_gpus", 1),)) == {1: 8, 2: 4, 4: 2, 8: 1}
+    assert accumulations(study, known, (("num_gpus", 1),)) == (1, 2, 4, 8)
+    assert accumulations(study, known) == (1, 2, 4)

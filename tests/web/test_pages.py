@@ -1,0 +1,161 @@
+"""The pages of a storage, asked as a WSGI server asks them."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+
+import dsopt
+from dsopt.api.storage import open_store
+from dsopt.store.studies import Store
+from dsopt.web.app import application
+from tests.api.dry import dry_run
+
+Ask = Callable[..., tuple[str, dict[str, str], str]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A storage with a study that is finished, and one that has not begun."""
+    folder = tmp_path_factory.mktemp("pages")
+    url = f"sqlite:///{folder}/dsopt.db"
+    for name in ("done", "begun"):
+        (folder / name).mkdir()
+        made = dsopt.create_study(dry_run(folder / name), name=name, storage=url)
+        if name == "done":
+            made.run("cpu:1")
+        made.close()
+    opened = open_store(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def ask(store: Store) -> Ask:
+    pages = application(store)
+
+    def ask(path: str, method: str = "GET", **environ: str) -> tuple[str, dict[str, str], str]:
+        asked: dict[str, object] = {"PATH_INFO": path, "REQUEST_METHOD": method, **environ}
+        setup_testing_defaults(asked)
+        told: list[object] = []
+        answer = pages(asked, lambda status, headers, _=None: told.extend([status, dict(headers)]))
+        body = b"".join(answer)
+        if hasattr(answer, "close"):
+            answer.close()
+        status, headers = told
+        assert isinstance(status, str)
+        assert isinstance(headers, dict)
+        return status, headers, body.decode()
+
+    return ask
+
+
+def test_the_overview_shows_every_study_with_its_result(ask: Ask) -> None:
+    status, headers, text = ask("/")
+    assert status == "200 OK"
+    assert "script-src 'self'" in headers["Content-Security-Policy"]
+    assert text.index('href="study/begun"') < text.index('href="study/done"')  # the newest first
+    assert re.search(r"<strong>\d\.\d\d×</strong>", text)
+    assert "No run goes on." in text
+    assert len(text.encode()) < 300_000
+
+
+def test_a_study_has_a_page_with_the_answer_and_its_evidence(ask: Ask) -> None:
+    status, _, text = ask("/study/done")
+    assert status == "200 OK"
+    assert "times as fast as your configuration (95 % interval" in text
+    assert "A dry run: gpt2-xl on 16 simulated A100-80GB" in text
+    assert text.count('<svg class="chart"') == 4
+    assert re.search(r'<a href="../dashboard/studies/\d+">z1</a>', text)
+    assert "your configuration (ZeRO" in text
+    assert "★ ZeRO" in text
+
+
+def test_a_study_that_has_run_nothing_says_why_there_is_nothing_to_see(ask: Ask) -> None:
+    _, _, text = ask("/study/begun")
+    assert text.count("Nothing was measured yet.") == 2  # once for the study, once for a chart
+    assert "No run goes on. Go on with: dsopt worker begun" in text
+    assert "<svg" not in text
+
+
+def test_what_changes_is_served_alone_and_only_if_it_has_changed(ask: Ask) -> None:
+    status, headers, text = ask("/study/done", QUERY_STRING="part=1")
+    assert status == "200 OK"
+    assert text.startswith("done – dsopt\n")
+    assert "<html" not in text
+    again = ask("/study/done", QUERY_STRING="part=1", HTTP_IF_NONE_MATCH=headers["ETag"])
+    assert (again[0], again[2]) == ("304 Not Modified", "")
+
+
+@pytest.mark.parametrize("path", ["/study/nobody", "/study/", "/nothing/there", "/assets/app.py", "/study/%3Cb%3E"])
+def test_what_is_not_there_is_said(ask: Ask, path: str) -> None:
+    status, _, text = ask(path)
+    assert status == "404 Not Found"
+    assert "All studies" in text
+    assert "<b>" not in text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("path", ["/", "/study/done", "/api/studies"])
+def test_nothing_can_be_changed(ask: Ask, path: str, method: str) -> None:
+    assert ask(path, method, **{"wsgi.input": io.BytesIO(b"{}")})[0] == "405 Method Not Allowed"  # type: ignore[dict-item]
+
+
+def test_optuna_dashboard_is_beside_it(ask: Ask) -> None:
+    assert ask("/optuna")[0] == "302 Found"
+    assert "<html" in ask("/dashboard/")[2]
+    names = {study["study_name"] for study in json.loads(ask("/api/studies")[2])["study_summaries"]}
+    assert {"done/z1", "begun/reference"} <= names
+
+
+def test_prometheus_can_read_it(ask: Ask) -> None:
+    status, headers, text = ask("/metrics")
+    assert (status, headers["Content-Type"]) == ("200 OK", "text/plain; version=0.0.4; charset=utf-8")
+    assert 'dsopt_study_state{study="done",state="finished"} 1' in text
+    assert 'dsopt_study_state{study="begun",state="finished"} 0' in text
+    assert re.search(r'^dsopt_study_factor\{study="done"\} \d+\.\d+$', text, re.MULTILINE)
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{.*\})? [-+.e\d]+", line), line
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href")]
+
+
+def test_a_report_needs_nothing_but_itself(store: Store, tmp_path: Path) -> None:
+    report = dsopt.study_report("done", storage=store.shown_url)
+    html = report.html()
+    links = _Links()
+    links.feed(html)
+    assert links.found == []
+    assert "<script" not in html
+    assert "url(" not in html
+    assert html.index("times as fast as your configuration") < html.index("Everything that was tried")
+    assert "How to reproduce it" in html
+    assert "gpt2-xl" in html
+
+    text = report.markdown()
+    assert text.startswith("# done\n")
+    assert "| throughput" in text
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["answer"]["headline"] in text
+    assert data["standing"]["rows"][0]["is_best"]
+
+
+def test_markdown_shows_what_a_script_said_as_it_is() -> None:
+    from dsopt.study.markdown import plain_markdown
+    from dsopt.web.report import _fenced
+
+    shown = plain_markdown("<script>x</script> [a](b) `c` | *d*")
+    assert shown == r"&lt;script&gt;x&lt;/script&gt; \[a\](b) \`c\` \| \*d\*"
+    assert _fenced("a ``` b") == ["````", "a ``` b", "````"]
