@@ -6,7 +6,7 @@ import pytest
 
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.launch import Launch
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import RUN_VARIABLES, RunDir
 from tests.runs import launch
 
 BASE = {
@@ -57,3 +57,10 @@ def test_other_nodes_get_no_more_from_a_file_that_only_its_owner_may_read(
         "AWS_SECRET_ACCESS_KEY=aws-4711",
         "AWS_REGION=eu",
     ]
+
+
+def test_two_runs_differ_only_in_variables_that_forked_ranks_get_anew() -> None:
+    one, other = (
+        launch(run_dir=RunDir(f"/made/up/{name}"), port=port).environment(BASE) for name, port in [("a", 1), ("b", 2)]
+    )
+    assert {name for name in one | other if one.get(name) != other.get(name)} - RUN_VARIABLES == set()
