@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTHONS := 3.10 3.11 3.12 3.13
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-browser test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
+.PHONY: help install demo test test-slow test-chaos test-browser test-cluster test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -22,10 +22,10 @@ demo: install ## tune studies/tiny-gpt on this machine
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the other.
 test: install ## what can run on this machine in a quarter of an hour
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not chaos and not slow and not cluster"
 
 test-slow: install ## longer studies, and outages
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow and not cluster"
 
 test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
@@ -35,8 +35,14 @@ test-browser: install ## the pages in a real browser, where Debian's chromium is
 	$(BIN)/python -m pip install --quiet -c constraints.txt playwright
 	$(BIN)/python -m pytest tests/web/test_browser.py
 
+CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
+test-cluster: install ## real clusters on this machine: Slurm, OpenSSH, Ray; needs root, and Debian's packages or apt-get
+	dpkg -s $(CLUSTERS) > /dev/null 2>&1 || timeout 300 apt-get install -y -qq --no-install-recommends $(CLUSTERS) > /dev/null || true
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	$(BIN)/python -m pytest -m cluster tests/cluster
+
 test-fast: install ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not real and not gpu and not chaos"
+	$(BIN)/python -m pytest -m "not real and not gpu and not chaos and not cluster"
 
 lint: install ## ruff, mypy for each Python that is supported, import contracts
 	$(BIN)/ruff check .
