@@ -9,6 +9,7 @@ from dsopt.api.events import (
     HelperReplaced,
     History,
     Measured,
+    NodeAvoided,
     Outcome,
     Progress,
     RunsAlone,
@@ -47,6 +48,8 @@ def event_line(event: Event) -> str | None:
             return "Going on."
         case DeviceSetAside(task=task, device=device, why=why):
             return f"{label_of(task):<34} GPU {device} is set aside: {why}"
+        case NodeAvoided(task=task, node=node, why=why):
+            return f"{label_of(task):<34} node {node} is avoided from now on: {why}"
         case RunsAlone(task=task):
             return (
                 f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "

@@ -3,8 +3,8 @@
 from dsopt.api.results import Run
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
-from dsopt.protocol.events import plain_text
 from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.protocol.text import plain_text
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
 

@@ -7,7 +7,6 @@ from dsopt.api.creating import keep, spec_of_command
 from dsopt.api.events import Event
 from dsopt.api.study import Study
 from dsopt.api.workers import Devices, pool_of
-from dsopt.launch.devices import DevicePool
 
 
 def tune(
@@ -47,12 +46,12 @@ def tune(
 def begin_tuning(
     command: Sequence[str],
     settings: Mapping[str, Any],
-    pool: DevicePool,
+    devices: Devices,
     earlier: str | None,
     storage: str | None,
 ) -> Study:
     """Creates the study of a command, or finds and resumes it; refuses it before that if it cannot run here."""
-    study = keep(*spec_of_command(command, settings), earlier, storage, pool)
+    study = keep(*spec_of_command(command, settings), earlier, storage, pool_of(devices))
     if not study.is_new:
         study.resume()
     return study

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dsopt.cli.created import page_line, show_created
+from dsopt.cli.nodes import nodes_options, pool_with_nodes
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     devices_option,
@@ -30,6 +31,7 @@ def _options(command: _F) -> _F:
         storage_option,
         notify_option,
         devices_option,
+        nodes_options,
         scaling_option,
         take_over_option,
         click.option("--memory-per-device", metavar="SIZE", help="Cap on a rank's device memory, such as 24GiB."),
@@ -147,9 +149,8 @@ def _tune(
         The study, and the error to end with, if there is one.
     """
     from dsopt.api.tuning import begin_tuning
-    from dsopt.api.workers import pool_of
 
-    pool = pool_of(devices)
+    pool = pool_with_nodes(devices)
     study = begin_tuning(command, settings, pool, earlier, storage)
     show_created(study, earlier)
     click.echo(f"{'Created' if study.is_new else 'Continuing'} study '{study.name}'. {page_line(study.name, storage)}")

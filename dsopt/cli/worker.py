@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dsopt.cli.created import page_line
+from dsopt.cli.nodes import are_nodes_given, nodes_options, pool_with_nodes
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     complete_study,
@@ -34,6 +35,7 @@ _T = TypeVar("_T")
 @click.command()
 @click.argument("studies", nargs=-1, metavar="[STUDY …]", shell_complete=complete_study)
 @devices_option
+@nodes_options
 @click.option("--until-idle", is_flag=True, help="End when there is nothing to begin, instead of waiting for others.")
 @click.option("--drain", is_flag=True, help="Instead of working: let the workers of this node end after their runs.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="With --drain: of these nodes, such as 'gpu*'.")
@@ -56,14 +58,14 @@ def worker(
     end first. To do that from elsewhere: dsopt worker --drain
     """
     if drain:
-        if studies or devices or until_idle or notify:
+        if studies or devices or are_nodes_given() or until_idle or notify:
             raise click.UsageError("--drain starts no worker: it takes only --node, --storage and --json.")
         _drain(nodes, storage, as_json)
         return
     if nodes:
         raise click.UsageError("--node needs --drain.")
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
-        found, problem = _start(studies, devices, storage, notifier, until_idle=until_idle)
+        found, problem = _start(studies, pool_with_nodes(devices), storage, notifier, until_idle=until_idle)
     if as_json:
         print_results(found)
     if problem is not None:
@@ -71,14 +73,12 @@ def worker(
 
 
 def _start(
-    names: tuple[str, ...], devices: str | None, storage: str | None, notifier: Notifier, *, until_idle: bool
+    names: tuple[str, ...], pool: "Devices", storage: str | None, notifier: Notifier, *, until_idle: bool
 ) -> "tuple[Sequence[Study], DsoptError | None]":
     """Works on the studies of these names, or on all. Returns them and the error to end with."""
     from dsopt.api.keys import notes_on
     from dsopt.api.studies import load_studies
-    from dsopt.api.workers import pool_of
 
-    pool = pool_of(devices)
     if not names:
         return _work_on_all(pool, storage, notifier, until_idle=until_idle)
     studies = load_studies(names, storage=storage)

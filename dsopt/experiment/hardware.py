@@ -7,7 +7,7 @@ from dsopt.experiment.outcome import Failed
 from dsopt.experiment.reason import in_one_line, raised_by
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
-from dsopt.protocol.events import Error
+from dsopt.protocol.events import NODE_LOST, Error
 
 # `cudaGetErrorString` of errors 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
 _OF_DEVICE: Final = re.compile(
@@ -42,6 +42,10 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
     """The outcome of a run that a GPU, its machine, or a rank that is gone has ended, if one has: it is tried again."""
     told = [problem for problem in seen.problems if isinstance(problem, Error)]
     log = f"Log: {launch.run_dir.stderr}"
+    lost = next((error for error in told if error.type == NODE_LOST and launch.placement is not None), None)
+    if lost is not None and launch.placement is not None:
+        node = launch.placement.node_of(lost.rank)
+        return Failed(reason="hardware", message=f"{in_one_line(lost.message)} {log}", retryable=True, node=node)
     faulty = next((error for error in told if _OF_DEVICE.search(error.message)), None)
     if faulty is not None:
         device, said = _device_of(faulty.rank, launch), f"rank {faulty.rank}: {in_one_line(faulty.message)}"
@@ -60,6 +64,6 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
 def _device_of(rank: int, launch: Launch) -> int | None:
     """The GPU that a rank has, if all ranks are on this node."""
     indices = launch.devices.indices
-    if launch.devices.kind != "gpu" or launch.command.uses_hostfile or rank >= len(indices):
+    if launch.devices.kind != "gpu" or not launch.is_local or rank >= len(indices):
         return None
     return indices[rank]

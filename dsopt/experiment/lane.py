@@ -12,6 +12,7 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
 from dsopt.launch.observed import ObservedStarts
 from dsopt.launch.process import Process
+from dsopt.launch.spread import Spread
 from dsopt.study.secrets import hidden, secret_values
 
 _ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
@@ -46,6 +47,8 @@ class Lane:
         when forked, and the lane forks no further run.
         """
         self._guard.watch(launch.run_dir.path, launch.port)
+        if launch.placement is not None:
+            return run_experiment(launch, rules, self._stop_asked, on_progress, Spread)
         if launch.start != "warm" or launch.plain is not None:
             # runs without DeepSpeed do not import what runs with it import
             return run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)

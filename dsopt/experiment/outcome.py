@@ -201,6 +201,7 @@ class Failed:
     Attributes:
         retryable: whether the script itself raised nothing.
         device: the GPU of this node that a `hardware` fault is of, by its index.
+        node: the node that was lost.
     """
 
     state: ClassVar = "failed"
@@ -208,6 +209,7 @@ class Failed:
     message: str
     retryable: bool = False
     device: int | None = None
+    node: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """State, reason and message."""

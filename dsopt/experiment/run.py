@@ -13,8 +13,10 @@ from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_nccl_segments, remove_stale_build_locks
 from dsopt.launch.process import Process
-from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step, plain_text
+from dsopt.launch.spread import Spread
+from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
 from dsopt.protocol.run_dir import tail
+from dsopt.protocol.text import plain_text
 from dsopt.study.secrets import hidden
 
 _POLL_SECONDS = 0.02
@@ -42,7 +44,7 @@ def run_experiment(
     rules: RunRules,
     stop_asked: Callable[[], bool],
     on_progress: Callable[[Progress], None],
-    start: Callable[[Launch], Process] = Process,
+    start: Callable[[Launch], Process | Spread] = Process,
 ) -> Outcome:
     """Runs one attempt and returns its outcome, without secrets in its message.
 
@@ -59,7 +61,7 @@ def _run(
     rules: RunRules,
     stop_asked: Callable[[], bool],
     on_progress: Callable[[Progress], None],
-    start: Callable[[Launch], Process],
+    start: Callable[[Launch], Process | Spread],
 ) -> Outcome:
     remove_stale_build_locks()
     remove_nccl_segments()
@@ -84,7 +86,7 @@ class _Watched:
         self,
         launch: Launch,
         rules: RunRules,
-        start: Callable[[Launch], Process],
+        start: Callable[[Launch], Process | Spread],
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._started, self._kills = time.monotonic(), count_kills()
@@ -109,7 +111,7 @@ class _Watched:
         if has_problem and exit_code is None:
             time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
             events += self._read()
-        if exit_code and not has_problem and not self.seen.problems and self._launch.command.uses_hostfile:
+        if exit_code and not has_problem and not self.seen.problems and not self._launch.is_local:
             time.sleep(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
             events += self._read()
             has_problem = _tells_a_problem(events)

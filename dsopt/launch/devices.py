@@ -8,10 +8,13 @@ import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsopt.errors import DsoptError
 from dsopt.launch.gpus import Gpu, installed_gpus
+
+if TYPE_CHECKING:
+    from dsopt.launch.placers.placer import Placer
 
 # below the kernel's ephemeral range, so that no outgoing connection gets a port that dsopt has just chosen
 _PORTS = range(20000, 32768)
@@ -27,18 +30,22 @@ class DevicePool:
         indices: their indices on this node.
         uuids: what identifies GPUs wherever they are seen from, by index.
         left_out: which GPUs it has not because others use them, as text.
+        placer: has the nodes on which runs may take place; None: this one, and those of a command's host file.
     """
 
     kind: str
     indices: tuple[int, ...]
     uuids: Mapping[int, str] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    placer: "Placer | None" = field(default=None, compare=False)
 
     def without(self, indices: Collection[int]) -> "DevicePool":
         """The others of them."""
         return replace(self, indices=tuple(index for index in self.indices if index not in indices))
 
     def __str__(self) -> str:
+        if self.placer is not None:
+            return str(self.placer)
         if self.kind == "cpu":
             return f"{len(self.indices)} CPU slot{'s' if len(self.indices) != 1 else ''}"
         return f"GPU{'s' if len(self.indices) != 1 else ''} {','.join(map(str, self.indices))}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on, withheld
+from dsopt.launch.placement import Placement
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
     COUNT_FLOPS_VARIABLE,
@@ -22,6 +23,9 @@ from dsopt.study.isolation import quiet_environment
 from dsopt.study.spec import Start
 
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
+# what the launcher passes on to other nodes (EXPORT_ENVS of deepspeed/launcher/runner.py; `export_envs` for CUDA), and
+# what decides which devices DeepSpeed takes
+_EXPORTED = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "DS_ACCELERATOR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class Launch:
         plain: for a run without DeepSpeed, the micro-batch size and accumulation that its command says (0: it does
             not); None: DeepSpeed trains.
         pass_env: secret variables of the worker that the script needs (`StudySpec.pass_env`).
+        placement: the nodes that dsopt itself starts it on; None: this node, or the launcher's choice.
     """
 
     command: LaunchCommand
@@ -54,17 +59,50 @@ class Launch:
     is_simulated: bool = False
     plain: tuple[int, int] | None = None
     pass_env: tuple[str, ...] = ()
+    placement: Placement | None = None
 
     def probed_command(self) -> LaunchCommand:
         """The command as dsopt starts it: with the probe before the script, its own port and the leased devices."""
         command = self.command.with_port(self.port)
-        if self.devices.kind == "gpu" and not command.uses_hostfile:
+        if self.devices.kind == "gpu" and self.is_local:
             command = self._on_leased_gpus(command)
         return command.with_module("dsopt.probe")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all ranks are on this node."""
+        return self.placement is None and not self.command.uses_hostfile
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The launcher's environment: the worker's without its secrets, the assignments in front of the command, and
         the run protocol's."""
+        own = self._own_variables()
+        assigned = dict(with_values(self.command, base).environment)
+        environment = {**passed_on(base, self.command, self.pass_env), **assigned, **own}
+        if self.command.uses_hostfile:
+            everywhere = {**asked_for(base, self.pass_env), **own}
+            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
+        elif self.devices.kind == "gpu" and self.command.launcher.include:
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the option names devices of the node
+        elif self.devices.kind == "gpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices.indices))
+        return environment
+
+    def node_variables(self, base: Mapping[str, str]) -> dict[str, str]:
+        """What dsopt adds to a node's own environment there.
+
+        What DeepSpeed's launcher passes on to other nodes, what the study asks for, the assignments in front of the
+        command, and the run protocol's.
+        """
+        passed = passed_on(base, self.command, self.pass_env)
+        exported = {name: value for name, value in passed.items() if name.startswith(_EXPORTED)}
+        lines = only_passed(self._node_environment_lines(passed), self.command, self.pass_env)
+        given = dict(line.partition("=")[::2] for line in lines if "=" in line)
+        assigned = dict(with_values(self.command, base).environment)
+        return {**exported, **given, **asked_for(base, self.pass_env), **assigned, **self._own_variables()}
+
+    def _own_variables(self) -> dict[str, str]:
+        """The run protocol's, and what keeps trackers quiet."""
         protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path), DEVICE_KIND_VARIABLE: self.devices.kind}
         protocol["SPT_NOENV"] = "1"  # setproctitle overwrites the environment that shows which run a process is of
         if self.memory_limit_bytes:
@@ -73,19 +111,9 @@ class Launch:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
         if self.plain is not None:
             protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
-        quiet = quiet_environment(self.run_dir.path)
-        assigned = dict(with_values(self.command, base).environment)
         if self.devices.kind == "gpu":
             protocol["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the driver's own order, which devices are leased by
-        environment = {**passed_on(base, self.command, self.pass_env), **assigned, **quiet, **protocol}
-        if self.command.uses_hostfile:
-            everywhere = {**asked_for(base, self.pass_env), **quiet, **protocol}
-            environment[_NODE_ENVIRONMENT_VARIABLE] = str(self._write_node_environment(environment, everywhere))
-        elif self.devices.kind == "gpu" and self.command.launcher.include:
-            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the option names devices of the node
-        elif self.devices.kind == "gpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices.indices))
-        return environment
+        return {**quiet_environment(self.run_dir.path), **protocol}
 
     @property
     def secrets(self) -> list[str]:
@@ -108,10 +136,13 @@ class Launch:
     def _write_node_environment(self, environment: Mapping[str, str], added: Mapping[str, str]) -> Path:
         """Writes the file from which DeepSpeed's launcher takes the variables of ranks on other nodes."""
         path = self.run_dir.node_environment
-        name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
-        own = [folder / name for folder in (self.cwd, Path.home())]
-        given = [line for file in own if file.is_file() for line in file.read_text("utf-8").splitlines()]
-        lines = only_passed(given, self.command, self.pass_env)
+        lines = only_passed(self._node_environment_lines(environment), self.command, self.pass_env)
         lines += [f"{key}={value}" for key, value in added.items() if "\n" not in value]
         write_private(path, "\n".join(lines) + "\n")
         return path
+
+    def _node_environment_lines(self, environment: Mapping[str, str]) -> list[str]:
+        """The lines NAME=VALUE of the user's own such files."""
+        name = environment.get(_NODE_ENVIRONMENT_VARIABLE, ".deepspeed_env")
+        own = [folder / name for folder in (self.cwd, Path.home())]
+        return [line for file in own if file.is_file() for line in file.read_text("utf-8").splitlines()]

@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 
-from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, RunDir
 
 NODES_PATIENCE_SECONDS: Final = 10.0  # for a launcher that ends its ranks on other nodes
 _DYING_SECONDS: Final = 120.0  # hundreds of GB of pinned host memory take long to free
@@ -42,9 +42,9 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
 
 def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:
     """Whether a process, by its folder in /proc, belongs to a run directory with these logs."""
-    wanted = os.fsencode(f"{RUN_DIR_VARIABLE}={run_dir}")
+    wanted = {os.fsencode(f"{name}={run_dir}") for name in (RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE)}
     # not psutil's environ(): this looks at every process of the machine between two runs
-    if wanted in Path(process, "environ").read_bytes().split(b"\0"):
+    if not wanted.isdisjoint(Path(process, "environ").read_bytes().split(b"\0")):
         return True
     return bool(logs) and any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
 

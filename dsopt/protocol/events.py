@@ -7,7 +7,6 @@ needs only the standard library.
 import contextlib
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -16,11 +15,11 @@ from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.text import plain_text
 
 VERSION: Final = 1
+NODE_LOST: Final = "NodeLost"  # the type of an error that dsopt itself tells of a node's first rank
 _MOST_BYTES: Final = 2**24  # read at once
-# of ASCII and Latin-1, and those that turn the direction of text
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _LARGEST_NUMBER: Final = 1e30
 _LARGEST_WHOLE: Final = 2**62
 
@@ -198,6 +197,10 @@ class EventWriter:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
 
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
 
 class EventReader:
     """Reads what ranks have written since the last call. It skips lines that are not events of version 1."""
@@ -245,15 +248,6 @@ def parse(line: str | bytes) -> Event | None:
         return kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
     except (KeyError, ValueError):
         return None
-
-
-def plain_text(text: str) -> str:
-    """The text without what a database refuses or a terminal obeys: control characters, and halves of characters.
-
-    Of those that control, line ends and tabs stay; a return to the beginning of the line becomes a line end.
-    """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub("\ufffd", lines).encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:

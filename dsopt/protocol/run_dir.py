@@ -12,12 +12,17 @@ from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
 
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
+# on another node, where ranks have a run directory of their own: the worker's
+WORKERS_RUN_DIR_VARIABLE: Final = "DSOPT_WORKERS_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 DEVICE_KIND_VARIABLE: Final = "DSOPT_DEVICE_KIND"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
 PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
 PROTOCOL_VARIABLES: Final = frozenset(
-    [RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE, DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE]
+    [
+        *(RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE),
+        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE),
+    ]
 )
 # only reserves room, which forked ranks fill with their own environment
 ROOM_VARIABLE: Final = "DSOPT_WARM_ROOM"

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from dsopt.protocol.events import Engine, plain_text
+from dsopt.protocol.events import Engine
+from dsopt.protocol.text import plain_text
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs

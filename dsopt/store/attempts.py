@@ -1,7 +1,8 @@
 """Tasks and attempts: what a worker has claimed, what it holds, and what the database knows of them."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -44,11 +45,12 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A running attempt with what it holds."""
+    """A running attempt with what it holds; `hosts`: devices by node, if dsopt itself starts it on several."""
 
     id: str
     devices: DevicePool
     port: int
+    hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def measurement_row(outcome: Measured | Slow, metric: str) -> dict[str, Any]:

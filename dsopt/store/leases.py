@@ -7,7 +7,7 @@ the node is called (`_ANYWHERE`), and on its node `gpu:0/UUID`: jobs that see ot
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from dsopt.store import lease_queries as queries
 from dsopt.store.queries import Row
 from dsopt.store.transactions import DevicesTaken, writing
 from dsopt.store.workers import Registration
+from dsopt.study.wanted import Wanted
 
 _PORTS_TRIED: Final = 8
 _ANYWHERE: Final = ""  # as a node: of a name that means the same device on every node
@@ -29,32 +30,65 @@ _ANYWHERE: Final = ""  # as a node: of a name that means the same device on ever
 Name = tuple[str, str]  # a node, and the device there
 
 
-def take(
-    connection: sa.Connection,
-    me: Registration,
-    attempt_id: str,
-    run_dir: Path,
-    pool: DevicePool,
-    count: int,
-    hosts: Mapping[str, Sequence[int]],
-) -> tuple[DevicePool, int]:
-    """Leases `count` devices of a pool, devices of other nodes, and a port to an attempt.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What an attempt needs.
+
+    Attributes:
+        pool: devices of the worker's node.
+        count: how many of them.
+        hosts: the devices that its launcher takes by a host file, by node, this one among them.
+        wanted: what to choose among several nodes, in place of `pool` and `count`.
+        own: of these nodes, the worker's own, if it is one.
+        last: nodes to choose only if there are no others.
+    """
+
+    pool: DevicePool
+    count: int
+    hosts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    wanted: Wanted | None = None
+    own: str | None = None
+    last: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """What an attempt has got.
+
+    Attributes:
+        devices: of the worker's node; of several nodes, those of the first.
+        port: for its ranks to meet at.
+        hosts: devices by node, if it wanted several nodes.
+    """
+
+    devices: DevicePool
+    port: int
+    hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: Path, request: Request) -> Lease:
+    """Leases devices and a port to an attempt.
 
     Args:
         connection: a transaction that writes.
         me: the worker, on whose node the pool and the port are.
         attempt_id: the attempt.
         run_dir: its run directory.
-        pool: devices of this node.
-        count: how many of them.
-        hosts: the devices that its launcher takes by a host file, by node, this one among them.
+        request: what it needs.
 
     Raises:
         DevicesTaken: fewer are free now.
     """
-    if pool.kind == "gpu" or hosts:
-        queries.lock_nodes(connection, {me.node, *hosts})
-    held, slots = _held(connection, me.node, *hosts)
+    pool, count, hosts = request.pool, request.count, request.hosts
+    among = set(request.wanted.hosts if request.wanted is not None else hosts)
+    if pool.kind == "gpu" or among:
+        queries.lock_nodes(connection, {me.node, *among})
+    held, slots = _held(connection, me.node, *among)
+    chosen = _choose(me, request, held, slots)
+    if chosen:
+        hosts = {node: indices for node, indices in chosen.items() if node != "localhost"}
+        own = chosen.get(request.own or "", ())
+        pool, count = replace(pool, indices=own), len(own)
     left = (index for index in without_reserved(pool).indices if _is_free(_names(me.node, pool, index), held, slots))
     free = list(itertools.islice(left, count))
     listed = [(node, f"{pool.kind}:{index}") for node, indices in hosts.items() for index in indices]
@@ -69,8 +103,43 @@ def take(
     for _, port in zip(range(_PORTS_TRIED), free_ports(), strict=False):
         if queries.lease(connection, [{**values, "node": me.node, "device": f"port:{port}"}]):
             uuids = {index: pool.uuids[index] for index in free if index in pool.uuids}
-            return DevicePool(kind=pool.kind, indices=tuple(sorted(free)), uuids=uuids), port
+            indices = next(iter(chosen.values())) if chosen else tuple(sorted(free))
+            return Lease(devices=DevicePool(kind=pool.kind, indices=indices, uuids=uuids), port=port, hosts=chosen)
     raise DevicesTaken
+
+
+def can_take(connection: sa.Connection, me: Registration, request: Request) -> bool:
+    """Whether nobody has what an attempt of several nodes needs now."""
+    held, slots = _held(connection, me.node, *(request.wanted.hosts if request.wanted is not None else ()))
+    try:
+        return bool(_choose(me, request, held, slots))
+    except DevicesTaken:
+        return False
+
+
+def _choose(me: Registration, request: Request, held: set[Name], slots: set[Name]) -> Mapping[str, tuple[int, ...]]:
+    """The devices that a request gets of several nodes; empty if it wants none of them.
+
+    Raises:
+        DevicesTaken: fewer are free now.
+    """
+    wanted, pool = request.wanted, request.pool
+    if wanted is None:
+        return {}
+    mine = set(without_reserved(pool).indices)
+    free = {
+        node: [
+            index
+            for index in indices
+            if _is_free([(node, f"{pool.kind}:{index}")], held, slots)
+            and (node != request.own or (index in mine and _is_free(_names(me.node, pool, index), held, slots)))
+        ]
+        for node, indices in wanted.hosts.items()
+    }
+    chosen = wanted.choose(free, request.last)
+    if chosen is None:
+        raise DevicesTaken
+    return chosen
 
 
 def count_free(connection: sa.Connection, node: str, pool: DevicePool) -> int:

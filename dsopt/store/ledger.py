@@ -34,16 +34,12 @@ class Ledger:
         study: StoredStudy,
         task: Task | NewTask,
         run_dir: Path,
-        pool: DevicePool,
-        count: int,
+        request: leases.Request,
         *,
-        hosts: Mapping[str, Sequence[int]] | None = None,
         decisions: int | None = None,
         **values: Any,  # noqa: ANN401 - columns of the table of studies
     ) -> tuple[Task, Attempt]:
-        """Begins an attempt with `count` devices of the pool and a port; a new task is claimed with it.
-
-        With `hosts`, it has these devices of these nodes, too (`leases.take`).
+        """Begins an attempt with the devices that it requests and a port; a new task is claimed with it.
 
         Raises:
             DevicesTaken: not enough of them are free now.
@@ -57,8 +53,8 @@ class Ledger:
             elif not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
             attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, run_dir))
-            devices, port = leases.take(connection, self.me, attempt_id, run_dir, pool, count, hosts or {})
-        return task, Attempt(id=attempt_id, devices=devices, port=port)
+            got = leases.take(connection, self.me, attempt_id, run_dir, request)
+        return task, Attempt(id=attempt_id, devices=got.devices, port=got.port, hosts=got.hosts)
 
     def skip(self, study: StoredStudy, task: NewTask, *, decisions: int, **values: Any) -> Task:  # noqa: ANN401
         """Claims a candidate whose trial is over before it cost a run.

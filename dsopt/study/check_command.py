@@ -43,12 +43,14 @@ def _check_numbers(command: LaunchCommand, where: str) -> None:
 
 
 def _check_nodes(command: LaunchCommand, where: str) -> None:
-    """Refuses several nodes with a launcher that must be started on each of them."""
+    """Refuses several nodes with a launcher that dsopt cannot start on each of them."""
     launcher = command.launcher
-    if not launcher.hostfile and command.nodes > 1:
+    if not launcher.hostfile and command.nodes > 1 and not launcher.can_be_spread(command.options):
+        known = {*launcher.observable, *launcher.rendezvous}
+        hindering = next((name for name in command.options.names if name not in known), launcher.name)
         raise DsoptError(
-            f"{where}: command: {launcher.nodes[0]} {command.nodes}: you would have to start {launcher.name} on each "
-            "node by hand. Expected a command for one node, or the deepspeed launcher with a --hostfile."
+            f"{where}: command: {launcher.nodes[0]} {command.nodes}: dsopt starts {launcher.name} on each node itself, "
+            f"and does not know what {hindering} does there. Leave it out, or give a command for one node."
         )
 
 
@@ -79,22 +81,19 @@ def _check_script(command: LaunchCommand, cwd: Path, where: str) -> None:
 
 
 def _check_hostfile(command: LaunchCommand, cwd: Path, where: str) -> None:
-    """Refuses several nodes without a host file that has them: the launcher would then train on fewer."""
+    """Refuses a host file that has too few nodes: the launcher would then train on fewer.
+
+    A command without one may be for the nodes of a worker.
+    """
     if not command.uses_hostfile:
         return
-    path = cwd / (command.hostfile or USUAL_HOST_FILE)
-    if is_file(path):
+    if is_file(cwd / (command.hostfile or USUAL_HOST_FILE)):
         hosts_of(command, cwd, where)
-        return
-    if command.hostfile is not None:
+    elif command.hostfile is not None:
         raise DsoptError(
             f"{where}: command: no host file '{command.hostfile}' in {cwd}. Expected a file with a line such as "
             "'worker-1 slots=8' for each node. Check the path, or leave out the option."
         )
-    raise DsoptError(
-        f"{where}: command: {command.nodes} nodes, but no host file. Expected --hostfile FILE, with a line such as "
-        f"'worker-1 slots=8' for each node (without it the launcher reads {USUAL_HOST_FILE}, which does not exist)."
-    )
 
 
 def _check_python_program(command: LaunchCommand, cwd: Path, where: str) -> None:

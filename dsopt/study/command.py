@@ -181,6 +181,11 @@ class LaunchCommand:
         kept = self.without_options(self.launcher.port, *self.launcher.rendezvous)
         return kept.with_options(self.launcher.port, str(port))
 
+    def with_node(self, number: int, address: str) -> "LaunchCommand":
+        """The same command for one node of several, whose ranks meet at this address."""
+        names = (self.launcher.node_rank or "", self.launcher.address or "")
+        return self.without_options(*names).with_options(names[0], str(number), names[1], address)
+
     def with_module(self, module: str, *args: str) -> "LaunchCommand":
         """The same launcher starting this module with these arguments in front of the script and its own."""
         asked = () if self.is_module else (self.launcher.module[-1],)

@@ -11,9 +11,47 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand, indices_by_node
+from dsopt.study.wanted import Hosts, Wanted
 
 USUAL_HOST_FILE: Final = "/job/hostfile"
 _LINE = re.compile(r"(\S+)\s+slots=(\d{1,4})(\s.*)?", re.ASCII)
+
+
+def wanted_of(command: LaunchCommand, cwd: Path, where: str) -> Wanted:
+    """What a run of a command wants of the nodes of its host file, if dsopt itself chooses among them.
+
+    A command that says how many nodes and devices it takes may take any of them. Otherwise it takes those that
+    DeepSpeed would.
+
+    Raises:
+        DsoptError: as `hosts_of`; or the file has too few nodes with so many devices.
+    """
+    exact = hosts_of(command, cwd, where)
+    names_all = [*command.launcher.include, *command.launcher.exclude]
+    if command.ranks is None or any(command.option(name) is not None for name in names_all):
+        return Wanted(hosts=exact, nodes=len(exact))
+    path = cwd / (command.hostfile or USUAL_HOST_FILE)
+    return wanted_among(
+        command, {name: tuple(range(n)) for name, n in slots_of(path, f"{where}: command").items()}, f"{path}", where
+    )
+
+
+def wanted_among(command: LaunchCommand, hosts: Hosts, of: str, where: str) -> Wanted:
+    """What a run of a command wants of these nodes, which are those of `of`.
+
+    Raises:
+        DsoptError: there are too few nodes with so many devices.
+    """
+    says = command.option(*command.launcher.nodes) is not None or not command.uses_hostfile
+    wanted = Wanted(hosts=hosts, nodes=command.nodes if says else len(hosts), devices=command.ranks)
+    if not wanted.can_ever_be:
+        of_each = f" with {wanted.devices} devices each" if wanted.devices is not None else ""
+        have = ", ".join(f"{name} ({len(indices)})" for name, indices in hosts.items())
+        raise DsoptError(
+            f"{where}: command: it takes {wanted.nodes} nodes{of_each}; {of} has {have or 'none'}. Add nodes or "
+            "devices there, or ask for fewer."
+        )
+    return wanted
 
 
 def hosts_of(command: LaunchCommand, cwd: Path, where: str) -> dict[str, tuple[int, ...]]:
@@ -23,7 +61,7 @@ def hosts_of(command: LaunchCommand, cwd: Path, where: str) -> dict[str, tuple[i
         DsoptError: the file cannot be read, has a line of another form, or lacks nodes that the command asks for.
     """
     path = cwd / (command.hostfile or USUAL_HOST_FILE)
-    slots = _slots(path, where)
+    slots = slots_of(path, f"{where}: command")
     hosts = {name: tuple(range(count)) for name, count in slots.items()}
     for names in (command.launcher.include, command.launcher.exclude):
         chosen = indices_by_node(command.option(*names))
@@ -58,11 +96,16 @@ def _filtered(
     return {name: indices for name, indices in left.items() if indices}
 
 
-def _slots(path: Path, where: str) -> dict[str, int]:
+def slots_of(path: Path, where: str) -> dict[str, int]:
+    """How many devices each node of a host file has.
+
+    Raises:
+        DsoptError: it cannot be read, or has a line of another form.
+    """
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DsoptError(f"{where}: command: the host file {path} cannot be read: {error}.") from None
+        raise DsoptError(f"{where}: the host file {path} cannot be read: {error}.") from None
     found: dict[str, int] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
@@ -70,8 +113,8 @@ def _slots(path: Path, where: str) -> dict[str, int]:
         match = _LINE.fullmatch(line)
         if match is None or match.group(1) in found:
             what = "is not of the form 'worker-1 slots=8'" if match is None else "names a node again"
-            raise DsoptError(f"{where}: command: the host file {path}: line {number}, '{line[:60]}', {what}.")
+            raise DsoptError(f"{where}: the host file {path}: line {number}, '{line[:60]}', {what}.")
         found[match.group(1)] = int(match.group(2))
     if not found:
-        raise DsoptError(f"{where}: command: the host file {path} names no node. Expected 'worker-1 slots=8' lines.")
+        raise DsoptError(f"{where}: the host file {path} names no node. Expected 'worker-1 slots=8' lines.")
     return found

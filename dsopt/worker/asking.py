@@ -14,7 +14,7 @@ from dsopt.search.carry_out import next_run
 from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.store.attempts import Task
-from dsopt.store.leases import count_free, find_orphans, sweep
+from dsopt.store.leases import can_take, count_free, find_orphans, sweep
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
@@ -27,7 +27,7 @@ from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import least_of, pool_of
+from dsopt.worker.capacity import pool_of, request_of, smallest_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
@@ -123,8 +123,11 @@ class Asker:
         """Whether there are devices for some run: to plan takes longer than to look."""
         spec, hand = self._study.spec, self._hand
         with hand.store.engine.connect() as connection:
+            request = request_of(smallest_of(spec, hand.pool))
+            if request.wanted is not None:
+                return can_take(connection, hand.ledger.me, request)
             free = count_free(connection, hand.ledger.me.node, without_reserved(pool_of(spec, hand.pool)))
-            return free >= least_of(spec, hand.pool)
+            return free >= request.count
 
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""

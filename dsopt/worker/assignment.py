@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dsopt.launch.placement import Placement
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
@@ -20,6 +21,7 @@ class Assignment:
         candidate: the point of the space; None: the user's own configuration.
         run_dir: where its files go.
         history: what was known when it was chosen.
+        placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
     """
 
     study: StoredStudy
@@ -28,3 +30,4 @@ class Assignment:
     candidate: Candidate | None
     run_dir: RunDir
     history: History
+    placement: Placement | None = None

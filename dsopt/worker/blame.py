@@ -74,3 +74,12 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
     if (died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT:
         return "tell"
     return "elsewhere" if others_live else "again"
+
+
+def why_set_aside(died: Sequence[Task], node: str, last: Failed) -> str:
+    """Why a node takes no more part, as sentences."""
+    names = ", ".join(dict.fromkeys(task.name for task in died))
+    return (
+        f"runs of {names} died on {node}, one after another, so this node is set aside, and other nodes try them "
+        f"again. The last: {last.message} Mend the node, then start the worker again."
+    )

@@ -1,18 +1,26 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, default_ranks, is_this_node
 from dsopt.launch.gpus import Gpu
+from dsopt.launch.placers.placer import Placer
+from dsopt.launch.placers.ssh import HostFile
+from dsopt.launch.program import find_launcher
+from dsopt.store.leases import Request
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import specs_of_runs
-from dsopt.study.host_file import hosts_of
+from dsopt.study.host_file import USUAL_HOST_FILE, hosts_of, wanted_among, wanted_of
 from dsopt.study.space import NUM_GPUS, Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.study.wanted import Wanted
+
+_MOST_LANES: Final = 64  # a worker has a thread for each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +30,16 @@ class Places:
     Attributes:
         pool: the devices of this worker that it may use.
         count: how many of them it needs; 0 if it is simulated, however many it pretends to have.
-        hosts: the devices that it takes by a host file, by node, this one among them.
+        hosts: the devices that its launcher takes by a host file, by node, this one among them.
+        wanted: what it takes of the nodes that dsopt itself starts it on; then `pool` is of this node, if it is one.
+        placer: has these nodes.
     """
 
     pool: DevicePool
     count: int
     hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    wanted: Wanted | None = None
+    placer: Placer | None = None
 
 
 def places_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = None) -> Places:
@@ -39,24 +51,68 @@ def places_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = N
     command = candidate_command(spec, candidate)
     if spec.is_simulated:
         return Places(pool=pool, count=0)
-    if command.uses_hostfile:
+    where = f"study '{spec.name}'"
+    if pool.placer is not None:
+        return _places_of_placer(spec, pool, pool.placer, command)
+    if command.uses_hostfile and (command.hostfile is not None or Path(USUAL_HOST_FILE).exists()):
         return _places_by_host_file(spec, pool, command)
+    if command.nodes > 1:
+        raise DsoptError(
+            f"{where}: command: it takes {command.nodes} nodes. Say which: with --hostfile FILE, with lines such as "
+            "'worker-1 slots=8', or within a Slurm allocation with --slurm."
+        )
     pool = pool_of(spec, pool)
     count = command.ranks or default_ranks(pool)
     if count > len(pool.indices):
         raise DsoptError(
-            f"study '{spec.name}': command: {command.launcher.ranks[0]} {count}: this worker has {pool}. "
+            f"{where}: command: {command.launcher.ranks[0]} {count}: this worker has {pool}. "
             "Give it more with --devices (on a machine without GPUs: --devices cpu:N), or ask for fewer."
         )
     return Places(pool=pool, count=count)
 
 
-def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchCommand) -> Places:
-    """Where a run takes place whose launcher chooses the devices by a host file: always the same ones."""
+def _places_of_placer(spec: StudySpec, pool: DevicePool, placer: Placer, command: LaunchCommand) -> Places:
+    """Where a run takes place that may go to any of a placer's nodes."""
     where = f"study '{spec.name}'"
+    if not command.launcher.can_be_spread(command.options, find_launcher(command.program[0], Path(spec.cwd))):
+        raise DsoptError(
+            f"{where}: command: dsopt cannot start it on other nodes itself, because of its launcher or an option such "
+            f"as {', '.join(command.options.names) or 'none'}. Leave out what is not needed, or work without "
+            "--hostfile and --slurm."
+        )
+    kind = "gpu" if placer.has_gpus else "cpu" if placer.has_gpus is not None else pool.kind
+    wanted = wanted_among(command, placer.hosts(), str(placer), where)
+    return _spread(replace(pool, kind=kind), wanted, placer, where)
+
+
+def _spread(pool: DevicePool, wanted: Wanted, placer: Placer, where: str) -> Places:
+    """Where a run takes place that dsopt starts itself; of this node it takes what the worker may use."""
+    own = [name for name in wanted.hosts if is_this_node(name)]
+    if len(own) > 1:
+        names = " and ".join(map(repr, own))
+        raise DsoptError(f"{where}: command: the host file has this node twice, as {names}. Name it once.")
+    left = {name: [i for i in wanted.hosts[name] if i in pool.indices] for name in own if not placer.is_granting}
+    lacking = next((set(wanted.hosts[name]) - set(mine) for name, mine in left.items()), set[int]())
+    if lacking and (wanted.devices is None or not replace(wanted, hosts={**wanted.hosts, **left}).can_ever_be):
+        raise DsoptError(
+            f"{where}: command: the host file gives runs device {min(lacking)} of this node; this worker has {pool}. "
+            "Give it more with --devices (on a machine without GPUs: --devices cpu:N), or change the host file."
+        )
+    wanted = replace(wanted, hosts={**wanted.hosts, **left})
+    return Places(pool=pool, count=wanted.devices or 1, wanted=wanted, placer=placer)
+
+
+def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchCommand) -> Places:
+    """Where a run takes place whose command names a host file: where its launcher would, if only that can start it."""
+    where = f"study '{spec.name}'"
+    program = find_launcher(command.program[0], Path(spec.cwd))
     hosts = hosts_of(command, Path(spec.cwd), where)
     # of a single node, the launcher looks at the devices alone, and starts them where it is
     is_local = len(hosts) == 1 and not command.has_launcher_flag("--force_multi")
+    if not is_local and spec.start != "launcher" and command.launcher.can_be_spread(command.options, program):
+        path = Path(spec.cwd) / (command.hostfile or USUAL_HOST_FILE)
+        placer = HostFile(path, command.option("--ssh_port"))
+        return _spread(replace(pool, placer=None), wanted_of(command, Path(spec.cwd), where), placer, where)
     own = {name: indices for name, indices in hosts.items() if is_local or is_this_node(name)}
     if len(own) > 1:
         names = " and ".join(map(repr, own))
@@ -69,6 +125,20 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
         )
     named = {} if is_local else {name: indices for name, indices in hosts.items() if name != "localhost"}
     return Places(pool=replace(pool, indices=tuple(sorted(here))), count=len(here), hosts=named)
+
+
+def request_of(places: Places, last: Sequence[str] = ()) -> Request:
+    """What an attempt that takes place there leases; nodes of `last` only if it must."""
+    wanted, placer = places.wanted, places.placer
+    own = next(filter(is_this_node, wanted.hosts), None) if wanted is not None else None
+    return Request(
+        pool=places.pool,
+        count=places.count,
+        hosts=places.hosts,
+        wanted=wanted,
+        own=None if placer is not None and placer.is_granting else own,
+        last=last,
+    )
 
 
 def pool_of(spec: StudySpec, pool: DevicePool) -> DevicePool:
@@ -103,16 +173,19 @@ def check_capacity(spec: StudySpec, pool: DevicePool) -> None:
 
 
 def lanes_of(spec: StudySpec, pool: DevicePool) -> int:
-    """How many runs of a study the devices allow side by side. Those by a host file all take its first devices."""
-    if any(one.hosts for one in _places_of_runs(spec, pool)):
+    """How many runs of a study the devices allow side by side. Those of a launcher by a host file take the same."""
+    places = _places_of_runs(spec, pool)
+    if any(one.hosts for one in places):
         return 1
-    least = max(1, least_of(spec, pool))  # dry runs need no devices, so they run as many at once
+    if any(one.wanted is not None for one in places):
+        return min(_MOST_LANES, max(one.wanted.side_by_side for one in places if one.wanted is not None))
+    least = max(1, smallest_of(spec, pool).count)  # dry runs need no devices, so they run as many at once
     return max(1, len(pool_of(spec, pool).indices) // least)
 
 
-def least_of(spec: StudySpec, pool: DevicePool) -> int:
-    """How many devices of a worker the smallest run of a study needs."""
-    return min(one.count for one in _places_of_runs(spec, pool))
+def smallest_of(spec: StudySpec, pool: DevicePool) -> Places:
+    """Where the run of a study takes place that needs the fewest devices of a node."""
+    return min(_places_of_runs(spec, pool), key=lambda one: one.count)
 
 
 def _places_of_runs(spec: StudySpec, pool: DevicePool) -> list[Places]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
+from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerDrains, WorkerGone
 from dsopt.store.workers import nodes_at_work
@@ -15,12 +16,12 @@ from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
-from dsopt.worker.blame import NodeHealth, Verdict, verdict
+from dsopt.worker.blame import NodeHealth, Verdict, verdict, why_set_aside
 from dsopt.worker.company import Company
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import DeviceSetAside, RunsAlone, TaskEnded, TaskStarted, WroteOutside
+from dsopt.worker.happenings import DeviceSetAside, NodeAvoided, RunsAlone, TaskEnded, TaskStarted, WroteOutside
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
@@ -124,14 +125,11 @@ class Desk:
             return self._count_in_hand() > 0
         return True
 
-    def _is_over(self) -> bool:
-        return self._ending.stop.is_set() or self._leaving.is_set()
-
     def _begins_nothing(self) -> bool:
-        return self._ending.drain.is_set() or self._is_over() or bool(self.faulty)
+        return self._ending.is_asked or self._leaving.is_set() or bool(self.faulty)
 
     def _should_end(self) -> bool:
-        return self._is_over() or self._heart.is_over
+        return self._ending.stop.is_set() or self._leaving.is_set() or self._heart.is_over
 
     def _wait(self) -> None:
         is_busy = self._count_in_hand() > 0
@@ -200,9 +198,8 @@ class Desk:
         if ended.wrote_outside:
             self._hand.tell(WroteOutside(task=task, paths=ended.wrote_outside))
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
-        if isinstance(outcome, Failed) and outcome.device is not None:
-            self.faulty.add(outcome.device)
-            self._hand.tell(DeviceSetAside(task=task, device=outcome.device, why=outcome.message))
+        if isinstance(outcome, Failed):
+            self._avoid_what_failed(task, outcome)
         if what == "tell":
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
         if ended.error is not None:
@@ -228,14 +225,17 @@ class Desk:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
         died = self._health.died
         self._ask(lambda: self._hand.ledger.give_back(self._study, died))
-        names = ", ".join(dict.fromkeys(task.name for task in died))
-        self._errors.append(
-            DsoptError(
-                f"study '{self._study.name}': runs of {names} died on {self._hand.ledger.me.node}, one after another, "
-                f"so this node is set aside, and other nodes try them again. The last: {last.message} "
-                "Mend the node, then start the worker again."
-            )
-        )
+        why = why_set_aside(died, self._hand.ledger.me.node, last)
+        self._errors.append(DsoptError(f"study '{self._study.name}': {why}"))
+
+    def _avoid_what_failed(self, task: Task, outcome: Failed) -> None:
+        """Goes on without a GPU of its own that has failed, and takes nodes that it has lost only if it must."""
+        if outcome.device is not None:
+            self.faulty.add(outcome.device)
+            self._hand.tell(DeviceSetAside(task=task, device=outcome.device, why=outcome.message))
+        if outcome.node is not None:
+            self._hand.lost_nodes.append(outcome.node)
+            self._hand.tell(NodeAvoided(task=task, node=outcome.node, why=outcome.message))
 
     def _keep_aio(self, study: StoredStudy, aio: Any) -> None:  # noqa: ANN401 - a section of a configuration
         known = self._ask(lambda: self._asker.snapshot().history.aio)

@@ -1,7 +1,7 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import optuna
@@ -29,7 +29,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import places_of
+from dsopt.worker.capacity import places_of, request_of
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
@@ -39,12 +39,16 @@ Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hand:
-    """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told."""
+    """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
+
+    `lost_nodes`: nodes that were lost during runs, which others are preferred to.
+    """
 
     store: Store
     ledger: Ledger
     pool: DevicePool
     tell: Callable[[Happening], None]
+    lost_nodes: list[str] = field(default_factory=list)
 
 
 class StudyGround:
@@ -136,16 +140,16 @@ class StudyGround:
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
-        pool, count, hosts = places.pool, places.count, places.hosts
+        request = request_of(places, hand.lost_nodes)
         run_dir = RunDir.create(results_folder(study.spec), task.name)
         try:
             if isinstance(task, NewTask):
                 task.frozen.set_user_attr("run_dir", str(run_dir.path))
                 claimed, attempt = hand.ledger.begin(
-                    study, task, run_dir.path, pool, count, hosts=hosts, decisions=self.known.decisions, state=state
+                    study, task, run_dir.path, request, decisions=self.known.decisions, state=state
                 )
             else:
-                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, pool, count, hosts=hosts)
+                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, request)
         except BaseException:
             run_dir.discard()
             raise
@@ -156,6 +160,7 @@ class StudyGround:
             candidate=candidate,
             run_dir=run_dir,
             history=self.history,
+            placement=places.placer.place(attempt.hosts) if places.placer is not None else None,
         )
 
     def _skip(self, task: NewTask, why: str, step: Explore) -> None:

@@ -76,6 +76,15 @@ class DeviceSetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAvoided:
+    """A node was lost during a run. The run is tried again, on other nodes if there are enough."""
+
+    task: Task
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunsAlone:
     """A run that failed beside others went well alone. From now on this worker's runs go one after the other."""
 
@@ -168,6 +177,7 @@ Happening: TypeAlias = (
     | TrialLeftOut
     | WarmStartsEnded
     | DeviceSetAside
+    | NodeAvoided
     | RunsAlone
     | DevicesAwaited
     | HelperReplaced

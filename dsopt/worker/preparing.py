@@ -8,6 +8,7 @@ from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.launch import Launch
+from dsopt.launch.placement import Placement
 from dsopt.launch.swap import give_own_swap
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import BASELINE, History, Observation
@@ -86,6 +87,7 @@ def prepare(
     run_dir: RunDir,
     attempt: Attempt,
     aio: Mapping[str, Any] | None,
+    placement: Placement | None = None,
 ) -> Launch:
     """Writes the files that describe an attempt, and returns its launch."""
     config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
@@ -112,6 +114,7 @@ def prepare(
         run_dir=run_dir,
         devices=attempt.devices,
         port=attempt.port,
+        placement=placement,
         memory_limit_bytes=spec.memory_per_device,
         start=spec.start,
         is_simulated=spec.is_simulated,

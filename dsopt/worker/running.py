@@ -13,7 +13,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
 from dsopt.launch.nvme import measure_nvme
-from dsopt.protocol.events import plain_text
+from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.folders import results_folder
@@ -64,7 +64,9 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     spec, run_dir = assignment.study.spec, assignment.run_dir
     try:
         measured, aio = _aio(assignment)
-        launch = prepare(spec, assignment.task, assignment.candidate, run_dir, assignment.attempt, aio)
+        launch = prepare(
+            spec, assignment.task, assignment.candidate, run_dir, assignment.attempt, aio, assignment.placement
+        )
     except DsoptError as error:  # the disk to offload to cannot be used
         return Ended(outcome=Infeasible(reason="invalid_config", message=str(error)))
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history)

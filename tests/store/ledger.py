@@ -9,7 +9,7 @@ from dsopt.experiment.outcome import Measured
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.events import Engine
 from dsopt.store.attempts import Attempt, NewTask, Task
-from dsopt.store.leases import find_orphans, sweep
+from dsopt.store.leases import Request, find_orphans, sweep
 from dsopt.store.ledger import Ledger
 from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
@@ -46,7 +46,7 @@ def begin(
 ) -> tuple[Task, Attempt]:
     """Begins an attempt, decided on what is known now."""
     decisions = store.now(study).decisions if isinstance(task, NewTask) else None
-    return ledger.begin(study, task, Path(run_dir), POOL, count, decisions=decisions)
+    return ledger.begin(study, task, Path(run_dir), Request(pool=POOL, count=count), decisions=decisions)
 
 
 def measured(slowness: float = 1.0) -> Measured:

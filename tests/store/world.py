@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Attempt, NewTask, Task
-from dsopt.store.leases import Orphan, find_orphans, sweep
+from dsopt.store.leases import Orphan, Request, find_orphans, sweep
 from dsopt.store.ledger import Ledger
 from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
@@ -180,7 +180,7 @@ class World:
     ) -> Run | None:
         me = worker.ledger.me
         try:
-            claimed, attempt = worker.ledger.begin(study, task, Path(run_dir), POOL, count, **fence)
+            claimed, attempt = worker.ledger.begin(study, task, Path(run_dir), Request(pool=POOL, count=count), **fence)
         except DevicesTaken:
             return None
         except Fenced as fenced:

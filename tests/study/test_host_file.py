@@ -68,14 +68,35 @@ def study(folder: Path, options: str) -> StudySpec:
 
 def test_a_run_takes_the_devices_of_all_its_nodes(tmp_path: Path) -> None:
     pool = DevicePool(kind="gpu", indices=(0, 1, 2, 3), uuids={0: "w", 1: "x", 2: "y", 3: "z"})
-    spec = study(tmp_path, "--num_nodes 2 --num_gpus 2")
+    spec = study(tmp_path, "--num_nodes 2 --num_gpus 2").model_copy(update={"start": "launcher"})
     places = places_of(spec, pool)
     assert (places.pool.indices, places.count, places.hosts) == ((0, 1), 2, {"b": (0, 1)})
     assert lanes_of(spec, pool) == 1  # another run would take the same ones
-    elsewhere = places_of(study(tmp_path, "--include b@c"), pool)
+    elsewhere = places_of(study(tmp_path, "--include b@c").model_copy(update={"start": "launcher"}), pool)
     assert (elsewhere.pool.indices, elsewhere.hosts) == ((), {"b": (0, 1, 2, 3), "c": (0, 1)})
     alone = places_of(study(tmp_path, "--include b:1,2"), pool)  # DeepSpeed starts it here
     assert (alone.pool.indices, alone.hosts) == ((1, 2), {})
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts", "nodes", "devices", "lanes"),
+    [
+        ("--num_nodes 2 --num_gpus 2", {"localhost": (0, 1, 2), "b": (0, 1, 2, 3), "c": (0, 1)}, 2, 2, 2),
+        ("--num_nodes 3 --num_gpus 1", {"localhost": (0, 1, 2), "b": (0, 1, 2, 3), "c": (0, 1)}, 3, 1, 3),
+        ("--include b@c", {"b": (0, 1, 2, 3), "c": (0, 1)}, 2, None, 1),
+        ("--exclude localhost", {"b": (0, 1, 2, 3), "c": (0, 1)}, 2, None, 1),
+    ],
+)
+def test_dsopt_chooses_among_the_nodes_what_the_command_leaves_open(
+    tmp_path: Path, options: str, hosts: dict, nodes: int, devices: int | None, lanes: int
+) -> None:
+    pool = DevicePool(kind="cpu", indices=(0, 1, 2))  # of the worker's own node, one fewer than the file gives
+    spec = study(tmp_path, options)
+    wanted = places_of(spec, pool).wanted
+    assert wanted is not None
+    found = {name: tuple(indices) for name, indices in wanted.hosts.items()}
+    assert (found, wanted.nodes, wanted.devices) == (hosts, nodes, devices)
+    assert lanes_of(spec, pool) == lanes
 
 
 def test_a_worker_without_the_devices_that_runs_take_here_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool
 from dsopt.study.command import LaunchCommand
 from dsopt.study.launchers.accelerate import ACCELERATE
 from dsopt.study.launchers.deepspeed import DEEPSPEED
@@ -14,6 +15,7 @@ from dsopt.study.launchers.launcher import Launcher
 from dsopt.study.launchers.torchrun import TORCHRUN
 from dsopt.study.load import load_spec
 from dsopt.study.typed import typed_words
+from dsopt.worker.capacity import places_of
 
 TORCH_2_NODES = "python -m torch.distributed.run --nproc_per_node=8 --nnode=2 --node_rank=0 --master_addr=hostname1 "
 PROGRAM = "your_program.py --deepspeed ds_config.json"
@@ -91,13 +93,14 @@ def test_what_is_not_taken_is_said_with_what_to_write_instead(typed: str, messag
     assert message in str(caught.value)
 
 
-def test_two_nodes_as_hugging_face_writes_them_are_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_two_nodes_as_hugging_face_writes_them_are_for_a_worker_that_has_them(tmp_path: Path) -> None:
     (tmp_path / "your_program.py").touch()
     (tmp_path / "ds_config.json").write_text("{}")
     study = {"command": f"{TORCH_2_NODES} --master_port=9901 {PROGRAM}"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    with pytest.raises(DsoptError, match="--nnodes 2: you would have to start torchrun on each node"):
-        load_spec(tmp_path / "study.yaml")
+    spec, _ = load_spec(tmp_path / "study.yaml")
+    with pytest.raises(DsoptError, match=r"takes 2 nodes\. Say which: with --hostfile FILE"):
+        places_of(spec, DevicePool(kind="cpu", indices=tuple(range(16))))
 
 
 def _deepspeed_parser() -> argparse.ArgumentParser:

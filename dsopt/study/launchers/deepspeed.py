@@ -40,26 +40,50 @@ class _DeepSpeed(Launcher):
         python = _interpreter_of(start.program)
         if python is None or not set(start.options.names) <= _UNDERSTOOD:
             return None
-        common = {
-            **start.environment,
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, start.devices)),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(start.port),
-            "WORLD_SIZE": str(len(start.devices)),
-            # where DeepSpeed is imported it sets this, in the launcher first
-            "PYTORCH_NVML_BASED_CUDA_CHECK": start.environment.get("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),
-            "CROSS_RANK": "0",
-            "CROSS_SIZE": "1",
-            "LOCAL_SIZE": str(len(start.devices)),
-        }
-        named = "--no_local_rank" not in start.options.names
-        return [
-            RankStart(
-                argv=(python, *PROBE_WORDS, *([f"--local_rank={rank}"] if named else []), *start.script_args),
-                environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            )
-            for rank in range(len(start.devices))
-        ]
+        return _ranks(start, python)
+
+    def can_be_spread(self, options: Options, program: Path | None = None) -> bool:
+        """Whether it would start ranks by ssh alone, with nothing but arguments and environment."""
+        understood = _UNDERSTOOD | {*self.hostfile, *self.exclude, "--force_multi", "--launcher", "--ssh_port"}
+        is_known = set(options.names) <= understood and options.value("--launcher") in (None, "pdsh")
+        return is_known and (program is None or _interpreter_of(program) is not None)
+
+    def node_ranks(self, start: NodeStart) -> list[RankStart]:
+        """The ranks of a node, as `deepspeed.launcher.launch` starts them there; a test compares them."""
+        python = _interpreter_of(start.program)
+        assert python is not None, "asked for what cannot be spread"
+        return _ranks(start, python)
+
+
+def _ranks(start: NodeStart, python: str) -> list[RankStart]:
+    """The ranks of one node."""
+    counts = start.counts or (len(start.devices),)
+    first = sum(counts[: start.node])
+    common = {
+        **start.environment,
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, start.devices)),
+        "MASTER_ADDR": start.address,
+        "MASTER_PORT": str(start.port),
+        "WORLD_SIZE": str(sum(counts)),
+        # where DeepSpeed is imported it sets this, in the launcher first
+        "PYTORCH_NVML_BASED_CUDA_CHECK": start.environment.get("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),
+        "CROSS_RANK": str(start.node),
+        "CROSS_SIZE": str(len(counts)),
+        "LOCAL_SIZE": str(len(start.devices)),
+    }
+    named = "--no_local_rank" not in start.options.names
+    return [
+        RankStart(
+            argv=(
+                *(python, *PROBE_WORDS),
+                *([f"--local_rank={(first + rank) % len(start.devices)}"] if named else []),
+                *start.script_args,
+            ),
+            # on nodes with unlike numbers of ranks, this is not the rank's number on its node: so it is there, too
+            environment={**common, "RANK": str(first + rank), "LOCAL_RANK": str((first + rank) % len(start.devices))},
+        )
+        for rank in range(len(start.devices))
+    ]
 
 
 DEEPSPEED: Final = _DeepSpeed(
@@ -86,6 +110,7 @@ DEEPSPEED: Final = _DeepSpeed(
     ranks=("--num_gpus", "--num_accelerators"),
     nodes=("--num_nodes",),
     port="--master_port",
+    address="--master_addr",
     devices=("--include", "-i", "--exclude", "-e"),
     include=("--include", "-i"),
     exclude=("--exclude", "-e"),

@@ -53,7 +53,7 @@ class RankStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStart:
-    """A command to start on this node.
+    """A node's part of a command that is started on it, and on others if it takes several.
 
     Attributes:
         program: the launcher program.
@@ -62,6 +62,9 @@ class NodeStart:
         environment: the launcher's.
         devices: indices of the node's devices, one a rank.
         port: port that the ranks meet at.
+        address: where they meet: of the first node.
+        node: number of this node among those of the run.
+        counts: ranks of each node; empty: of this one alone.
     """
 
     program: Path
@@ -70,6 +73,9 @@ class NodeStart:
     environment: Mapping[str, str]
     devices: tuple[int, ...]
     port: int
+    address: str = "127.0.0.1"
+    node: int = 0
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +97,8 @@ class Launcher:
         nodes: options that give the number of nodes.
         node_words: words that these options accept instead of a number.
         port: option that gives the port ranks meet at.
+        address: option that gives the address they meet at.
+        node_rank: option that gives a node's number, of a launcher that people start on each node.
         rendezvous: options that would contradict dsopt's own port; dsopt removes them with it.
         devices: options that choose among a node's devices.
         include, exclude: those of them that name nodes and devices as `localhost:0,2`. A launcher without them is given
@@ -118,6 +126,8 @@ class Launcher:
     nodes: tuple[str, ...]
     node_words: tuple[str, ...] = ()
     port: str
+    address: str | None = None
+    node_rank: str | None = None
     rendezvous: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
@@ -162,6 +172,21 @@ class Launcher:
     def direct_ranks(self, start: NodeStart) -> list[RankStart] | None:
         """The ranks as the launcher would start them on this node; None if the launcher must start them."""
         return None
+
+    def can_be_spread(self, options: Options, program: Path | None = None) -> bool:
+        """Whether dsopt can start a command with these options on several nodes itself.
+
+        It starts the launcher on each (`node_rank`), or its ranks (`node_ranks`).
+
+        Args:
+            options: the command's.
+            program: the launcher, if it is known.
+        """
+        return self.node_rank is not None and set(options.names) <= {*self.observable, *self.rendezvous}
+
+    def node_ranks(self, start: NodeStart) -> list[RankStart]:
+        """The ranks of one of a run's nodes, of a launcher that is not started on each node."""
+        raise NotImplementedError
 
     def options(self, words: Sequence[str], where: str) -> Options:
         """The options that a command's words begin with: all up to the training script.

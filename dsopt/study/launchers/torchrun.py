@@ -24,6 +24,8 @@ TORCHRUN: Final = Launcher(
     nodes=("--nnodes",),
     node_words=("1:1",),
     port="--master_port",
+    address="--master_addr",
+    node_rank="--node_rank",
     rendezvous=("--standalone", "--rdzv_backend", "--rdzv_endpoint", "--rdzv_id", "--rdzv_conf"),
     observable=frozenset(
         """

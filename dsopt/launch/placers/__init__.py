@@ -1,0 +1,40 @@
+"""The engines whose nodes dsopt can use: one file each, and one line here. `docs/extending.md` shows how to add one."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from dsopt.errors import DsoptError
+from dsopt.launch.placers.placer import Placer
+from dsopt.launch.placers.slurm import Slurm
+from dsopt.launch.placers.ssh import HostFile
+
+# each takes what a person has written after its name, or an empty text
+_OWN: Final[Mapping[str, Callable[[str], Placer]]] = {
+    "hostfile": lambda path: HostFile(Path(path)),
+    "slurm": lambda _: Slurm(),
+}
+_GROUP: Final = "dsopt.placers"  # entry points of other packages, each a function of that text
+
+
+def placer_named(name: str, argument: str = "") -> Placer:
+    """The placer of this name.
+
+    Raises:
+        DsoptError: there is none, its package cannot be imported, or it cannot be used here.
+    """
+    make = _OWN.get(name)
+    if make is None:
+        found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+        if name not in found:
+            raise DsoptError(f"--placer {name}: no such placer. Expected one of {', '.join([*_OWN, *found])}.")
+        try:
+            make = found[name].load()
+        except Exception as error:  # whatever somebody else's module raises
+            raise DsoptError(
+                f"entry point '{name}' of {_GROUP}: {found[name].value} cannot be imported: {error}. Fix or remove the "
+                "package that declares it."
+            ) from None
+    placer: Placer = make(argument)
+    return placer

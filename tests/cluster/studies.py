@@ -1,0 +1,50 @@
+"""Studies of a script that pretends to train on every node of a cluster, and what must hold of them in the end."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from dsopt.store.studies import Store
+from tests.conftest import SCRIPTS, Dsopt
+from tests.studies import check_nothing_lost_nothing_doubled, write_study
+
+LAUNCHERS = {
+    "deepspeed": "deepspeed --num_nodes {nodes} --num_gpus {ranks}",
+    "torchrun": "torchrun --nnodes {nodes} --nproc_per_node {ranks} --rdzv_backend c10d --rdzv_endpoint b:1",
+    "accelerate": "accelerate launch --num_machines {nodes} --num_processes {all} --same_network",
+}
+
+
+def create(dsopt: Dsopt, launcher: str, nodes: int, ranks: int, more: str = "", **keys: Any) -> None:
+    """Creates the study `simulated`, whose runs take so many ranks on each of so many nodes."""
+    typed = LAUNCHERS[launcher].format(nodes=nodes, ranks=ranks, all=nodes * ranks)
+    command = f"{typed} {more} {SCRIPTS / 'pretends.py'} --deepspeed_config ds.json"
+    write_study(dsopt.cwd, command=command, **keys)
+    dsopt("study", "create", "study.yaml")
+
+
+def runs_of(dsopt: Dsopt) -> list[dict[str, Any]]:
+    """All attempts of the study, oldest first."""
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    try:
+        return [dict(run) for run in store.runs(store.get("simulated"))]
+    finally:
+        store.close()
+
+
+def check_finished(dsopt: Dsopt) -> list[dict[str, Any]]:
+    """Checks that the study is finished and that nothing was lost; gives its attempts."""
+    check_nothing_lost_nothing_doubled(dsopt)
+    return runs_of(dsopt)
+
+
+def are_side_by_side(runs: list[dict[str, Any]]) -> bool:
+    """Whether some of them went on at the same time."""
+    times = sorted((run["started_at"], run["finished_at"]) for run in runs)
+    return any(end > start for (_, end), (start, _) in itertools.pairwise(times))
+
+
+def told_by_ranks(dsopt: Dsopt, run: str = "baseline") -> list[str]:
+    """What the ranks of a run have printed: their number and their node."""
+    lines = (Path(dsopt.cwd) / "autotuning_results" / run / "stdout.log").read_text().splitlines()
+    return sorted(line for line in lines if line.startswith("rank "))

@@ -1,0 +1,207 @@
+"""A run over several nodes: each node's ranks start as DeepSpeed's launcher starts them there, and end together."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsopt.experiment.outcome import Failed
+from dsopt.experiment.run import run_experiment
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.placement import Place, Placement, Reach
+from dsopt.launch.processes import processes_of
+from dsopt.launch.spread import Spread
+from dsopt.protocol.run_dir import RunDir
+from tests.conftest import SCRIPTS
+from tests.runs import launch, rules
+
+SCRIPT = SCRIPTS / "prints_itself.py"
+# of shells in between, of the launcher's own imports, and what tells where a run's files are
+NOT_COMPARED = {"_", "SHLVL", "PWD", "OLDPWD", "DSOPT_RUN_DIR", "DSOPT_WORKERS_RUN_DIR"}
+
+
+def spread(
+    tmp_path: Path, words: str, counts: tuple[int, ...] = (2, 1), reach: Reach | None = None, cwd: Path | None = None
+) -> Spread:
+    """A run of our script on two "nodes", which are both this one."""
+    run_dir = RunDir.create(tmp_path / "results", "run")
+    config = run_dir.path / "ds_config.json"
+    config.write_text("{}")
+    places = [
+        Place(node=name, devices=tuple(range(count)), reach=reach or Reach())
+        for name, count in zip("bc", counts, strict=True)
+    ]
+    typed = f"A='b c' deepspeed --hostfile hosts {words} --deepspeed_config {config}"
+    return Spread(
+        launch(
+            typed,
+            cwd=cwd or tmp_path,
+            run_dir=run_dir,
+            devices=DevicePool(kind="cpu", indices=(0,)),
+            port=next(free_ports()),
+            placement=Placement(places=tuple(places)),
+        )
+    )
+
+
+def ended(run: Spread, seconds: float = 60.0) -> int:
+    deadline = time.monotonic() + seconds
+    while (code := run.exit_code()) is None:
+        assert time.monotonic() < deadline, "it never ended"
+        time.sleep(0.02)
+    return code
+
+
+def told(text: str) -> dict[str, dict]:
+    """What each rank has printed, by its number."""
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"argv"')]
+    return {line["environment"]["RANK"]: line for line in lines}
+
+
+@contextlib.contextmanager
+def killed_at_the_end(run: Spread) -> Iterator[RunDir]:
+    try:
+        yield run._launch.run_dir
+    finally:
+        run.kill()
+
+
+def by_launcher(tmp_path: Path, node: int, run_dir: str, port: str, environment: dict[str, str]) -> dict[str, dict]:
+    """What `deepspeed.launcher.launch`, which pdsh starts on each node, starts there."""
+    world = base64.urlsafe_b64encode(json.dumps({"b": [0, 1], "c": [0]}).encode()).decode()
+    words = [f"--world_info={world}", f"--node_rank={node}", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    config = ["--deepspeed_config", f"{run_dir}/ds_config.json"]
+    own = {"A": "b c", "DSOPT_RUN_DIR": run_dir}
+    Path(run_dir).mkdir()  # ours is gone
+    started = subprocess.run(
+        [sys.executable, "-u", "-m", "deepspeed.launcher.launch", *words, "--module", "dsopt.probe", SCRIPT, *config],
+        cwd=tmp_path, env={**environment, **own}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    shutil.rmtree(run_dir)
+    return told(started.stdout)
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+def test_ranks_of_each_node_are_what_deepspeeds_launcher_starts_there(tmp_path: Path) -> None:
+    run = spread(tmp_path, f"--master_addr 127.0.0.1 {SCRIPT}")
+    with killed_at_the_end(run) as run_dir:
+        assert ended(run) == 0, run_dir.stderr.read_text()
+        ours = told(run_dir.stdout.read_text())
+    assert sorted(ours) == ["0", "1", "2"]
+    assert run_dir.stderr.read_text().count("and a last word") == 3
+    for node, ranks in enumerate([("0", "1"), ("2",)]):
+        mine = ours[ranks[0]]["environment"]
+        theirs = by_launcher(tmp_path, node, mine["DSOPT_RUN_DIR"], mine["MASTER_PORT"], dict(os.environ))
+        assert sorted(theirs) == sorted(ranks)
+        for rank in ranks:
+            assert ours[rank]["argv"] == theirs[rank]["argv"]
+            assert ours[rank]["cwd"] == theirs[rank]["cwd"] == str(tmp_path)
+            own = {name for name in mine if name.startswith(("DSOPT_", "MLFLOW", "CLEARML", "WANDB", "NEPTUNE", "SPT"))}
+            for name in (theirs[rank]["environment"].keys() | ours[rank]["environment"].keys()) - NOT_COMPARED - own:
+                if name != "PATH":  # ours adds the folder of Python at its end
+                    assert ours[rank]["environment"].get(name) == theirs[rank]["environment"].get(name), name
+
+
+def test_a_node_has_a_run_directory_of_its_own_which_goes_with_the_run(tmp_path: Path) -> None:
+    run = spread(tmp_path, f"{SCRIPT} --wait")
+    with killed_at_the_end(run) as run_dir:
+        while len(told(run_dir.stdout.read_text() if run_dir.stdout.exists() else "")) < 3:
+            assert run.exit_code() is None, run._parts[0].problem
+            time.sleep(0.02)
+        folders = {one["environment"]["DSOPT_RUN_DIR"] for one in told(run_dir.stdout.read_text()).values()}
+        assert len(folders) == 2
+        assert str(run_dir.path) not in folders
+        assert all(Path(folder, "ds_config.json").read_text() == "{}" for folder in folders)
+        assert len(processes_of(run_dir.path)) >= 3
+    assert processes_of(run_dir.path) == []
+    assert not any(map(os.path.exists, folders))
+    assert all(part.is_gone for part in run._parts)
+
+
+def test_a_rank_that_fails_ends_the_run_and_is_told(tmp_path: Path) -> None:
+    run = spread(tmp_path, f"{SCRIPT} --fail")
+    with killed_at_the_end(run) as run_dir:
+        assert ended(run) == 1
+        assert "ValueError: rank 1 has failed" in run_dir.stderr.read_text()
+    [error] = [json.loads(line) for line in run_dir.events(1).read_text().splitlines()]
+    assert (error["event"], error["type"], error["message"]) == ("error", "ValueError", "rank 1 has failed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lost_node_ends_the_run_and_is_named(tmp_path: Path, number: int) -> None:
+    run = spread(tmp_path, f"{SCRIPT} --wait")
+    lost = run._parts[1]
+    assert_started(run)
+    os.kill(lost._process.pid, number)
+    outcome = run_experiment(run._launch, rules(expected=None), lambda: False, lambda _: None, lambda _: run)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.node, outcome.retryable) == ("hardware", "c", True)
+    assert outcome.message.startswith("node 'c': the connection has ended (exit code ")
+    assert processes_of(run._launch.run_dir.path) == []
+
+
+def assert_started(run: Spread) -> None:
+    while not run._counts:
+        assert run.exit_code() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("reach", "why"),
+    [
+        (Reach(words=("sh", "-c", "echo no route to host >&2; exit 255", "ssh")), "exit code 255): no route to host"),
+        (Reach(words=("sh", "-c", "echo hello", "ssh")), "it said something else than dsopt there would"),
+        (Reach(words=("sh", "-c", "exec 'sh' -c \"$1\"", "ssh"), is_shell=True), None),
+    ],
+)
+def test_a_node_that_cannot_be_reached_is_told(tmp_path: Path, reach: Reach, why: str | None) -> None:
+    run = spread(tmp_path, str(SCRIPT), reach=reach)
+    with killed_at_the_end(run) as run_dir:
+        code = ended(run)
+        if why is None:
+            assert code == 0
+        else:
+            [error] = [json.loads(line) for line in run_dir.events(0).read_text().splitlines()]
+            assert error["type"] == "NodeLost"
+            assert why in error["message"]
+
+
+def test_a_node_without_the_working_folder_says_so(tmp_path: Path) -> None:
+    reach = Reach(words=("sh", "-c", f'rmdir {tmp_path}/gone; exec "$@"', "ssh"))
+    (tmp_path / "gone").mkdir()
+    run = spread(tmp_path, str(SCRIPT), reach=reach, cwd=tmp_path / "gone")
+    with killed_at_the_end(run) as run_dir:
+        ended(run)
+        [error] = [json.loads(line) for line in run_dir.events(0).read_text().splitlines()]
+    why = f"there is no folder {tmp_path}/gone (the study's cwd) there. Every node needs it, with the script in it"
+    assert error["message"] == f"node 'b': {why}"
+
+
+def test_when_the_worker_is_killed_its_ranks_elsewhere_end(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from tests.launch.test_spread import *\n"
+        f"run = spread(Path({str(tmp_path)!r}), '{SCRIPT} --wait'); assert_started(run)\n"
+        "print(run._launch.run_dir.path, flush=True); time.sleep(600)"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    folder = Path(worker.stdout.readline().strip())
+    assert [p for p in processes_of(folder) if "dsopt.probe" in p.cmdline()]
+    worker.kill()
+    worker.communicate()
+    deadline = time.monotonic() + 30
+    while (left := processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert not [p for p in psutil.process_iter(["environ"]) if str(folder) in str(p.info["environ"])]

@@ -1,0 +1,37 @@
+"""A training script that speaks the run protocol without training, on each of its ranks.
+
+Its step time follows from stage, micro-batch size and ranks. `PRETENDED_SECONDS` is how long it pretends to start.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int)
+parser.add_argument("--deepspeed_config")
+config = json.loads(Path(parser.parse_args().deepspeed_config).read_text())
+stage, micro_batch = config.get("zero_optimization", {}).get("stage", 0), config["train_micro_batch_size_per_gpu"]
+gas, rank, ranks = config.get("gradient_accumulation_steps", 1), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
+print(f"rank {rank} of {ranks} on {os.uname().nodename}", flush=True)
+
+with Path(os.environ["DSOPT_RUN_DIR"], f"events-rank{rank}.jsonl").open("a", buffering=1) as events:
+
+    def emit(event: str, **fields: object) -> None:
+        events.write(json.dumps({"v": 1, "event": event, "rank": rank, **fields}) + "\n")
+
+    emit(
+        "engine", world_size=ranks, num_params=10_000_000, trainable_params=10_000_000, device="pretended",
+        device_memory_bytes=16 * 2**30, zero_stage=stage, micro_batch=micro_batch, gas=gas, dtype="fp32",
+    )  # fmt: skip
+    memory = 2 * 2**30 + micro_batch * 2**28
+    emit("memory", peak_allocated_bytes=memory, peak_reserved_bytes=memory, activation_bytes=micro_batch * 2**28)
+    seconds = gas * (0.010 + 0.001 * micro_batch) * (1.0, 0.9, 0.95, 1.3)[stage]
+    for step in range(10_000 if rank == 0 else 0):
+        noise = 1 + 0.002 * ((step * 7919) % 11 - 5) / 5
+        emit("step", step=step, seconds=seconds * noise, samples=micro_batch * gas * ranks)
+        time.sleep(0.01)
+time.sleep(600)
