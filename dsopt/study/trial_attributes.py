@@ -33,7 +33,7 @@ class TrialAttributes(TypedDict, total=False):
         profile_stage, profile_params: of the least-memory profile, the candidate that it was.
         samples_per_second, step_milliseconds: the figures.
         interval_percent: half-width of the 95 % interval of the mean step time, relative to it.
-        steps: how many were measured, in words.
+        measured_steps, warmup_steps: how many steps the figures are from, and how many before them were left out.
         drifting, unsound: whether the figures have these faults; absent: not.
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         evaluation_percent: of the run's time, in passes without gradients that the figures leave out; absent: 0.
@@ -62,7 +62,8 @@ class TrialAttributes(TypedDict, total=False):
     samples_per_second: float
     step_milliseconds: float
     interval_percent: float
-    steps: str
+    measured_steps: int
+    warmup_steps: int
     drifting: bool
     pause_seconds: float
     unsound: bool
