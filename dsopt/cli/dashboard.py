@@ -1,5 +1,6 @@
 """`dsopt dashboard`: serves the pages of the chosen storage, and optuna-dashboard."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import click
 
 from dsopt.api.storage import TOKEN_FILE_VARIABLE, secret_in, shown_storage
 from dsopt.cli.options import storage_option
+
+_ROOT_PATH = r"(/[A-Za-z0-9._~-]+)*/?"
 
 
 @click.command()
@@ -31,8 +34,11 @@ def dashboard(
 
     if token is None and token_file is not None:
         token = secret_in(token_file, f"--token-file {token_file}")
-    if root_path and not root_path.startswith("/"):
-        raise click.BadParameter(f"{root_path!r} does not begin with '/'.", param_hint="--root-path")
+    if re.fullmatch(_ROOT_PATH, root_path) is None:
+        raise click.BadParameter(
+            f"{root_path!r} is not a path such as /dsopt: '/', then letters, digits and '-', '_', '.' or '~'.",
+            param_hint="--root-path",
+        )
     with dashboard_server(host, port, token=token, root=root_path, storage=storage) as server:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # how containers are stopped
         # a token that somebody gave is theirs to tell; one in a log is read by more than those

@@ -19,7 +19,11 @@ from dsopt.web.study_page import StudyPages
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _MOST_ROWS: Final = 100
 _HTML: Final = "text/html; charset=utf-8"
-_ASSETS: Final = {"style.css": "text/css; charset=utf-8", "refresh.js": "text/javascript; charset=utf-8"}
+_ASSETS: Final = {
+    "style.css": "text/css; charset=utf-8",
+    "optuna.css": "text/css; charset=utf-8",
+    "refresh.js": "text/javascript; charset=utf-8",
+}
 _HEADERS: Final = [
     ("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
      "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
@@ -28,16 +32,16 @@ _HEADERS: Final = [
 ]  # fmt: skip
 
 
-def application(store: Store) -> Application:
-    """All pages of a storage as a WSGI application."""
-    return _Pages(store)
+def application(store: Store, *, root: str = "") -> Application:
+    """All pages of a storage as a WSGI application; `root` is the path under which a reverse proxy shows them."""
+    return _Pages(store, root)
 
 
 class _Pages:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, root: str) -> None:
         self._overview = Overview(store)
         self._studies = StudyPages(store)
-        self._optuna = optuna_pages(store.optuna_storage)
+        self._optuna = optuna_pages(store, self._studies, root=root)
         self._assets = {name: resources.files("dsopt.web").joinpath(name).read_bytes() for name in _ASSETS}
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -45,13 +49,13 @@ class _Pages:
         if method not in _READING:
             start_response("405 Method Not Allowed", [("Content-Type", "application/json"), ("Allow", "GET, HEAD")])
             return [b'{"reason": "This dashboard only shows: dsopt serves it read-only."}']
-        if path.startswith(PLACES):
-            return self._optuna(environ, start_response)
         if path in ("/optuna", "/optuna/"):
             start_response("302 Found", [("Location", "../dashboard/" if path.endswith("/") else "dashboard/")])
             return [b""]
         asked = environ.get("QUERY_STRING", "").split("&")
         try:
+            if path.startswith(PLACES):
+                return self._optuna(environ, start_response)
             status, kind, body = self._answer(
                 path, is_part="part=1" in asked, most=None if "all=1" in asked else _MOST_ROWS
             )

@@ -16,7 +16,7 @@ _PARTS = ("forward", "backward", "step")
 _MOST = 300  # points of a chart: more only hide each other
 
 
-def by_micro_batch(standing: Standing) -> Markup | None:
+def by_micro_batch(standing: Standing) -> Chart | None:
     """The metric against the micro-batch size, with what ran out of memory as crosses at the bottom."""
     marks: list[Mark] = []
     edges: dict[int, int] = {}
@@ -50,7 +50,7 @@ def by_micro_batch(standing: Standing) -> Markup | None:
         marks=marks,
         edges=[(size, f"z{stage}") for stage, size in edges.items()],
         is_log=True,
-    ).svg()
+    )
 
 
 def best_so_far(standing: Standing, history: History) -> Markup | None:

@@ -5,10 +5,12 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from dsopt.report.durations import short_duration
 from dsopt.report.numbers import number
 from dsopt.version import __version__
+from dsopt.web.chart import Chart
 
 
 def render(template: str, *, is_part: bool = False, up: str = "./", **values: Any) -> str:  # noqa: ANN401 - of the page
@@ -28,6 +30,12 @@ def render(template: str, *, is_part: bool = False, up: str = "./", **values: An
 def style() -> str:
     """The style sheet, for pages that stand alone."""
     return resources.files("dsopt.web").joinpath("style.css").read_text("utf-8")
+
+
+def standing_alone(chart: Chart) -> str:
+    """A chart as a picture in a file of its own."""
+    head = Markup('<svg xmlns="http://www.w3.org/2000/svg" width="640" height="300" ')
+    return str(chart.svg()).replace("<svg ", head, 1).replace(">", f"><style>{escape(style())}</style>", 1)
 
 
 @lru_cache(maxsize=1)

@@ -25,7 +25,7 @@ class DashboardServer(ThreadingMixIn, WSGIServer):
         address = str(self.server_address[0])
         access = access_to(host, address, token)
         self.token = access.token
-        self.set_app(guarded(application(store), access, self.server_port, root=root))
+        self.set_app(guarded(application(store, root=root), access, self.server_port, root=root))
         everywhere = address in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound to
         name = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
         self.url = f"http://{name}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")

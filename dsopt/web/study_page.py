@@ -132,9 +132,13 @@ def _figures(store: Store, study: StoredStudy, history: History, standing: Stand
     best = [row for row in standing.rows if row.state == "measured"][:_BARS]
     passes = _passes(store, study, best)
     facts = history.facts_for(study.spec)
-    nothing = "Nothing was measured yet."
+    sizes = plots.by_micro_batch(standing)
     return [
-        Figure(heading=f"{standing.metric} by micro-batch size", svg=plots.by_micro_batch(standing), why_not=nothing),
+        Figure(
+            heading=f"{standing.metric} by micro-batch size",
+            svg=sizes.svg() if sizes else None,
+            why_not="Nothing was measured yet.",
+        ),
         Figure(
             heading="Best so far",
             svg=plots.best_so_far(standing, history),

@@ -1,8 +1,10 @@
 """The pages in a real browser. `make test-browser` gets what it needs: playwright, and Debian's chromium."""
 
+import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import dsopt
 from dsopt.api.storage import open_store
+from dsopt.web.access import Environ
 from dsopt.web.server import DashboardServer
 from tests.api.dry import dry_run
 
@@ -33,8 +36,30 @@ def study(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dsopt.
 
 @pytest.fixture(scope="module")
 def address(study: dsopt.Study, url: str) -> Iterator[str]:
+    with served(url, "") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address_below(study: dsopt.Study, url: str) -> Iterator[str]:
+    """Pages that a proxy shows under a path, and something else beside it."""
+    with served(url, "/dsopt/x") as found:
+        yield f"{found}dsopt/x/"
+
+
+@contextmanager
+def served(url: str, root: str) -> Iterator[str]:
     store = open_store(url)
-    with DashboardServer(store, "127.0.0.1", 0) as server:
+    with DashboardServer(store, "127.0.0.1", 0, root=root) as server:
+        pages = server.get_app()
+
+        def proxy(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+            if environ["PATH_INFO"].startswith(f"{root}/"):
+                return pages(environ, start_response)  # type: ignore[no-any-return]
+            start_response("404 Not Found", [])
+            return [b"This is another program's.\n"]
+
+        server.set_app(proxy)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.url
@@ -88,3 +113,41 @@ def test_nothing_on_a_page_writes(page: Any, address: str) -> None:
     page.goto(address)
     assert page.locator("form, button, input").count() == 0
     assert page.request.post(f"{address}api/studies", data="{}").status == 405
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["at the root", "below a path"])
+def test_optuna_dashboard_shows_charts_and_files_and_changes_nothing(
+    page: Any, address: str, address_below: str, below: bool, study: dsopt.Study
+) -> None:
+    if study.state != "finished":
+        study.run("cpu:1")
+    page.goto(f"{address_below if below else address}study/dry")
+    page.get_by_role("link", name="z1", exact=True).click()
+    page.wait_for_selector("text=throughput by micro-batch size, ZeRO stage 1", timeout=20_000)
+    assert page.locator("[id='user-defined-plot:dsopt-micro-batch'] .point").count() >= 2
+    assert page.is_visible("text=Read-only: nothing can be changed here.")
+
+    page.goto(f"{page.url.partition('?')[0]}/trials?numbers=0")
+    page.wait_for_selector("text=step_times.svg", timeout=20_000)
+    drawn = page.locator("img[alt='step_times.svg']")
+    assert drawn.evaluate("image => image.decode().then(() => image.naturalWidth)") == 640
+    with page.expect_download() as got:
+        page.locator("[download='ds_config.json']").click()
+    assert json.loads(Path(got.value.path()).read_text())["zero_optimization"]["stage"] == 1
+    page.locator("[aria-label='show artifact table']").click()
+    page.wait_for_selector("text=step_milliseconds", timeout=20_000)
+    page.keyboard.press("Escape")
+    assert [shown_of(page, kind) for kind in ("EditIcon", "DeleteIcon", "StopCircleIcon")] == [0, 0, 0]
+    assert page.locator("input[type=file]:visible").count() == 0
+
+    page.get_by_role("link", name="Back to dsopt").click()
+    page.get_by_role("link", name="optuna-dashboard").click()
+    page.wait_for_selector("text=dry/reference", timeout=20_000)
+    assert [shown_of(page, kind) for kind in ("AddBoxIcon", "DeleteIcon", "DriveFileRenameOutlineIcon")] == [0, 0, 0]
+    assert page.locator("[data-testid=DeleteIcon]").count() >= 2  # they are there, and hidden
+
+
+def shown_of(page: Any, icon: str) -> int:
+    """How many buttons with this icon a reader sees."""
+    found: int = page.locator(f"[data-testid={icon}]:visible").count()
+    return found

@@ -3,10 +3,9 @@
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from wsgiref.util import setup_testing_defaults
 
 import pytest
 
@@ -15,8 +14,7 @@ from dsopt.api.storage import open_store
 from dsopt.store.studies import Store
 from dsopt.web.app import application
 from tests.api.dry import dry_run
-
-Ask = Callable[..., tuple[str, dict[str, str], str]]
+from tests.web.asking import Ask, asker
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def ask(store: Store) -> Ask:
-    pages = application(store)
-
-    def ask(path: str, method: str = "GET", **environ: str) -> tuple[str, dict[str, str], str]:
-        asked: dict[str, object] = {"PATH_INFO": path, "REQUEST_METHOD": method, **environ}
-        setup_testing_defaults(asked)
-        told: list[object] = []
-        answer = pages(asked, lambda status, headers, _=None: told.extend([status, dict(headers)]))
-        body = b"".join(answer)
-        if hasattr(answer, "close"):
-            answer.close()
-        status, headers = told
-        assert isinstance(status, str)
-        assert isinstance(headers, dict)
-        return status, headers, body.decode()
-
-    return ask
+    return asker(application(store))
 
 
 def test_the_overview_shows_every_study_with_its_result(ask: Ask) -> None:
