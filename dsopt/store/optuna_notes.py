@@ -32,10 +32,15 @@ def describe(made: optuna.Study, spec: StudySpec, part: Part) -> None:
     """Says on Optuna's study of a part what it is for, and where the rest is."""
     made.set_user_attr("about", f"dsopt study '{spec.name}': {part.about}")
     tuning, name = spec.autotuning, spec.name
+    empty = (
+        "These runs have no parameters, so panels about parameters stay empty."
+        if part.stage is None
+        else "Importance, contours and the like stay empty until several values of a parameter are measured."
+    )
     note = (
         f"This part of the dsopt study **{name}** has {part.about}. Values are {tuning.metric} in {tuning.unit}. "
         "A pruned trial did not fit, could not win, or was refused: its `reason` and `message` say why. For the "
-        f"result and the charts: `dsopt dashboard`, `dsopt study show {name}`, `dsopt report {name}`."
+        f"result and the charts: `dsopt dashboard`, `dsopt study show {name}`, `dsopt report {name}`. {empty}"
     )
     for key, value in note_attributes(note).items():
         made._storage.set_study_system_attr(made._study_id, key, value)

@@ -23,6 +23,7 @@ def test_every_study_and_every_trial_has_a_note_in_words(tmp_path: Path) -> None
     for part in (REFERENCE, Part("z1")):
         found = store.optuna_study(study, part)
         assert get_note(found).startswith("This part of the dsopt study **dry** has ")
+        assert get_note(found).endswith("stay empty." if part == REFERENCE else "of a parameter are measured.")
         attributes = store.optuna_storage.get_study_system_attrs(found._study_id)
         for trial in found.get_trials(deepcopy=False):
             note = attributes[f"dashboard:{trial._trial_id}:note_str:0"]

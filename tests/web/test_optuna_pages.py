@@ -3,7 +3,9 @@
 import csv
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -123,6 +125,42 @@ def test_a_log_that_is_a_link_is_not_followed(ask: Ask, folder: Path) -> None:
     (run_dir / "stderr.log").unlink()
     (run_dir / "stderr.log").symlink_to(folder / "private")
     assert "not for readers" not in files_of(ask, study)["log.txt"][1]
+
+
+@pytest.mark.parametrize(
+    "named", ["{0}/elsewhere", "{0}/done/autotuning_results/no-run/../../../elsewhere", "/", "a\0b"]
+)
+def test_a_folder_elsewhere_that_the_database_names_is_not_read(folder: Path, ask: Ask, named: str) -> None:
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    (folder / "elsewhere" / "stdout.log").write_text("not for readers of the dashboard")
+    (folder / "elsewhere" / ".dsopt-run").touch()
+    assert_not_read(folder, ask, named.format(folder))
+
+
+def test_a_folder_that_dsopt_has_not_made_for_a_run_is_not_read(folder: Path, ask: Ask) -> None:
+    inside = folder / "done" / "autotuning_results" / "no-run"
+    inside.mkdir()
+    (inside / "stdout.log").write_text("not for readers of the dashboard")
+    assert_not_read(folder, ask, str(inside))
+
+
+def assert_not_read(folder: Path, ask: Ask, named: str) -> None:
+    """Somebody who can write to the database names a folder as that of a run."""
+    study = detail(ask, "done/z1")
+    copy = folder / "copy.db"
+    with closing(sqlite3.connect(folder / "dsopt.db")) as database, closing(sqlite3.connect(copy)) as copied:
+        database.backup(copied)
+        with copied:
+            changed = copied.execute(
+                "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = 'run_dir'",
+                (json.dumps(named), study["trials"][0]["trial_id"]),
+            )
+        assert changed.rowcount == 1
+    store = open_store(f"sqlite:///{copy}")
+    log = files_of(asker(application(store)), study)["log.txt"][1]
+    store.close()
+    copy.unlink()
+    assert log.startswith("The log cannot be read here.")
 
 
 @pytest.mark.parametrize(
