@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 import dsopt
@@ -145,6 +146,17 @@ def test_optuna_dashboard_shows_charts_and_files_and_changes_nothing(
     page.wait_for_selector("text=dry/reference", timeout=20_000)
     assert [shown_of(page, kind) for kind in ("AddBoxIcon", "DeleteIcon", "DriveFileRenameOutlineIcon")] == [0, 0, 0]
     assert page.locator("[data-testid=DeleteIcon]").count() >= 2  # they are there, and hidden
+
+
+def test_a_trial_that_runs_cannot_be_ended_or_given_files(page: Any, address: str, url: str) -> None:
+    theirs = optuna.create_study(study_name="theirs", storage=url, load_if_exists=True)
+    trial = theirs.ask()
+    page.goto(f"{address}dashboard/studies/{theirs._study_id}/trials?numbers={trial.number}")
+    page.wait_for_selector("text=Artifacts", timeout=20_000)
+    assert page.locator("text=Fail Trial").count() == 1  # it is there, and hidden
+    assert page.locator("text=Upload a New File").count() == 1
+    assert page.locator("text=Fail Trial >> visible=true").count() == 0
+    assert page.locator("text=Upload a New File >> visible=true").count() == 0
 
 
 def shown_of(page: Any, icon: str) -> int:
