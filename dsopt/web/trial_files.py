@@ -63,7 +63,7 @@ class TrialFiles:
         return [
             {"artifact_id": f"{trial['trial_id']:x}-{index}", "filename": name, "mimetype": kind.partition(";")[0]}
             for index, (name, kind) in enumerate(_KINDS.items())
-            if _has(keys, name)
+            if _has(keys, name, is_over=trial["state"] not in ("Running", "Waiting"))
         ]
 
     def read(self, optuna_study: int, trial_id: int, file_id: str) -> tuple[str, str, bytes] | None:
@@ -83,7 +83,9 @@ class TrialFiles:
             return None
         trial = next((trial for trial in trials if trial._trial_id == trial_id), None)
         part = Part(full_name.rpartition("/")[2])
-        if name is None or trial is None or part not in study.parts or not _has(trial.user_attrs.keys(), name):
+        if name is None or trial is None or part not in study.parts:
+            return None
+        if not _has(trial.user_attrs.keys(), name, is_over=trial.state.is_finished()):
             return None
         return name, _KINDS[name], self._content(study, part, trial, name).encode()
 
@@ -94,7 +96,8 @@ class TrialFiles:
         ran = Task(part=part, trial=trial.number, name=attributes["candidate"], round=attributes.get("round", 0))
         runs = self._store.attempts_for(study, ran)
         if name == _LOG:
-            return _log(study, attributes["run_dir"], runs[-1]["node"] if runs else None)
+            began, node = (runs[-1]["run_dir"], runs[-1]["node"]) if runs else ("", None)
+            return _log(study, attributes.get("run_dir", began), node)
         details: dict[str, Any] = next((json.loads(run["details"]) for run in reversed(runs) if run["details"]), {})
         return _plot(details) if name == _PLOT else _table(details)
 
@@ -111,12 +114,12 @@ class TrialFiles:
         return json.dumps(shown_settings(run_config(study.spec, candidate, aio)), indent=2) + "\n"
 
 
-def _has(keys: Collection[str], name: str) -> bool:
-    """Whether a trial with these attributes has a file of this name."""
+def _has(keys: Collection[str], name: str, *, is_over: bool) -> bool:
+    """Whether a trial with these attributes has a file of this name; they name the run's folder when it is over."""
     if name == _CONFIG:
         return "candidate" in keys
     if name == _LOG:
-        return {"candidate", "run_dir"} <= set(keys)
+        return "candidate" in keys and ("run_dir" in keys or not is_over)
     return {"candidate", "step_milliseconds"} <= set(keys) and not _ELSEWHERE & set(keys)
 
 
@@ -156,6 +159,8 @@ def _steps(details: Mapping[str, Any]) -> tuple[list[float], int]:
 def _log(study: StoredStudy, path: str, node: str | None) -> str:
     """The last lines of a run's log without secrets, or why there are none."""
     folder = RunDir(path)
+    if not path:
+        return "No run has begun.\n"
     if not (is_run_directory(study.spec, path) and folder.mark.is_file()):
         where = f" on node {node}" if node else ""
         return (

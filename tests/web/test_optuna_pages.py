@@ -15,11 +15,14 @@ import pytest
 
 import dsopt
 from dsopt.api.storage import open_store
+from dsopt.protocol.run_dir import RunDir
 from dsopt.store.studies import Store
+from dsopt.study.folders import results_folder
 from dsopt.web import optuna_files
 from dsopt.web.app import application
 from dsopt.web.optuna_files import OptunaFiles, UnknownScriptError
 from tests.api.dry import COMMAND, dry_run
+from tests.store import ledger
 from tests.web.asking import Ask, asker
 
 SECRET = "hf_abcdefghijklmnop"
@@ -104,6 +107,19 @@ def test_the_users_own_run_and_a_confirmation_have_their_configurations(ask: Ask
         config = json.loads(files_of(ask, study, number)["ds_config.json"][1])
         assert config["train_micro_batch_size_per_gpu"] in ([2, 4], "auto", int(attributes["micro_batch"]))
         assert "reason" not in config
+
+
+def test_the_log_of_a_run_that_goes_on_is_shown(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/dsopt.db", make=True)
+    study, _ = store.create(ledger.spec("going", cwd=str(tmp_path)))
+    run_dir = RunDir.create(results_folder(study.spec), "z0_gas1_tmbspg1")
+    ledger.begin(ledger.ledger_of(store), study, ledger.new_task(), store, str(run_dir.path))
+    run_dir.stdout.write_text("step 1 of 100\n")
+    ask = asker(application(store))
+    files = files_of(ask, detail(ask, "going/z0"))
+    store.close()
+    assert list(files) == ["ds_config.json", "log.txt"]
+    assert "step 1 of 100" in files["log.txt"][1]
 
 
 def test_a_log_that_is_not_here_says_where_it_is(ask: Ask, folder: Path) -> None:
