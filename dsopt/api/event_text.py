@@ -27,8 +27,8 @@ from dsopt.api.events import (
 )
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
 from dsopt.report.failures import outside_text
+from dsopt.report.readable import readable_name
 from dsopt.study.part import REFERENCE
-from dsopt.worker.results import run_label
 
 
 def event_line(event: Event) -> str | None:
@@ -83,7 +83,7 @@ def awaited_text(event: DevicesAwaited) -> str:
 
 def label_of(task: Task) -> str:
     """The name of a run, for people."""
-    return run_label(task.name, task.round)
+    return readable_name(task.name, task.candidate, task.round)
 
 
 def part_of(task: Task) -> str:
@@ -115,7 +115,7 @@ def best_text(study: StoredStudy, history: History | None) -> str:
     baseline = history.find("baseline")
     against = f" (baseline {baseline.value:.4g})" if baseline and baseline.value is not None else ""
     origin = " (imported)" if best.imported is not None else ""
-    return f"{best.name}{origin}: {best.value:.4g} {study.spec.autotuning.unit}{against}"
+    return f"{readable_name(best.name, best.candidate)}{origin}: {best.value:.4g} {study.spec.autotuning.unit}{against}"
 
 
 def budget_text(study: StoredStudy, history: History | None, in_hand: Collection[Task]) -> str:

@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial
 from dsopt.experiment.outcome import Measured, Slow, figures_of
 from dsopt.launch.devices import DevicePool
 from dsopt.study.part import Part
+from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import Phase
 
 
@@ -23,6 +24,7 @@ class Task:
         name: the candidate's name, or `baseline` or `profile`.
         round: 0 in the search, 1, 2 … in the confirmation.
         phase: in the search, whether it was chosen to find the range of micro-batch sizes or to explore within it.
+        candidate: the point of the space; None: the user's own configuration, a compared one, or not looked up yet.
     """
 
     part: Part
@@ -30,6 +32,7 @@ class Task:
     name: str
     round: int
     phase: Phase | None = None
+    candidate: Candidate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

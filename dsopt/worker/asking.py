@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dsopt.errors import DsoptError
@@ -203,7 +204,8 @@ class Asker:
             run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
             hand.ledger.end_without_a_run(study, task, known, run_dir)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
-            hand.tell(TaskEnded(study=study, task=task, outcome=known, value=value))
+            named = replace(task, candidate=self._candidate(task, ground))
+            hand.tell(TaskEnded(study=study, task=named, outcome=known, value=value))
             ground.look_again()
             return self._adopted(ground)
         try:

@@ -18,7 +18,6 @@ class Assignment:
         study: its study; of a comparison, with the spec of this run.
         task: what it runs.
         attempt: what it holds.
-        candidate: the point of the space; None: the user's own configuration.
         run_dir: where its files go.
         history: what was known when it was chosen.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
@@ -27,7 +26,11 @@ class Assignment:
     study: StoredStudy
     task: Task
     attempt: Attempt
-    candidate: Candidate | None
     run_dir: RunDir
     history: History
     placement: Placement | None = None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The point of the space that it runs; None: the user's own configuration."""
+        return self.task.candidate

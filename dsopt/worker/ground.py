@@ -116,13 +116,13 @@ class StudyGround:
         if plan.is_baseline(self._study.spec, self.history, candidate):
             own = "it is your own configuration, measured as the baseline"
             like = trials.trial_like(self._baseline(), BASELINE, attrs=attrs, params=params, distributions=shapes)
-            self._skip(replace(task, frozen=like), own, step)
+            self._skip(replace(task, frozen=like), candidate, own, step)
             return None
         frozen = create_trial(state=TrialState.RUNNING, params=params, distributions=shapes, user_attrs=dict(attrs))
         refusal = _refusal(self._study, step, optuna_study, frozen, self.history)
         if refusal is not None:
             refused = trials.refused_trial(*refusal, attrs=attrs, params=params, distributions=shapes)
-            self._skip(replace(task, frozen=refused), refusal[1], step)
+            self._skip(replace(task, frozen=refused), candidate, refusal[1], step)
             return None
         if step.forecast is not None:
             frozen.set_user_attr("why", step.forecast.of([candidate]).why(0, step.forecast.best))
@@ -155,19 +155,18 @@ class StudyGround:
             raise
         return Assignment(
             study=study,
-            task=claimed,
+            task=replace(claimed, candidate=candidate),
             attempt=attempt,
-            candidate=candidate,
             run_dir=run_dir,
             history=self.history,
             placement=places.placer.place(attempt.hosts) if places.placer is not None else None,
         )
 
-    def _skip(self, task: NewTask, why: str, step: Explore) -> None:
+    def _skip(self, task: NewTask, candidate: Candidate, why: str, step: Explore) -> None:
         state = plan.state_of(step)
         skipped = self._hand.ledger.skip(self._study, task, decisions=self.known.decisions, state=state)
         self.look_again()
-        self._hand.tell(TaskSkipped(study=self._study, task=skipped, why=why))
+        self._hand.tell(TaskSkipped(study=self._study, task=replace(skipped, candidate=candidate), why=why))
 
     def _baseline(self) -> FrozenTrial:
         baseline = self.history.find(BASELINE)

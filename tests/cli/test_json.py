@@ -37,7 +37,7 @@ def test_a_study_by_json_alone(dsopt: Dsopt) -> None:
     assert (worked["study"], worked["state"]) == ("dry", "finished")
     assert worked["comparison"]["best"] == "z1_gas1_tmbspg4"
     assert 0 < worked["worked_seconds"] <= worked["duration_seconds"] + 1
-    assert "Working with 1 CPU slot" in err and "z1_gas1_tmbspg4" in err
+    assert "Working with 1 CPU slot" in err and "ZeRO 1 · 4 × 1 " in err
     assert data(dsopt, "study", "delete", "dry", "--yes") == {"name": "dry", "state": "deleted", "changed": True}
     assert data(dsopt, "worker") == {"studies": []}
     assert data(dsopt, "db", "upgrade")["revision"] == data(dsopt, "db", "check")["head"]

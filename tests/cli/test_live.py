@@ -7,11 +7,15 @@ import sys
 import pytest
 from rich.console import Console
 
+from dsopt.api.event_text import event_line
 from dsopt.cli import live
 from dsopt.cli.live import LiveView
+from dsopt.experiment.outcome import Infeasible
+from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
-from dsopt.study.space import Candidate
-from dsopt.worker.happenings import StudyProgressed
+from dsopt.study.part import REFERENCE, Part
+from dsopt.study.space import ZERO, Candidate
+from dsopt.worker.happenings import StudyProgressed, TaskEnded, TaskStarted
 from tests.made_up import history, observation, spec
 
 
@@ -47,3 +51,28 @@ def test_a_worker_that_has_run_nothing_shows_the_studys_best_and_runs() -> None:
     assert "none yet" not in shown.getvalue()
     assert "99" in shown.getvalue()
     assert "2 runs done" in shown.getvalue()
+
+
+def test_a_worker_names_runs_as_people_do() -> None:
+    candidate = Candidate(stage=2, micro_batch=24, gas=4, knobs=((f"{ZERO}reduce_bucket_size", 50_000_000),))
+    shown = [
+        Task(part=Part("z2"), trial=0, name=candidate.name, round=0, candidate=candidate),
+        Task(part=REFERENCE, trial=3, name=candidate.name, round=2, candidate=candidate),
+        Task(part=REFERENCE, trial=0, name="baseline", round=0),
+        Task(part=REFERENCE, trial=1, name="vanilla", round=1),
+    ]
+    view = LiveView("2 CPU slots")
+    study = StoredStudy(id="1", spec=spec(), state="searching", note=None, created_at=0.0, finished_at=None)
+    view.update(StudyProgressed(study=study, history=history(observation(candidate, 99.0))))
+    for task in shown:
+        view.update(TaskStarted(study=study, task=task, history=history()))
+    name = "ZeRO 2 · 24 × 4 · bucket 50M"
+    assert f"… {name}: launching; {name} · round 2: launching; your configuration: launching; vanilla · round 1: " in (
+        view.line()
+    )
+    told = io.StringIO()
+    Console(file=told, width=140).print(view.render())
+    assert f"{name}: 99 samples/s" in told.getvalue()
+    assert candidate.name not in told.getvalue() + view.line()
+    ended = TaskEnded(study=study, task=shown[0], outcome=Infeasible(reason="oom", message="no room"), value=None)
+    assert event_line(ended) == f"{name:<34} infeasible, oom: no room"

@@ -123,7 +123,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     dsopt("study", "create", "study.yaml")
     output = dsopt("worker", "study", "--devices", "cpu:2")
     assert contents(*places) == own
-    assert "z1_gas1_tmbspg4 " in output
+    assert "ZeRO 1 · 4 × 1 " in output
     assert "appeared, changed or disappeared in the working folder: fresh.pt. They look like checkpoints." in output
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
     assert "skipped in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
