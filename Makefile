@@ -62,6 +62,7 @@ bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.races
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.choosing
+	$(BIN)/python -m benchmarks.left
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
 

@@ -27,6 +27,8 @@ from dsopt.api.events import (
 )
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
 from dsopt.report.failures import outside_text
+from dsopt.report.first_run import first_run_lines as first_run_lines
+from dsopt.report.left import what_is_left
 from dsopt.report.readable import readable_name
 from dsopt.study.part import REFERENCE
 
@@ -129,6 +131,12 @@ def budget_text(study: StoredStudy, history: History | None, in_hand: Collection
     stage = min(part.stage or 0 for part in parts)
     used = sum(o.is_spent for o in history.stages[stage])
     return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"
+
+
+def left_text(study: StoredStudy, history: History, pace: float | None) -> str | None:
+    """What is left of a study; None if nothing true can be said. `pace`: seconds from one run's end to the next's."""
+    left = what_is_left(study.spec, history, pace)
+    return left.text() if left else None
 
 
 def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:

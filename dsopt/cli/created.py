@@ -3,9 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dsopt.cli.options import print_warnings
+from dsopt.cli.prose import say
 
 if TYPE_CHECKING:
     from dsopt import Study
@@ -17,18 +16,18 @@ def show_created(study: "Study", earlier: str | None) -> None:
 
     print_warnings(study.warnings)
     for line in space_lines(study.spec):
-        click.echo(line)
+        say(line)
     if study.earlier_results is not None:
-        click.echo(f"Moved the result files of an earlier study '{study.name}' to {study.earlier_results}.")
+        say(f"Moved the result files of an earlier study '{study.name}' to {study.earlier_results}.")
     taken = study.taken_over
     if taken is None:
         return
-    click.echo(f"Taken over from study '{earlier}', not measured again: {', '.join(taken.taken) or 'nothing new'}.")
+    say(f"Taken over from study '{earlier}', not measured again: {', '.join(taken.taken) or 'nothing new'}.")
     if taken.known:
-        click.echo(f"Already known: {', '.join(taken.known)}.")
+        say(f"Already known: {', '.join(taken.known)}.")
     for why, count in Counter(why for _, why in taken.left).most_common():
         names = ", ".join(name for name, reason in taken.left if reason == why)
-        click.echo(f"Skipped ({count}), because {why}: {names}.")
+        say(f"Skipped ({count}), because {why}: {names}.")
 
 
 def page_line(name: str, storage: str | None) -> str:

@@ -22,7 +22,9 @@ from dsopt.api.event_text import (
     best_text,
     budget_text,
     event_line,
+    first_run_lines,
     label_of,
+    left_text,
     part_of,
     progress_text,
     short_duration,
@@ -40,6 +42,8 @@ from dsopt.api.events import (
     TaskProgressed,
     TaskStarted,
 )
+from dsopt.api.pace import Pace
+from dsopt.cli.prose import wrapped
 
 
 @contextlib.contextmanager
@@ -56,7 +60,8 @@ def watch(devices: str) -> Iterator[Callable[[Event], None]]:
 
         def show(event: Event) -> None:
             view.update(event)
-            _print_lines(event, lambda line: live.console.print(line, highlight=False))
+            for line in view.lines_of(event):
+                live.console.print(Text(wrapped(line, live.console.width)), soft_wrap=True)
 
         yield show
 
@@ -84,7 +89,8 @@ class Plain:
         """Takes in an event, and prints its line if it has one."""
         with self._lock:
             self._view.update(event)
-            _print_lines(event, self._write)
+            for line in self._view.lines_of(event):
+                self._write(line)
 
     def _write(self, line: str) -> None:
         _echo(line)
@@ -108,12 +114,6 @@ def _echo(line: str) -> None:
             raise  # else the next line that can be written brings this one, too
 
 
-def _print_lines(event: Event, write: Callable[[str], None]) -> None:
-    line = event_line(event)
-    if line:
-        write(line)
-
-
 @dataclass
 class LiveView:
     """What the live view shows now: best and progress of the study, whoever ran it; current runs of this worker."""
@@ -124,6 +124,9 @@ class LiveView:
     current_runs: dict[Task, Progress | None] = field(default_factory=dict)
     awaited: str | None = None
     began: float = field(default_factory=time.monotonic)
+    _left: str | None = None
+    _pace: Pace = field(default_factory=Pace)
+    _told: set[str] = field(default_factory=set)  # studies of whose first run the lines were shown
 
     def update(self, event: Event) -> None:
         """Takes in an event of a worker."""
@@ -138,8 +141,18 @@ class LiveView:
                 self.current_runs.pop(task, None)
             case StudyProgressed(study=study, history=history):
                 self.study, self.history = study, history
+                self._left = left_text(study, history, self._pace.after(study, history))
             case StudyFinished():
                 self.current_runs.clear()
+
+    def lines_of(self, event: Event) -> list[str]:
+        """The lines that stay of an event that was taken in: its own, and what the first run of a study tells."""
+        if isinstance(event, StudyProgressed) and event.study.id not in self._told:
+            lines = first_run_lines(event.study.spec, event.history)
+            self._told |= {event.study.id} if lines else set()
+            return lines
+        line = event_line(event)
+        return [line] if line else []
 
     def render(self) -> Table:
         """What is shown now."""
@@ -156,6 +169,8 @@ class LiveView:
             table.add_row("next", self.awaited or "choosing")
         table.add_row("best", best_text(self.study, self.history))
         table.add_row("progress", f"{self._done()}; {short_duration(time.monotonic() - self.began)} so far")
+        if self._left is not None:
+            table.add_row("left", self._left.removesuffix(" left"))
         return table
 
     def line(self) -> str:
@@ -164,7 +179,7 @@ class LiveView:
             return "Waiting for a study."
         runs = [f"{label_of(task)}: {progress_text(progress)}" for task, progress in list(self.current_runs.items())]
         now = "; ".join(runs) or self.awaited or "choosing the next run"
-        return f"… {now} ({self._done()})"
+        return f"… {now} ({'; '.join(filter(None, [self._done(), self._left]))})"
 
     def _done(self) -> str:
         assert self.study is not None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from dsopt.api.storage import database_error
+from dsopt.cli.prose import say
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.version import __version__
 
@@ -91,10 +92,10 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except DsoptError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(1)
     except (Interrupted, KeyboardInterrupt) as error:
-        click.echo(str(error) or "Interrupted.", err=True)
+        say(str(error) or "Interrupted.", err=True)
         sys.exit(130)
     except BrokenPipeError:
         # the reader of our output, such as `head`, is gone
@@ -103,12 +104,12 @@ def main() -> None:
     except OSError as error:
         # a full disk or a folder without write permission: something the user can fix, wherever it happens
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        say(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(1)
     except Exception as error:
         reason = database_error(error)
         if reason is not None:
-            click.echo(f"error: {reason}", err=True)
+            say(f"error: {reason}", err=True)
             sys.exit(1)
         traceback.print_exc()
         click.echo(

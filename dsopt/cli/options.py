@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from dsopt.api.storage import DEFAULT_STORAGE, STORAGE_FILE_VARIABLE, STORAGE_VARIABLE
+from dsopt.cli.prose import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -89,7 +90,7 @@ def only_data_on_stdout(as_json: bool) -> contextlib.AbstractContextManager[obje
 def print_warnings(warnings: Sequence[str]) -> None:
     """Prints warnings to stderr, one per line."""
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
 
 
 def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value

@@ -2,11 +2,12 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -18,14 +19,17 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 12
 _WATCH_SECONDS = 2.0
+_UNBOUNDED = 1000
+_LABEL = 24  # characters of a line of a configuration's name that columns beside it leave
 _STYLES = {"measured": "", "slow": "dim", "running": "cyan", "infeasible": "dim", "failed": "red"}
 
 
-def screen(standing: "Standing", *, every: bool, why: bool) -> list[RenderableType]:
+def screen(standing: "Standing", console: Console, *, every: bool, why: bool) -> list[RenderableType]:
     """A study on one screen, part by part.
 
     Args:
         standing: where it stands.
+        console: what it is for; a narrow one gets fewer columns.
         every: whether to show all that was tried, instead of the best.
         why: whether to show why each was chosen, why it was not measured, and every doubt.
     """
@@ -37,7 +41,7 @@ def screen(standing: "Standing", *, every: bool, why: bool) -> list[RenderableTy
     parts += [Text(line, style="cyan") for line in standing.now]
     rows = standing.rows if every or why else standing.rows[:_MOST_ROWS]
     if rows:
-        parts += ["", _table(rows, standing.unit)]
+        parts += ["", _fitting_table(rows, standing.unit, console)]
     if len(rows) < len(standing.rows):
         parts.append(Text(f"{_counted(standing.rows[len(rows) :])} more: --all", style="dim"))
     if why:
@@ -55,21 +59,32 @@ def screen(standing: "Standing", *, every: bool, why: bool) -> list[RenderableTy
     return parts
 
 
-def _table(rows: Sequence["Row"], unit: str) -> Table:
+def _fitting_table(rows: Sequence["Row"], unit: str, console: Console) -> Table:
+    """The table with all columns, or without the least important ones where they would squeeze it."""
+    longest = max(len(row.label) for row in rows)
+    for left_out in ((), ("batch",), ("batch", "memory")):
+        table = _table(rows, unit, left_out)
+        whole = Measurement.get(console, console.options.update(width=_UNBOUNDED), table).maximum
+        if whole - max(0, longest - _LABEL) <= console.width:
+            break
+    return table
+
+
+def _table(rows: Sequence["Row"], unit: str, left_out: Collection[str]) -> Table:
     is_confirmed = any(row.confirmed is not None for row in rows)
+    columns: dict[str, Callable[[Row], Text]] = {f"search, {unit}": _searched}
+    columns |= {"confirmed": _confirmed} if is_confirmed else {}
+    columns |= {"memory": _memory, "batch": _batch}
+    columns = {name: cell for name, cell in columns.items() if name not in left_out}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("")
-    table.add_column("configuration", overflow="fold")
-    table.add_column(f"search, {unit}", justify="right")
-    if is_confirmed:
-        table.add_column("confirmed", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("batch", justify="right")
+    table.add_column("configuration")
+    for name in columns:
+        table.add_column(name, justify="right")
     for row in rows:
         label = Text(row.label, style="bold" if row.is_best else "")
-        cells = [Text("★" if row.is_best else ""), label, _searched(row)]
-        cells += [_confirmed(row)] if is_confirmed else []
-        table.add_row(*cells, _memory(row), Text("" if row.batch is None else str(row.batch)), style=_STYLES[row.state])
+        cells = [cell(row) for cell in columns.values()]
+        table.add_row(Text("★" if row.is_best else ""), label, *cells, style=_STYLES[row.state])
     return table
 
 
@@ -100,6 +115,10 @@ def _memory(row: "Row") -> Text:
     return Text(f"{row.peak_bytes / 2**30:.1f} GiB{share}")
 
 
+def _batch(row: "Row") -> Text:
+    return Text("" if row.batch is None else str(row.batch))
+
+
 def _counted(rows: Sequence["Row"]) -> str:
     words = {"measured": "measured", "slow": "stopped early", "infeasible": "that cannot run", "failed": "failed"}
     counts = {word: sum(row.state == state for row in rows) for state, word in words.items()}
@@ -109,7 +128,7 @@ def _counted(rows: Sequence["Row"]) -> str:
 def show(standing: "Standing", *, every: bool, why: bool) -> None:
     """Prints it; without a terminal, a sentence is a line."""
     console = console_for_stdout()
-    for part in screen(standing, every=every, why=why):
+    for part in screen(standing, console, every=every, why=why):
         console.print(part, soft_wrap=isinstance(part, Text) and not sys.stdout.isatty())
 
 
@@ -119,7 +138,7 @@ def watch(study: "Study", *, every: bool, why: bool) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             standing = study.standing
-            live.update(Group(*screen(standing, every=every, why=why)), refresh=True)
+            live.update(Group(*screen(standing, console, every=every, why=why)), refresh=True)
             if standing.state in ("finished", "stopped"):
                 return
             time.sleep(_WATCH_SECONDS)

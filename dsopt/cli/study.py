@@ -18,6 +18,7 @@ from dsopt.cli.options import (
     storage_option,
     take_over_option,
 )
+from dsopt.cli.prose import say
 
 
 @click.group()
@@ -69,9 +70,9 @@ def create(
     if as_json:
         print_json(created_json(made))
     elif made.is_new:
-        click.echo(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
+        say(f"Created study '{made.name}'. Work on it with: dsopt worker {made.name}")
     else:
-        click.echo(f"Study '{made.name}' already exists with the same spec; its state is '{made.state}'.")
+        say(f"Study '{made.name}' already exists with the same spec; its state is '{made.state}'.")
 
 
 def _write_study_file(
@@ -84,7 +85,7 @@ def _write_study_file(
     if as_json:
         print_json({"file": str(target), "warnings": warnings})
     else:
-        click.echo(f"Wrote {target}. Look it over, then: dsopt study create {target}")
+        say(f"Wrote {target}. Look it over, then: dsopt study create {target}")
 
 
 @study.command("list")
@@ -97,7 +98,7 @@ def list_(storage: str | None, as_json: bool) -> None:
         print_json([{"name": s.name, "state": s.state, "created_at": s.created_at} for s in studies])
         return
     if not studies:
-        click.echo(f"There is no study yet in {shown_storage(storage)}. Create one with: dsopt study create FILE")
+        say(f"There is no study yet in {shown_storage(storage)}. Create one with: dsopt study create FILE")
     width = max((len(s.name) for s in studies), default=0)
     for found in studies:
         created = datetime.datetime.fromtimestamp(found.created_at).strftime("%Y-%m-%d %H:%M")
@@ -129,7 +130,7 @@ def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as
         keep_shown(found, every=every, why=why)
     else:
         print_shown(found.standing, every=every, why=why)
-        click.echo(page_line(name, storage))
+        say(page_line(name, storage))
 
 
 @study.command()
@@ -153,7 +154,7 @@ def best(name: str, output: Path | None, so_far: bool, scale_lr: bool, storage: 
                     "command": found.command})  # fmt: skip
         return
     if found.summary.batch_advice is not None:
-        click.echo(found.summary.batch_advice.text(applied=scale_lr))
+        say(found.summary.batch_advice.text(applied=scale_lr))
     click.echo(f"{found}\nConfiguration: {found.config_file}\nCommand: {found.command}")
 
 
@@ -180,9 +181,9 @@ def stop(name: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         _print_change(found, changed)
     elif changed:
-        click.echo(f"Stopped study '{name}'. Continue with: dsopt study resume {name}, then dsopt worker {name}")
+        say(f"Stopped study '{name}'. Continue with: dsopt study resume {name}, then dsopt worker {name}")
     else:
-        click.echo(f"Study '{name}' is already {found.state}.")
+        say(f"Study '{name}' is already {found.state}.")
 
 
 @study.command()
@@ -196,11 +197,11 @@ def resume(name: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         _print_change(found, changed)
     elif changed:
-        click.echo(f"Resumed study '{name}'. Work on it with: dsopt worker {name}")
+        say(f"Resumed study '{name}'. Work on it with: dsopt worker {name}")
     elif found.state == "finished":
-        click.echo(f"Study '{name}' is finished. See: dsopt study best {name}")
+        say(f"Study '{name}' is finished. See: dsopt study best {name}")
     else:
-        click.echo(f"Study '{name}' was not stopped (its state is '{found.state}'). Continue with: dsopt worker {name}")
+        say(f"Study '{name}' was not stopped (its state is '{found.state}'). Continue with: dsopt worker {name}")
 
 
 @study.command()
@@ -219,7 +220,7 @@ def delete(name: str, yes: bool, storage: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "state": "deleted", "changed": True})
     else:
-        click.echo(f"Deleted study '{name}'. Its run directories and result files stay.")
+        say(f"Deleted study '{name}'. Its run directories and result files stay.")
 
 
 def _print_change(found: "dsopt.Study", changed: bool) -> None:

@@ -22,6 +22,7 @@ from dsopt.cli.options import (
     print_warnings,
     storage_option,
 )
+from dsopt.cli.prose import say
 from dsopt.errors import DsoptError, Interrupted
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _start(
     studies = load_studies(names, storage=storage)
     print_warnings(notes_on(studies))
     for study in studies:
-        click.echo(page_line(study.name, storage))
+        say(page_line(study.name, storage))
     return studies, work_on(studies, pool, notifier, until_idle=until_idle)
 
 
@@ -103,7 +104,7 @@ def _work_on_all(
         notifier.failed(refused)
     if not studies:
         if refused is None:
-            click.echo("There is no study to work on. Create one with: dsopt study create FILE")
+            say("There is no study to work on. Create one with: dsopt study create FILE")
         return studies, refused
     seen = _watch(lambda: dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage), notifier)
     known = {study.name for study in studies}
@@ -166,16 +167,16 @@ def _print_ends(studies: "Sequence[Study]", scale_lr: bool | None = None) -> Dso
             study.write_files(apply_lr_scaling=scale_lr)
             click.echo(f"\nStudy '{study.name}' is finished.\n")
             if study.is_comparison or study.summary.comparison is None:
-                click.echo(study.outcome.text())
+                say(study.outcome.text())
             else:
                 show_answer(study.find_best(apply_lr_scaling=scale_lr))
             unconfirmed += [study.name] if study.is_unconfirmed else []
         elif state == "stopped":
-            click.echo(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
+            say(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
         elif state == "deleted":
-            click.echo(f"\nStudy '{study.name}' was deleted.")
+            say(f"\nStudy '{study.name}' was deleted.")
         else:
-            click.echo(f"\nStudy '{study.name}' is not finished. Continue with: dsopt worker {study.name}")
+            say(f"\nStudy '{study.name}' is not finished. Continue with: dsopt worker {study.name}")
     return not_confirmed(unconfirmed) if unconfirmed else None
 
 
@@ -238,13 +239,13 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     if as_json:
         print_json([worker.to_json() for worker in asked])
     elif not asked:
-        click.echo(f"There is no worker on {', '.join(nodes) or 'this node'}. For all, see: dsopt workers")
+        say(f"There is no worker on {', '.join(nodes) or 'this node'}. For all, see: dsopt workers")
     else:
         awake, silent = (_named(worker for worker in asked if worker.is_silent is which) for which in (False, True))
         if awake:
-            click.echo(f"Draining {awake}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
+            say(f"Draining {awake}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
         if silent:
-            click.echo(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
+            say(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
     left = {worker.id for worker in asked if not worker.is_silent}
     while left:
         time.sleep(_LOOK_SECONDS)
@@ -264,7 +265,7 @@ def _patiently(ask: Callable[[], _T]) -> _T:
             if not is_away(error):
                 raise
             if not is_told:
-                click.echo(f"Waiting: {database_error(error) or error}", err=True)
+                say(f"Waiting: {database_error(error) or error}", err=True)
             is_told = True
             time.sleep(_LOOK_SECONDS)
 

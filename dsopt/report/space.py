@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from dsopt.report.first_run import memory_lines_before
+from dsopt.report.left import time_range
 from dsopt.study.ds_config import get_path
 from dsopt.study.own_sizes import keeps_accumulation, own_size, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, ZERO
@@ -9,7 +11,10 @@ from dsopt.study.spec import StudySpec
 
 
 def space_lines(spec: StudySpec) -> list[str]:
-    """Stages, sizes and dimensions, and how to widen what the configuration fixes; nothing for a comparison."""
+    """Stages, sizes, dimensions and the limit of a run; how to widen it, and what would help where memory is short.
+
+    Nothing for a comparison.
+    """
     if spec.compare:
         return []
     keys = dict.fromkeys(key for stage in spec.stages for key, values in spec.space(stage).knobs.items() if values[1:])
@@ -22,7 +27,11 @@ def space_lines(spec: StudySpec) -> list[str]:
     if keys:
         parts.append(f"values of {_listed([key.removeprefix(ZERO) for key in keys])}")
     lines = [f"It searches {'; '.join(parts)}; at most {runs} confirmation."]
-    return lines + [f"To try more: {wider}." for wider in [_wider(spec)] if wider]
+    if spec.simulation is None:
+        limit = time_range(spec.timeout_seconds, spec.timeout_seconds)
+        lines.append(f"A run takes at most {limit} (timeout_seconds); the first one shows how long it all takes.")
+    lines += [f"To try more: {wider}." for wider in [_wider(spec)] if wider]
+    return lines + memory_lines_before(spec)
 
 
 def _stages(stages: Sequence[int]) -> str:

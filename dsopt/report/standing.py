@@ -8,6 +8,8 @@ from dsopt.report.answer import headline
 from dsopt.report.cost import money
 from dsopt.report.durations import short_duration
 from dsopt.report.files import were_scaled
+from dsopt.report.first_run import memory_lines
+from dsopt.report.left import what_is_left
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable, readable_name
 from dsopt.report.summary import Summary
@@ -124,11 +126,11 @@ def standing_of(spec: StudySpec, history: History, summary: Summary, running: Se
         maximize=summary.maximize,
         simulated=summary.simulated,
         good=_good(summary, rows),
-        far=_far(history, summary),
+        far=_far(spec, history, summary),
         now=_now(summary, running, labels),
         stages=[(int(row.tuning_space.removeprefix("z")), row.verdict) for row in summary.stages if row.verdict],
         rows=rows,
-        advice=summary.advice_lines(scaled=were_scaled(spec)),
+        advice=[*summary.advice_lines(scaled=were_scaled(spec)), *memory_lines(spec, history)],
         doubts=summary.doubt_lines(),
     )
 
@@ -258,7 +260,7 @@ def best_row(rows: Sequence[Row]) -> Row | None:
     return next((row for row in measured if row.is_best), next(iter(here), None))
 
 
-def _far(history: History, summary: Summary) -> str:
+def _far(spec: StudySpec, history: History, summary: Summary) -> str:
     over = [o for o in history.everything if o.is_spent and o.state != "running"]
     rounds = max((o.round for o in history.reference), default=0)
     parts = [f"{len(over)} run{'s' * (len(over) != 1)}"]
@@ -268,7 +270,8 @@ def _far(history: History, summary: Summary) -> str:
         parts.append(f"{short_duration(summary.worked_seconds)} of runs")
     if summary.cost is not None and summary.simulated is None:
         parts.append(f"cost {money(summary.cost.study)}")
-    return ", ".join(parts)
+    left = what_is_left(spec, history) if summary.state not in ("finished", "stopped") else None
+    return "; ".join([", ".join(parts), *([left.text()] if left else [])])
 
 
 def _now(summary: Summary, running: Sequence[Now], labels: dict[str, str]) -> list[str]:

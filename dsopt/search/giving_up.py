@@ -1,4 +1,4 @@
-"""Why a study cannot continue when nothing runs, and which memory-saving steps it does not allow."""
+"""Which memory-saving steps a study does not allow, and why it cannot continue when nothing runs."""
 
 import json
 from collections.abc import Iterator
@@ -36,10 +36,19 @@ def why_nothing_runs(spec: StudySpec, history: History) -> str:
         )
     if (profile or baseline).reason != "oom":
         return message
-    ladder = _Ladder(spec, least, facts_without_a_run(spec, history.failed_engine))
-    rungs = [f"\n- {rung}" for rung in ladder.rungs()]
+    rungs = [f"\n- {rung}" for rung in memory_savers(spec, facts_without_a_run(spec, history.failed_engine))]
     heading = "\nThese need less memory on a GPU, but the study does not allow them:"
     return "".join([message, heading, *rungs] if rungs else [message])
+
+
+def memory_savers(spec: StudySpec, facts: ModelFacts | None) -> list[str]:
+    """What needs less memory on a GPU than anything that a study allows: each with what it saves and the line to add.
+
+    Args:
+        spec: the study.
+        facts: of model and devices, if they are known.
+    """
+    return [str(rung) for rung in _Ladder(spec, profile_candidate(spec), facts).rungs()]
 
 
 def _described(candidate: Candidate) -> str:

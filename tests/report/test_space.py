@@ -4,8 +4,9 @@ import pytest
 
 from dsopt.report.space import space_lines
 from dsopt.study.candidate_run import run_config
-from tests.made_up import spec
+from tests.made_up import GIB, spec
 
+LIMIT = "A run takes at most 15 min (timeout_seconds); the first one shows how long it all takes."
 OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
 
 
@@ -26,14 +27,16 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
     ],
 )
 def test_the_space_is_said(config: dict, said: str) -> None:
-    [line] = space_lines(spec(config))
+    line, limit = space_lines(spec(config))
     assert line.startswith(f"It searches {said}")
+    assert limit == LIMIT
 
 
 def test_a_narrow_space_says_how_to_widen_it() -> None:
     narrow = spec({"zero_optimization": {"stage": 3}, "gradient_accumulation_steps": 4}, tuner_num_trials=1)
     assert space_lines(narrow) == [
         "It searches ZeRO 3 only; micro-batch sizes from 1; accumulation 4 only; at most 1 run and the confirmation.",
+        LIMIT,
         'To try more: "stage": [3, 0, 1, 2] or "gradient_accumulation_steps": [4, 1, 2, 8].',
     ]
     wider = spec({"zero_optimization": {"stage": [3, 0, 1, 2]}, "gradient_accumulation_steps": [4, 1, 2, 8]})
@@ -41,5 +44,23 @@ def test_a_narrow_space_says_how_to_widen_it() -> None:
 
 
 def test_the_largest_size_is_said() -> None:
-    [line] = space_lines(spec(max_train_micro_batch_size_per_gpu=32))
+    line, _ = space_lines(spec(max_train_micro_batch_size_per_gpu=32))
     assert "micro-batch sizes from 1 to 32; " in line
+
+
+def test_a_model_that_cannot_fit_is_said_before_the_first_run() -> None:
+    """16 B a parameter at ZeRO 0 are 112 GB for 7 billion, on a GPU of 80."""
+    known = {"model_info": {"num_params": 7_000_000_000}}
+    large = spec({"bf16": {"enabled": True}, "zero_optimization": {"stage": 0}}, **known)
+    large = large.model_copy(update={"memory_per_device": 80 * GIB})
+    *_, said, helps, first, second, third, fourth = space_lines(large)
+    assert said == (
+        "Your own configuration needs 104.31 GiB for the model's states alone on each GPU of 80.00 GiB, so it will run "
+        "out of memory. dsopt searches what the study allows."
+    )
+    assert helps == "These would help, too, but the study does not allow them:"
+    assert first.startswith("- gradient checkpointing")
+    assert second.startswith("- ZeRO 2: saves 45.63 GiB of model states")
+    assert third.startswith("- offload_optimizer to cpu") and fourth.startswith("- ZeRO 3: saves")
+    fits = large.model_copy(update={"memory_per_device": 141 * GIB})
+    assert not any("out of memory" in line for line in space_lines(fits))

@@ -66,7 +66,7 @@ def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
         found.good == "Best so far: ZeRO 1 · 4 × 1, 150 samples/s, 1.50 times as fast as yours (search, not confirmed)."
     )
     assert found.now == ["Running: ZeRO 1 · 2 × 1, on gpu1, for 1 min 15 s"]
-    assert found.far == "4 runs"
+    assert found.far == "4 runs; about 2 to 9 runs left"
 
 
 def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:

@@ -1,0 +1,101 @@
+"""How many runs a study still needs, as a range: from the plan's own limits, and from how long searches took."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.plan import finalists
+from dsopt.search.unconfirmed import failed_finalists
+from dsopt.study.spec import StudySpec
+
+# Searches of the simulated development scenarios ended within so many runs, nine out of ten: this, plus one for each
+# doubling of the settings. `benchmarks/left.py` prints how often what was said then came.
+_SEARCHED: Final = 4
+_FEWEST_SEARCHED: Final = 2
+_TAIL: Final = 3  # runs that a search may still take which is longer than that
+_LIKELY_ROUNDS: Final = 2  # of the confirmation; few studies need more
+_FEWEST_CONFIRMED: Final = 2  # the baseline and a finalist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsLeft:
+    """How many runs are left, those that go on included."""
+
+    fewest: int
+    most: int
+
+
+def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
+    """How many runs a study that goes on still needs; None if nothing true can be said.
+
+    Nothing is said before the first run has ended, nor of a search that takes one stage after the other: its length
+    depends on what comes.
+    """
+    if spec.compare:
+        return _of_comparison(spec, history)
+    baseline, facts = history.find(BASELINE), history.facts_for(spec)
+    if baseline is None or baseline.state == "running" or facts is None:
+        return None
+    rounds = max((o.round for o in history.reference), default=0)
+    if rounds:
+        return _of_confirmation(spec, history, rounds)
+    has_own = baseline.state == "measured"
+    confirmed = _LIKELY_ROUNDS if spec.confirmation.rounds > 1 else 1
+    most = confirmed * (spec.confirmation.finalists + has_own)
+    fewest = _FEWEST_CONFIRMED if has_own else 1
+    if all(stage in history.verdicts for stage in spec.stages):
+        chosen = len(finalists(spec, history))
+        fewest = chosen + has_own if chosen else 0
+        return RunsLeft(fewest=fewest, most=fewest * confirmed)
+    if not spec.is_joint:
+        return None
+    return _of_search(spec, history, facts, RunsLeft(fewest=fewest, most=most))
+
+
+def _of_search(spec: StudySpec, history: History, facts: ModelFacts, confirmation: RunsLeft) -> RunsLeft:
+    """What is left of a search over all stages, and of the confirmation after it."""
+    ended = sum(o.is_spent and o.state != "running" for o in history.observations)
+    settings = sum(len(spec.space(stage, facts.hidden_size).settings()) for stage in spec.stages)
+    left = max(math.ceil(_SEARCHED + math.log2(max(1, settings))) - ended, _TAIL)
+    most = min(left, _allowed(spec, history, settings))
+    fewest = max(0, _FEWEST_SEARCHED - ended) if len(spec.stages) > 1 else 0
+    return RunsLeft(fewest=min(fewest, most) + confirmation.fewest, most=most + confirmation.most)
+
+
+def _allowed(spec: StudySpec, history: History, settings: int) -> int:
+    """How many runs of the search the user still allows: a number a stage, and the listed sizes."""
+    open_ones = [stage for stage in spec.stages if stage not in history.verdicts]
+    spent = {stage: sum(o.is_spent and o.state != "running" for o in history.stages[stage]) for stage in spec.stages}
+    allowed = sum(max(0, spec.autotuning.tuner_num_trials - spent[stage]) for stage in open_ones)
+    sizes, gases = spec.micro_batch_list, spec.accumulation_list
+    if sizes is None or gases is None:
+        return allowed
+    return min(allowed, max(0, settings * len(sizes) * len(gases) - sum(spent.values())))
+
+
+def _of_confirmation(spec: StudySpec, history: History, rounds: int) -> RunsLeft:
+    """What is left of the confirmation: of this round, and of those that may follow."""
+    first = {o.name for o in history.reference if o.round == 1}
+    expected = {o.name for o in finalists(spec, history)} | first - set(failed_finalists(history))
+    baseline = history.find(BASELINE)
+    if baseline is not None and baseline.state == "measured":
+        expected.add(BASELINE)
+    in_round = [o for o in history.reference if o.round == rounds]
+    missing = len(expected - {o.name for o in in_round if o.state != "running"})
+    fewest = missing if rounds == 1 else sum(o.state == "running" for o in in_round)
+    return RunsLeft(fewest=fewest, most=missing + len(expected) * (spec.confirmation.rounds - rounds))
+
+
+def _of_comparison(spec: StudySpec, history: History) -> RunsLeft:
+    """What is left of a comparison: those that failed are not run again."""
+    ended = [o for o in history.reference if o.state != "running"]
+    names = [BASELINE, *(run.name for run in spec.compare)]
+    left = sum(_rounds_left(spec, [o for o in ended if o.name == name]) for name in names)
+    return RunsLeft(fewest=left, most=left)
+
+
+def _rounds_left(spec: StudySpec, ended: list[Observation]) -> int:
+    has_failed = any(o.state != "measured" for o in ended)
+    return 0 if has_failed else spec.confirmation.rounds - len(ended)
