@@ -1,11 +1,12 @@
 """`dsopt tune|run -- deepspeed …`: creates a study from a command and works on it; `run` trains with the result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dsopt.cli.created import page_line, show_created
+from dsopt.cli.mapping import map_option, offered, with_mappings
 from dsopt.cli.nodes import nodes_options, pool_with_nodes
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
@@ -16,6 +17,7 @@ from dsopt.cli.options import (
     storage_option,
     take_over_option,
 )
+from dsopt.cli.prose import say
 from dsopt.cli.worker import print_results, work_on
 from dsopt.errors import DsoptError
 
@@ -62,6 +64,7 @@ def _options(command: _F) -> _F:
             default=None,
             help="Try only what trains with your own global batch: the accumulation follows the micro-batch size.",
         ),
+        map_option,
         click.option("--price-per-gpu-hour", type=float, metavar="PRICE", help="Say what samples and the study cost."),
         click.option("--timeout-seconds", type=float, help="dsopt ends a run that it has not measured by then."),
         click.option("--name", help="Name of the study. Default: the training script's."),
@@ -90,7 +93,14 @@ def tune(
     """
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
         study, problem = _tune(
-            command, settings, notifier, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage
+            command,
+            with_mappings(settings),
+            notifier,
+            scale_lr=scale_lr,
+            devices=devices,
+            earlier=earlier,
+            storage=storage,
+            may_ask=not as_json,
         )
     if as_json:
         print_results([study])
@@ -118,7 +128,14 @@ def run(
     """
     with notifying(notify, storage) as notifier:
         study, problem = _tune(
-            command, settings, notifier, scale_lr=scale_lr, devices=devices, earlier=earlier, storage=storage
+            command,
+            with_mappings(settings),
+            notifier,
+            scale_lr=scale_lr,
+            devices=devices,
+            earlier=earlier,
+            storage=storage,
+            may_ask=False,
         )
     if problem is not None:
         raise problem
@@ -135,24 +152,38 @@ def run(
 
 def _tune(
     command: tuple[str, ...],
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     notifier: Notifier,
     *,
     scale_lr: bool,
     devices: str | None,
     earlier: str | None,
     storage: str | None,
+    may_ask: bool,
 ) -> "tuple[Study, DsoptError | None]":
     """Creates the study of a command, or continues it, and works on it in this process.
 
+    If the script has a batch of its own, a person at a terminal may go on with a study that maps its flag.
+
     Returns:
-        The study, and the error to end with, if there is one.
+        The last study, and the error to end with, if there is one.
     """
     from dsopt.api.tuning import begin_tuning
 
     pool = pool_with_nodes(devices)
-    study = begin_tuning(command, settings, pool, earlier, storage)
-    show_created(study, earlier)
-    click.echo(f"{'Created' if study.is_new else 'Continuing'} study '{study.name}'. {page_line(study.name, storage)}")
-    # also without scaling: an earlier call may have written the rate scaled
-    return study, work_on([study], pool, notifier, scale_lr=scale_lr)
+    while True:
+        study = begin_tuning(command, settings, pool, earlier, storage)
+        show_created(study, earlier)
+        say(f"{'Created' if study.is_new else 'Continuing'} study '{study.name}'. {page_line(study.name, storage)}")
+        gave_up, problem = None, None
+        try:
+            # also without scaling: an earlier call may have written the rate scaled
+            problem = work_on([study], pool, notifier, scale_lr=scale_lr)
+        except DsoptError as error:
+            gave_up = error
+        mapped = offered(study, why=gave_up, may_ask=may_ask)
+        if mapped is None and gave_up is not None:
+            raise gave_up
+        if mapped is None:
+            return study, problem
+        settings, earlier = mapped.settings(settings), mapped.earlier

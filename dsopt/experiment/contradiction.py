@@ -20,6 +20,8 @@ _TRAINER = "mismatch TrainingArguments"
 _MISMATCH = re.compile(r"- ds (\S+)=\S+ vs hf (\S+)=(\S+)")
 # deepspeed/runtime/config.py: the script sets the whole batch
 _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
+# what `fixed` writes if it knows the one flag to map
+_MAPPED: Final = re.compile(r"Map it: " + re.escape('"autotuning": {"arg_mappings": {"') + r'([^"]+)": "([^"]+)"')
 _FAR: Final = 8  # times the size
 _MOST_UNLIKE: Final = 0.35  # of the steps, fed less than most
 _FEWEST_TO_COUNT: Final = 12  # steps of which that is a share
@@ -108,6 +110,11 @@ def fixed(
         message=f"{what}: it has its own {name}. {found} {line} (in the study file or in DeepSpeed's "
         f"configuration), and tune in a new study. In this one the {name} stays {value}.",
     )
+
+
+def mappings_in(messages: str) -> dict[str, str]:
+    """The flags to map, by their keys, that refusals name; none where it was not clear which flag has the size."""
+    return dict(_MAPPED.findall(messages))
 
 
 def _other_sizes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:

@@ -158,8 +158,15 @@ def _document(
     """A whole study, with its configuration; `autotuning` is the section from DeepSpeed's configuration."""
     given = {key: value for key, value in content.items() if value is not None or key not in SECTIONS}
     outer = given.pop("autotuning", {})
-    merged = _useful({**autotuning, **outer}) if isinstance(outer, Mapping) else outer
+    merged = _useful(_merged(autotuning, outer)) if isinstance(outer, Mapping) else outer
     return {**given, "ds_config": ds_config, **({"autotuning": merged} if merged else {})}
+
+
+def _merged(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+    """Two `autotuning` sections, the outer one winning, key by key; so do the flags that they map."""
+    mappings = [section["arg_mappings"] for section in (inner, outer) if "arg_mappings" in section]
+    both = len(mappings) == 2 and all(isinstance(each, Mapping) for each in mappings)
+    return {**inner, **outer, **({"arg_mappings": {**mappings[0], **mappings[1]}} if both else {})}
 
 
 def _useful(autotuning: Mapping[str, Any]) -> dict[str, Any]:
