@@ -83,7 +83,9 @@ def run_in_terminal(
             so_far = _SEQUENCE.sub("", shown.decode(errors="ignore"))
             for awaited in [text for text in left if text in so_far]:
                 os.write(ours, left.pop(awaited).encode())
-        return Shown(raw=shown.decode(errors="replace"), code=process.wait(max(1.0, deadline - time.monotonic())))
+        text = shown.decode(errors="replace")
+        assert time.monotonic() < deadline, f"no end within {_SECONDS:.0f} s; so far:\n{_SEQUENCE.sub('', text)}"
+        return Shown(raw=text, code=process.wait(10.0))
     finally:
         process.kill()
         process.wait()

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from dsopt.api.mapping import MappedStudy, mapped_study, mapping_of
 from dsopt.cli.main import dsopt as command
+from dsopt.cli.mapping import offered
 from dsopt.errors import DsoptError
 from dsopt.experiment.contradiction import mappings_in
 from dsopt.study.load import build_spec
@@ -84,6 +85,8 @@ def test_only_a_flag_that_is_known_is_offered(message: str, found: dict) -> None
 
 
 class _Study:
+    state = "stopped"
+
     def __init__(self, name: str) -> None:
         self.name, self.summary = name, self
         self.fixed_sizes = f'Map it: "autotuning": {{"arg_mappings": {{"{KEY}": "{FLAG}"}}}}'
@@ -100,6 +103,15 @@ def test_each_mapping_has_a_study_of_its_own(name: str, next_one: str) -> None:
     assert found.settings(earlier) == {
         "price_per_gpu_hour": 2.0, "name": next_one, "autotuning": {"arg_mappings": {"a": "--b", KEY: FLAG}},
     }  # fmt: skip
+
+
+def test_a_study_that_could_not_go_on_says_how_it_can(capsys: pytest.CaptureFixture[str]) -> None:
+    study, why = _Study("train"), DsoptError("your configuration does not run")
+    assert offered(study, why=why, may_ask=True) is None  # type: ignore[arg-type]
+    assert AGAIN in capsys.readouterr().out
+    study.fixed_sizes = ""
+    assert offered(study, why=why, may_ask=True) is None  # type: ignore[arg-type]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("given", ["", "abc", "=--b", f"{KEY}=", f"{KEY}=batch", "--b=--c"])
