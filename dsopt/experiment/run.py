@@ -144,9 +144,9 @@ class _Watched:
 
     def _add(self, event: Event) -> bool:
         """Takes in an event, and returns whether it is a step that counts."""
-        steps, engine = len(self.seen.steps), self.seen.engine
+        steps = len(self.seen.steps)
         self.seen.add(event)
-        if self.seen.engine is not engine:
+        if isinstance(event, Engine) and event.rank == 0:
             self.process.observe()
         is_step = len(self.seen.steps) > steps
         if is_step and self._first_step_ended is None:

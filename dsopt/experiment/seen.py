@@ -1,12 +1,14 @@
 """Puts together what the events of a run have said so far."""
 
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Final
 
 from dsopt.experiment.batches import mean_elements, mean_rows, unlike_others, usual_passes, usual_rows
 from dsopt.experiment.evaluation import shows_evaluation, step_seconds
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
+from dsopt.experiment.pipeline import whole
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, States, Step, Withheld
 
 _SHORTEST_SECONDS: Final = 1e-6  # no optimizer step takes less; with less, figures would overflow
@@ -18,21 +20,21 @@ class Seen:
     """What the events have said so far.
 
     Attributes:
-        engine: the settings in force, once there is an engine.
+        engines: by rank, what its engine reported.
         rows, elements: size of the first dimension of the first batch, and the elements of all its tensors; 0: unknown.
         samples: of the rank's share of the data set, 0: unknown.
         ready: batches that were read ahead before the first step.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
         states: what rank 0 holds for one parameter, once its optimizer has stepped; 0 before.
-        flops: floating-point operations of one rank in one step, once they were counted.
+        counted: by rank, its floating-point operations in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none.
         unsaved: functions with which it tried to save or report something, and which were skipped.
         ended: whether the script ended by itself.
     """
 
-    engine: Engine | None = None
+    engines: dict[int, Engine] = field(default_factory=dict)
     rows: int = 0
     elements: int = 0
     samples: int = 0
@@ -40,16 +42,16 @@ class Seen:
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     states: States = _NO_STATES
-    flops: float | None = None
+    counted: dict[int, float] = field(default_factory=dict)
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
     ended: bool = False
 
     def add(self, event: Event) -> None:
-        """Takes in one event. Only those of rank 0 count, except memory and problems, which count from every rank."""
-        if isinstance(event, Engine) and event.rank == 0:
-            self.engine = event
+        """Takes in one event. Only those of rank 0 count, except memory, problems and, in pipelines, engines."""
+        if isinstance(event, Engine):
+            self.engines[event.rank] = event
         elif isinstance(event, Batch) and event.rank == 0:
             self.rows, self.elements = event.rows, event.elements
             self.samples, self.ready = event.samples, event.ready
@@ -59,8 +61,8 @@ class Seen:
             self.memory[event.rank] = event
         elif isinstance(event, States) and event.rank == 0:
             self.states = event
-        elif isinstance(event, Flops) and event.rank == 0:
-            self.flops = event.flops_per_step
+        elif isinstance(event, Flops):
+            self.counted[event.rank] = event.flops_per_step
         elif isinstance(event, Oom | Error):
             self.problems.append(event)
         elif isinstance(event, Withheld) and ("load" in event.what or "resume" in event.what):
@@ -69,6 +71,19 @@ class Seen:
             self.unsaved.append(event.what)
         elif isinstance(event, End) and event.rank == 0:
             self.ended = True
+
+    @property
+    def engine(self) -> Engine | None:
+        """The settings in force and the whole model, once rank 0 has an engine."""
+        first = self.engines.get(0)
+        return first if first is None or first.pipeline_stages <= 1 else whole(first, self.engines.values())
+
+    @property
+    def flops(self) -> float | None:
+        """Floating-point operations of one rank in one step: of rank 0, or the mean of a pipeline's ranks."""
+        if self.engine is None or self.engine.pipeline_stages <= 1:
+            return self.counted.get(0)
+        return mean(self.counted.values()) if self.counted else None
 
     def skipped(self) -> tuple[int, ...]:
         """Indices of the steps that the optimizer skipped."""

@@ -222,6 +222,7 @@ class EngineObserver:
             return call()
         step, skipped_before = self._begin_step(), engine.skipped_steps
         result = call()
+        self._flops.end(self._writer, engine.gradient_accumulation_steps())  # only the last stage calls backward
         step.losses.given(result)
         self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result

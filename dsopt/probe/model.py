@@ -23,15 +23,16 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         micro_batch=engine.train_micro_batch_size_per_gpu(),
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
-        pipeline_stages=_pipeline_stages(engine),
+        **_pipeline(engine),
         **_model_and_device(engine.module, device, memory_limit_bytes),
     )
 
 
-def _pipeline_stages(engine: Any) -> int:  # noqa: ANN401
-    """The module knows them; a pipeline engine has its own count only after what it derives from has been built."""
-    is_pipeline = vars(engine).get("pipeline_parallelism", False)
-    return int(engine.module.num_stages) if is_pipeline else 1
+def _pipeline(engine: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The module knows its stages; a pipeline engine does only after what it derives from has been built."""
+    if not vars(engine).get("pipeline_parallelism", False):
+        return {}
+    return {"pipeline_stages": int(engine.module.num_stages), "pipeline_stage": int(engine.module.stage_id)}
 
 
 def describe_plain(

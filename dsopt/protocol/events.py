@@ -29,6 +29,7 @@ class Engine:
     """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
 
     `framework` is what trains: `deepspeed`, or `torch` if a plain optimizer has stepped in a run without DeepSpeed.
+    In a pipeline, `pipeline_stage` is the rank's of `pipeline_stages`, from 0, and parameters are those of that stage.
     """
 
     kind: ClassVar[str] = "engine"
@@ -48,6 +49,7 @@ class Engine:
     host_memory_bytes: int = 0
     framework: str = "deepspeed"
     pipeline_stages: int = 1
+    pipeline_stage: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

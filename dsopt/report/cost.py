@@ -1,5 +1,6 @@
 """What samples cost, and what the study itself cost, at the user's price of a GPU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsopt.search.confirm import Comparison
@@ -18,7 +19,7 @@ class Cost:
     """Amounts in the currency of `price_per_gpu_hour`.
 
     Attributes:
-        study: of all runs of the study, failed ones included.
+        study: of all launches of the study: also of those that failed, were stopped or lost, until that was noticed.
         own, best: of a million samples, with the user's configuration and with the best; None if that is not known.
     """
 
@@ -27,16 +28,18 @@ class Cost:
     best: float | None
 
 
-def cost_of(spec: StudySpec, history: History, result: Comparison | None) -> Cost | None:
-    """The cost, if the user gave a price; of samples only where throughput is the metric."""
+def cost_of(
+    spec: StudySpec, history: History, result: Comparison | None, launches: Sequence[tuple[str, float]]
+) -> Cost | None:
+    """The cost, if the user gave a price; of samples only where throughput is the metric.
+
+    `launches`: of each, what it ran, by name, and for how many seconds it held its devices.
+    """
     facts, price = history.facts_for(spec), spec.price_per_gpu_hour
     if price is None or facts is None:
         return None
-    seconds = sum(
-        o.seconds * _gpus(spec, facts, o.candidate.knobs if o.candidate else ())
-        for o in history.everything
-        if o.seconds is not None and o.taken_over is None
-    )
+    knobs = {o.name: o.candidate.knobs for o in history.everything if o.candidate is not None}
+    seconds = sum(held * _gpus(spec, facts, knobs.get(name, ())) for name, held in launches)
     own = best = None
     if result is not None and spec.autotuning.metric == "throughput":
         chosen = next((o.candidate for o in history.measured if o.name == result.best), None)

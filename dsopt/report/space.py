@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dsopt.report.first_run import memory_lines_before
 from dsopt.report.left import time_range
+from dsopt.report.own_run import first_values
 from dsopt.study.ds_config import get_path
 from dsopt.study.own_sizes import keeps_accumulation, own_size, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, ZERO
@@ -27,6 +28,8 @@ def space_lines(spec: StudySpec) -> list[str]:
     if keys:
         parts.append(f"values of {_listed([key.removeprefix(ZERO) for key in keys])}")
     lines = [f"It searches {'; '.join(parts)}; at most {runs} confirmation."]
+    first = first_values(spec)
+    lines += [f"Your own run, to compare with, has the first value of each list: {first}."] if first else []
     if spec.simulation is None:
         limit = time_range(spec.timeout_seconds, spec.timeout_seconds)
         lines.append(f"A run takes at most {limit} (timeout_seconds); the first one shows how long it all takes.")

@@ -8,11 +8,13 @@ from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.cost import Cost, cost_of
 from dsopt.report.doubts import RunQuality, doubts_text
+from dsopt.report.dry_run import simulated
 from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text, outside_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.numbers import number, percent, speedup_text
+from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import unlike_samples
 from dsopt.report.stage_rows import StageRow, stage_row
 from dsopt.search.confirm import Comparison, compare
@@ -56,6 +58,8 @@ class Summary:
         cost: of samples and of the study, if the user gave a price.
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
+        first_values: what the baseline has of the configuration's lists.
+        batch_guess: what to know of the kept global batch, if it is a guess.
     """
 
     study: str
@@ -87,6 +91,8 @@ class Summary:
     cost: Cost | None
     duration_seconds: float | None
     worked_seconds: float | None = None
+    first_values: str = ""
+    batch_guess: str | None = None
 
     @property
     def experiments(self) -> int:
@@ -112,7 +118,7 @@ class Summary:
         lines = left_out_lines(self.left_out)
         if self.headroom is not None and self.headroom.is_little:
             lines.append(self.headroom.text())
-        lines += [self.samples] if self.samples else []
+        lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text(self.doubts, self.precision)
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
@@ -152,10 +158,11 @@ class Summary:
             worked = self.duration_seconds if self.worked_seconds is None else self.worked_seconds
             duration = duration_text(worked, self.duration_seconds)
             lines += [f"Tuning completed in {duration}. Total number of experiments: {self.experiments}.", ""]
+        own = f"Baseline (your configuration{f', with {self.first_values}' if self.first_values else ''})"
         if self.baseline is not None:
-            lines.append(f"Baseline (your configuration): {number(self.baseline)} {self.unit} when first measured.")
+            lines.append(f"{own}: {number(self.baseline)} {self.unit} when first measured.")
         elif self.baseline_message:
-            lines.append(f"Baseline (your configuration) does not run: {self.baseline_message}")
+            lines.append(f"{own} does not run: {self.baseline_message}")
         if self.model is not None:
             lines.append(f"Model: {model_line(self.model)}.")
         lines += [f"ZeRO {row.tuning_space.removeprefix('z')}: {row.verdict}." for row in self.stages if row.verdict]
@@ -228,8 +235,9 @@ def summarize(
     note: str | None,
     duration_seconds: float | None,
     worked_seconds: float | None = None,
+    launches: Sequence[tuple[str, float]] = (),
 ) -> Summary:
-    """Builds the summary of a study."""
+    """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
     baseline = history.find(BASELINE)
     comparison = compare(history) if state == "finished" else None
     return Summary(
@@ -238,7 +246,7 @@ def summarize(
         metric=spec.autotuning.metric,
         unit=spec.autotuning.unit,
         maximize=spec.autotuning.maximize,
-        simulated=_simulated(spec),
+        simulated=simulated(spec),
         note=note if state == "stopped" else None,
         baseline=baseline.value if baseline else None,
         baseline_message=baseline.message if baseline else "",
@@ -262,9 +270,11 @@ def summarize(
         headroom=headroom_of(history, comparison.best) if comparison else None,
         samples=unlike_samples(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
-        cost=cost_of(spec, history, comparison),
+        cost=cost_of(spec, history, comparison, launches),
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
+        first_values=first_values(spec),
+        batch_guess=guessed_batch(spec, history),
     )
 
 
@@ -278,14 +288,6 @@ def optimal_candidate(history: History) -> Candidate | None:
     if result.best == BASELINE:
         return None
     return next(o.candidate for o in history.measured if o.name == result.best)
-
-
-def _simulated(spec: StudySpec) -> str | None:
-    """What a dry run simulates; None for real runs."""
-    if spec.simulation is None:
-        return None
-    gpu, model = spec.simulation.gpu.name or "GPUs", spec.simulation.model.name or "a model"
-    return f"{model} on {(spec.resources.ranks or 1) * spec.resources.nodes} simulated {gpu}"
 
 
 def _taken_over(history: History) -> dict[str, list[str]]:

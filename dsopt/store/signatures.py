@@ -14,6 +14,7 @@ from dsopt.store import queries
 from dsopt.store.keys import Key, signing_key, trusted_keys
 from dsopt.store.queries import Row
 from dsopt.store.stored import StoredStudy
+from dsopt.store.transactions import writing
 from dsopt.study.spec import StudySpec, digest_of
 
 _PURPOSE: Final = "dsopt study, version 2"
@@ -37,12 +38,40 @@ def sign_stored(connection: sa.Connection, row: Row) -> Signature | None:
     return signed
 
 
-def sign_if_same(engine: sa.Engine, spec: StudySpec) -> None:
-    """Signs a stored study that is created again: whoever says the same once more vouches for it."""
-    with engine.begin() as connection:
+def renew_if_same(engine: sa.Engine, spec: StudySpec) -> None:
+    """Signs a stored study that is created again: whoever says the same once more vouches for it.
+
+    A price that is given with it replaces the stored one; it changes no result.
+
+    Raises:
+        DsoptError: it has another price, and this node cannot sign it again.
+    """
+    with writing(engine) as connection:
         row = queries.find_study(connection, spec.name)
-        if row is not None and unsigned_spec_of(row).digest == spec.digest:
-            sign_stored(connection, row)
+        if row is None:
+            return
+        known = unsigned_spec_of(row)
+        if known.digest != spec.digest:
+            return
+        if spec.price_per_gpu_hour not in (None, known.price_per_gpu_hour):
+            row = _priced(connection, row, known, spec)
+        sign_stored(connection, row)
+
+
+def _priced(connection: sa.Connection, row: Row, known: StudySpec, spec: StudySpec) -> Row:
+    """The row of a study, with the price of another spec in it."""
+    if row["signature"] is not None and signing_key(trusted_keys()) is None:
+        raise DsoptError(
+            f"study '{spec.name}': price_per_gpu_hour: the study is signed, and this node has no key to sign it again "
+            f"with {spec.price_per_gpu_hour:g} in place of {known.price_per_gpu_hour}. Change the price on a node with "
+            "a key that the study's workers trust."
+        )
+    content = json.loads(row["spec"]) | {"price_per_gpu_hour": spec.price_per_gpu_hour}
+    text = json.dumps(content, sort_keys=True)
+    queries.change_study(connection, row["id"], decides=False, spec=text, digest=spec.digest)
+    priced = queries.find_study(connection, spec.name)
+    assert priced is not None, "nobody else can change it in this transaction"
+    return priced
 
 
 def sign_again(engine: sa.Engine, name: str, *, unsigned: bool) -> tuple[StudySpec, Signature]:
@@ -101,7 +130,9 @@ def unsigned_spec_of(row: Row) -> StudySpec:
         raise DsoptError(
             f"study '{name}' was made by another version of dsopt and cannot be read: {error.errors()[0]['msg']}"
         ) from None
-    if spec.name != name or not _is_same(digest_of(json.loads(row["spec"])), row["digest"]):
+    content = json.loads(row["spec"])
+    known = [digest_of(content), digest_of(content, with_price=True)]
+    if spec.name != name or not any(_is_same(digest, row["digest"]) for digest in known):
         raise DsoptError(
             f"study '{name}' was altered in the database: its spec is not the one that was created. dsopt does not use "
             f"it. Delete it and create it again: dsopt study delete {name}"

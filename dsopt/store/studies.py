@@ -18,7 +18,7 @@ from dsopt.store.optuna_notes import describe
 from dsopt.store.optuna_rows import delete_studies
 from dsopt.store.records import trial_of
 from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
-from dsopt.store.signatures import distrust_of, sign_if_same, sign_stored, unsigned_spec_of
+from dsopt.store.signatures import distrust_of, renew_if_same, sign_stored, unsigned_spec_of
 from dsopt.store.stored import StoredStudy, StudyHeader, parts_of
 from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.study.command_secrets import shown as shown_command
@@ -130,7 +130,7 @@ class Store:
                     "Name studies of this database, or leave it out."
                 )
         with exclusive(self.engine, f"create-{spec.name}"):
-            sign_if_same(self.engine, spec)
+            renew_if_same(self.engine, spec)
             existing = self._find(spec.name)
             if existing is not None and spec.autotuning.overwrite and existing.state == "finished":
                 self.delete(existing)

@@ -37,6 +37,8 @@ def run_config(spec: StudySpec, candidate: Candidate | None, aio: Mapping[str, A
         aio: what dsopt measured of the disk to offload to; used if the run offloads to it and the user sets no `aio`.
     """
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
+    # DeepSpeed's own default; Accelerate refuses a configuration without the section
+    config.setdefault("zero_optimization", {"stage": 0})
     if aio and "aio" not in config and "nvme" in offload_devices(config):
         config["aio"] = dict(aio)
     return config

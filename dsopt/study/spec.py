@@ -263,12 +263,13 @@ class StudySpec(Strict):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that can change a result: all but `overwrite`."""
+        """SHA-256 of everything that can change a result: all but `overwrite` and `price_per_gpu_hour`."""
         return digest_of(json.loads(self.to_json()))
 
 
-def digest_of(content: dict[str, Any]) -> str:
-    """The digest of a spec in the form in which it is stored."""
+def digest_of(content: dict[str, Any], *, with_price: bool = False) -> str:
+    """The digest of a spec in the form in which it is stored; `with_price`: as studies of earlier versions have it."""
+    content = {key: value for key, value in content.items() if with_price or key != "price_per_gpu_hour"}
     tuning = {key: value for key, value in content.get("autotuning", {}).items() if key != "overwrite"}
     known = content | ({"autotuning": tuning} if "autotuning" in content else {})
     if content.get("simulation") is not None:

@@ -14,6 +14,7 @@ from dsopt.report.standing import Now
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
+from dsopt.store.queries import Row
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
@@ -36,6 +37,7 @@ def summary_of(store: Store, study: StoredStudy, history: History | None = None)
         note=now.note,
         duration_seconds=None if finished_at is None else finished_at - now.created_at,
         worked_seconds=None if finished_at is None else worked_seconds(store, now, history),
+        launches=_launches(store, now, history) if now.spec.price_per_gpu_hour else (),
     )
 
 
@@ -57,15 +59,22 @@ def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
     Runs that were taken over do not count: they were another study's. Lost runs do not count either, because only the
     time at which they were missed is known.
     """
+    ended = _ended_launches(store, study, history)
+    return covered_seconds([(run["started_at"], run["finished_at"]) for run in ended if run["reason"] != "lost"])
+
+
+def _launches(store: Store, study: StoredStudy, history: History) -> list[tuple[str, float]]:
+    """What each launch ran, and for how many seconds it held its devices: a lost one, until it was missed."""
+    ended = _ended_launches(store, study, history)
+    return [(run["candidate"], max(0.0, run["finished_at"] - run["started_at"])) for run in ended]
+
+
+def _ended_launches(store: Store, study: StoredStudy, history: History) -> list[Row]:
+    """The launches of a study that ended, without those that were taken over from another one."""
     others = {(Part.of(stage), o.trial) for stage, tried in history.stages.items() for o in tried if o.taken_over}
     others |= {(REFERENCE, o.trial) for o in history.reference if o.taken_over}
-    return covered_seconds(
-        [
-            (run["started_at"], run["finished_at"])
-            for run in store.runs(study)
-            if run["finished_at"] is not None and run["reason"] != "lost" and (run["stage"], run["trial"]) not in others
-        ]
-    )
+    runs = store.runs(study)
+    return [run for run in runs if run["finished_at"] is not None and (run["stage"], run["trial"]) not in others]
 
 
 def qualities_of(store: Store, study: StoredStudy, history: History | None = None) -> list[RunQuality]:

@@ -179,7 +179,7 @@ def test_a_run_without_deepspeed_is_what_its_command_says(
               "device_memory_bytes": 1, "zero_stage": 0, "micro_batch": 4, "gas": 1, "dtype": "fp32",
               "framework": "torch"}  # fmt: skip
     started = launch("torchrun --nproc_per_node 2 t.py", plain=(4, 1))
-    wrong = plain_contradiction(Seen(engine=Engine(**{**values, **changes}), rows=rows), started)
+    wrong = plain_contradiction(Seen(engines={0: Engine(**{**values, **changes})}, rows=rows), started)
     assert wrong is None if says is None else says in (wrong.message if wrong else "")
 
 
@@ -187,7 +187,7 @@ def test_a_micro_batch_size_that_nothing_says_is_no_figure(tmp_path: Path) -> No
     engine = Engine(rank=0, world_size=1, num_params=1, trainable_params=1, device="cpu", device_memory_bytes=1,
                     zero_stage=0, micro_batch=1, gas=1, dtype="fp32", framework="torch")  # fmt: skip
     started = launch("torchrun t.py", devices=DevicePool(kind="cpu", indices=(0,)), plain=(0, 1))
-    wrong = plain_contradiction(Seen(engine=engine, rows=1), started)
+    wrong = plain_contradiction(Seen(engines={0: engine}, rows=1), started)
     assert wrong is not None
     assert "is unknown" in wrong.message
 

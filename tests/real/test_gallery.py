@@ -56,6 +56,7 @@ def test_a_pipeline_has_two_stages_and_one_replica(dsopt: Dsopt) -> None:
     work_on(dsopt, "pipeline")
     engine = engine_of(dsopt, "pipeline")
     assert (engine["pipeline_stages"], engine["micro_batch"], engine["gas"]) == (2, 8, 4)
+    assert engine["num_params"] == 4_227_850  # of both stages
 
 
 def test_offload_is_a_dimension(dsopt: Dsopt) -> None:

@@ -1,7 +1,5 @@
 """What samples and the study cost."""
 
-from dataclasses import replace
-
 import pytest
 
 from dsopt.report.cost import cost_of, money
@@ -19,22 +17,24 @@ def priced(study: StudySpec, price: float = 3.6) -> StudySpec:
     return StudySpec.model_validate({**study.model_dump(exclude_unset=True), "price_per_gpu_hour": price})
 
 
+LAUNCHES = [("baseline", 100.0), (MORE.name, 50.0), (MORE.name, 7.0)]
+
+
 def known() -> History:
-    found = history(observation(MORE, 400.0, seconds=50.0), baseline=facts())
-    return replace(found, reference=[replace(found.reference[0], seconds=100.0)])
+    return history(observation(MORE, 400.0), baseline=facts())
 
 
-def test_every_gpu_of_every_run_is_paid() -> None:
-    cost = cost_of(priced(spec(num_gpus=[2, 4])), known(), RESULT)
+def test_every_gpu_of_every_launch_is_paid() -> None:
+    cost = cost_of(priced(spec(num_gpus=[2, 4])), known(), RESULT, LAUNCHES)
     assert cost is not None
-    assert cost.study == pytest.approx((100 * 2 + 50 * 4) / 3600 * 3.6)
+    assert cost.study == pytest.approx((100 * 2 + 50 * 4 + 7 * 4) / 3600 * 3.6)
     assert cost.own == pytest.approx(1e6 / 100 / 3600 * 2 * 3.6)
     assert cost.best == pytest.approx(1e6 / 400 / 3600 * 4 * 3.6)
 
 
 def test_without_a_price_or_a_throughput_no_samples_are_priced() -> None:
-    assert cost_of(spec(), known(), RESULT) is None
-    cost = cost_of(priced(spec(metric="latency")), known(), RESULT)
+    assert cost_of(spec(), known(), RESULT, LAUNCHES) is None
+    cost = cost_of(priced(spec(metric="latency")), known(), RESULT, LAUNCHES)
     assert cost is not None
     assert (cost.own, cost.best) == (None, None)
 

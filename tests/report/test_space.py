@@ -27,9 +27,31 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
     ],
 )
 def test_the_space_is_said(config: dict, said: str) -> None:
-    line, limit = space_lines(spec(config))
+    line, *_, limit = space_lines(spec(config))
     assert line.startswith(f"It searches {said}")
     assert limit == LIMIT
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"gradient_accumulation_steps": [4, 1]}, "gradient_accumulation_steps 4"),
+        (
+            {"train_micro_batch_size_per_gpu": [8, 2], "zero_optimization": {"stage": [2, 1], **OFFLOAD}},
+            "train_micro_batch_size_per_gpu 8, stage 2, offload_optimizer.device none",
+        ),
+    ],
+)
+def test_what_the_own_run_has_of_lists_is_said(config: dict, said: str) -> None:
+    assert f"Your own run, to compare with, has the first value of each list: {said}." in space_lines(spec(config))
+
+
+def test_without_lists_nothing_is_said_of_them() -> None:
+    assert not [line for line in space_lines(spec({"gradient_accumulation_steps": 4})) if "list" in line]
+
+
+def test_the_own_run_says_its_stage_because_accelerate_wants_that() -> None:
+    assert run_config(spec({}), None)["zero_optimization"] == {"stage": 0}
 
 
 def test_a_narrow_space_says_how_to_widen_it() -> None:

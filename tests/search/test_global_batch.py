@@ -1,7 +1,10 @@
 """The user's own global batch, and a search that keeps it."""
 
+from dataclasses import replace
+
 import pytest
 
+from dsopt.report.summary import summarize
 from dsopt.search.global_batch import configured_batch, global_batch, kept_sizes, own_batch, with_own_batch
 from dsopt.search.limits import accumulations, in_budget, listed_sizes
 from dsopt.search.plan import next_step
@@ -29,6 +32,29 @@ def keeping(study: StudySpec) -> StudySpec:
 )
 def test_the_own_global_batch_is_what_the_configuration_says(ds_config: dict, expected: int) -> None:
     assert configured_batch(spec(ds_config), FACTS) == expected
+
+
+AUTO = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "runs", "is_kept", "said"),
+    [
+        (AUTO, False, True, "a guess, 24 samples: train_micro_batch_size_per_gpu and gradient_accumulation_steps are"),
+        ({**OWN, "gradient_accumulation_steps": "auto"}, False, True, "gradient_accumulation_steps is 'auto'"),
+        (OWN, False, True, None),
+        (AUTO, True, True, None),
+        (AUTO, False, False, None),
+    ],
+)
+def test_a_batch_that_is_guessed_is_called_so(ds_config: dict, runs: bool, is_kept: bool, said: str | None) -> None:
+    profile = observation(None, 100.0, name="profile", facts=FACTS)
+    own = observation(None, 100.0, facts=FACTS) if runs else observation(None)
+    known = replace(history(), reference=[own, profile])
+    study = spec(ds_config)
+    summary = summarize(keeping(study) if is_kept else study, known, [], state="stopped", note=None, duration_seconds=1)
+    told = [line for line in summary.doubt_lines() if "a guess" in line]
+    assert [said in line for line in told] == ([True] if said else [])
 
 
 def test_what_the_own_run_showed_comes_first() -> None:

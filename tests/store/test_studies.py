@@ -1,5 +1,6 @@
 """Studies and attempts in both databases: what the database itself makes sure of."""
 
+import json
 import shlex
 
 import optuna
@@ -11,9 +12,10 @@ from dsopt.experiment.outcome import Failed
 from dsopt.store.changed import changed_study_error
 from dsopt.store.reading import kept_trials, marks_of
 from dsopt.store.studies import Store
+from dsopt.store.tables import studies
 from dsopt.store.transactions import StudyChanged, changing
 from dsopt.study.part import Part
-from dsopt.study.spec import StudySpec
+from dsopt.study.spec import StudySpec, digest_of
 from dsopt.worker.history import load_history
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
@@ -41,6 +43,24 @@ def test_a_different_spec_under_a_used_name_shows_the_difference(store: Store) -
     assert '+  "timeout_seconds": 5.0' in str(caught.value)
     assert "dsopt study delete s" in str(caught.value)
     assert store.get("s").spec == spec()
+
+
+def test_the_price_of_a_gpu_may_change_at_any_time(store: Store) -> None:
+    first, _ = store.create(spec(price_per_gpu_hour=2.5))
+    again, is_new = store.create(spec(price_per_gpu_hour=3.5))
+    assert (again.id, is_new, again.spec.price_per_gpu_hour) == (first.id, False, 3.5)
+    assert store.create(spec())[0].spec.price_per_gpu_hour == 3.5, "one that is not given takes none away"
+    assert store.get("s").spec.digest == spec().digest
+
+
+def test_a_study_whose_digest_has_its_price_is_read(store: Store) -> None:
+    priced = spec(price_per_gpu_hour=2.5)
+    store.create(priced)
+    earlier = digest_of(json.loads(priced.to_json()), with_price=True)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(studies).values(digest=earlier))
+    assert store.get("s").spec.price_per_gpu_hour == 2.5
+    assert store.create(spec(price_per_gpu_hour=3.0))[0].spec.price_per_gpu_hour == 3.0
 
 
 def test_a_name_that_is_not_there_suggests_the_nearest(store: Store) -> None:
