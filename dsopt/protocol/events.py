@@ -28,8 +28,7 @@ _LARGEST_WHOLE: Final = 2**62
 class Engine:
     """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
 
-    `framework` is what trains: `deepspeed`, or `torch` if a plain optimizer has stepped in a run without DeepSpeed.
-    In a pipeline, `pipeline_stage` is the rank's of `pipeline_stages`, from 0, and parameters are those of that stage.
+    `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage.
     """
 
     kind: ClassVar[str] = "engine"
@@ -110,10 +109,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """Bytes that this rank holds for one parameter: its weight, its gradient, its optimizer states with an fp32 weight.
-
-    Wherever it holds them, on a device or a host.
-    """
+    """Bytes that this rank holds of one parameter, on device or host: weight, gradient, optimizer and fp32 weight."""
 
     kind: ClassVar[str] = "states"
     rank: int
