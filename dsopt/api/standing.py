@@ -1,12 +1,13 @@
 """Where a study stands, with what goes on in it now."""
 
-from dsopt.report.standing import Row, Standing, standing_of
+from dsopt.report.rows import Row, bound_text
+from dsopt.report.standing import Standing, standing_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.worker.history import load_history
 from dsopt.worker.results import running_now, summary_of
 
-__all__ = ["Row", "Standing", "standing"]
+__all__ = ["Row", "Standing", "bound_text", "standing"]
 
 
 def standing(store: Store, study: StoredStudy) -> Standing:

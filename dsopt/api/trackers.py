@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dsopt.api.exporting import table_of
@@ -13,7 +13,7 @@ from dsopt.api.run_table import RunTable
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.report.files import optimum
-from dsopt.report.secrets import without_secrets
+from dsopt.report.secrets import secrets_of, without_secrets
 from dsopt.study.command_secrets import shown
 from dsopt.study.secrets import shown_settings
 from dsopt.worker.history import load_history
@@ -118,7 +118,9 @@ def _tracked(study: Study) -> TrackedStudy:
         best = optimum(study.spec, load_history(study._store, stored))
         config = dict(_flat(shown_settings(best.ds_config)))
     ends = [row["finished_at"] or row["started_at"] for row in table.rows]
-    rows = [{**row, "message": row["message"] and without_secrets(row["message"])} for row in table.rows]
+    secrets = secrets_of(study.spec.launch)
+    rows = [{**row, "message": row["message"] and without_secrets(row["message"], secrets)} for row in table.rows]
+    outcome = replace(outcome, sentence=without_secrets(outcome.sentence, secrets))
     ended_at = stored.finished_at or max([stored.created_at, *ends])
     return TrackedStudy(
         id=stored.id, name=study.name, metric=study.spec.autotuning.metric, unit=study.spec.autotuning.unit,

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -41,7 +42,7 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
     parts += [Text(line, style="cyan") for line in standing.now]
     rows = standing.rows if every or why else standing.rows[:_MOST_ROWS]
     if rows:
-        parts += ["", _fitting_table(rows, standing.unit, console)]
+        parts += ["", _fitting_table(rows, standing, console)]
     if len(rows) < len(standing.rows):
         parts.append(Text(f"{_counted(standing.rows[len(rows) :])} more: --all", style="dim"))
     if why:
@@ -59,20 +60,21 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
     return parts
 
 
-def _fitting_table(rows: Sequence["Row"], unit: str, console: Console) -> Table:
+def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console) -> Table:
     """The table with all columns, or without the least important ones where they would squeeze it."""
     longest = max(len(row.label) for row in rows)
     for left_out in ((), ("batch",), ("batch", "memory")):
-        table = _table(rows, unit, left_out)
+        table = _table(rows, standing, left_out)
         whole = Measurement.get(console, console.options.update(width=_UNBOUNDED), table).maximum
         if whole - max(0, longest - _LABEL) <= console.width:
             break
     return table
 
 
-def _table(rows: Sequence["Row"], unit: str, left_out: Collection[str]) -> Table:
-    is_confirmed = any(row.confirmed is not None for row in rows)
-    columns: dict[str, Callable[[Row], Text]] = {f"search, {unit}": _searched}
+def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str]) -> Table:
+    is_confirmed = any(row.confirmed is not None or row.unconfirmed for row in rows)
+    searched = partial(_searched, maximize=standing.maximize)
+    columns: dict[str, Callable[[Row], Text]] = {f"search, {standing.unit}": searched}
     columns |= {"confirmed": _confirmed} if is_confirmed else {}
     columns |= {"memory": _memory, "batch": _batch}
     columns = {name: cell for name, cell in columns.items() if name not in left_out}
@@ -89,19 +91,29 @@ def _table(rows: Sequence["Row"], unit: str, left_out: Collection[str]) -> Table
 
 
 def _reasons(row: "Row") -> list[Text]:
-    told = [line for line in (f"chosen: {row.why}" if row.why else "", row.origin, row.message) if line]
+    told = [line for line in (f"chosen: {row.why}" if row.why else "", row.origin, row.message, _failed(row)) if line]
     return [Text(f"\n{row.label}  {row.name}"), *(Text(line, style="dim") for line in told)] if told else []
 
 
-def _searched(row: "Row") -> Text:
+def _failed(row: "Row") -> str:
+    return f"confirmation {row.unconfirmed}" if row.unconfirmed else ""
+
+
+def _searched(row: "Row", *, maximize: bool) -> Text:
+    from dsopt.api.standing import bound_text
+
+    if row.bound is not None:
+        return Text(f"{bound_text(row, maximize=maximize)} stopped")
     if row.searched is None:
         return Text(row.state if row.state == "running" else row.reason or row.state)
     precision = "" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %"
-    how = "imported" if row.is_imported else "stopped" if row.state == "slow" else ""
+    how = "imported" if row.is_imported else ""
     return Text(f"{row.searched:.5g}{precision} {how}".rstrip())
 
 
 def _confirmed(row: "Row") -> Text:
+    if row.unconfirmed is not None:
+        return Text("failed", style="red")
     if row.confirmed is None or row.confirmed_interval is None:
         return Text("")
     low, high = row.confirmed_interval

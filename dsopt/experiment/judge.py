@@ -92,7 +92,8 @@ def judge(
             return _lacks(seen, rules) or unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
         why = rules.race.lost(measurement) if rules.race is not None and enough else None
         if rules.race is not None and why is not None:
-            return Slow(so_far=figures, best=rules.race.best, message=why)
+            bound = rules.race.reachable(measurement)
+            return Slow(so_far=figures, best=rules.race.best, bound=bound, message=why)
     if moment.exit_code is not None:
         died = host_oom(seen, moment.host_kills, launch) if moment.exit_code else None
         return died or ended(seen, moment.exit_code, moment.last_output, launch)

@@ -167,6 +167,7 @@ class Slow:
     Attributes:
         so_far: what dsopt measured until then.
         best: the metric that it had to reach.
+        bound: the metric that it could have reached at best, 99 % sure; None if an earlier version did not keep it.
         message: the same for people, with the most that it could have reached.
     """
 
@@ -175,10 +176,11 @@ class Slow:
     so_far: Measured
     best: float
     message: str
+    bound: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The figures so far, and what dsopt compared them with."""
-        return self.so_far.to_json() | _ending(self) | {"slower_than": self.best}
+        return self.so_far.to_json() | _ending(self) | {"slower_than": self.best, "bound": self.bound}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +249,7 @@ def from_json(content: Mapping[str, Any]) -> Outcome:
     if state == "measured":
         return _figures(content)
     if state == "slow":
-        return Slow(so_far=_figures(content), best=content["slower_than"], message=message)
+        return Slow(so_far=_figures(content), best=content["slower_than"], bound=content.get("bound"), message=message)
     if state == "infeasible":
         return Infeasible(reason=cast(InfeasibleReason, reason), message=message)
     if state == "failed":

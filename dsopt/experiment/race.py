@@ -31,13 +31,17 @@ class Race:
         """
         if not measurement.is_settled:
             return None
+        reachable = self.reachable(measurement)
+        if self.metric == "latency":
+            words = f"at least {reachable:.4g} ms/step, cannot beat {self.best:.4g}"
+            return words if reachable > self.best else None
+        words = f"at most {reachable:.4g} samples/s, cannot beat {self.best:.4g}"
+        return words if reachable < self.best else None
+
+    def reachable(self, measurement: Measurement) -> float:
+        """The best metric that the run could reach, 99 % sure; of throughput infinite if nothing is known."""
         margin = math.hypot(measurement.relative_bound(_CONFIDENCE), MOST_BETWEEN_TWO)
         least_seconds = measurement.step_seconds * max(0.0, 1 - margin)
         if self.metric == "latency":
-            reachable = least_seconds * 1000
-            words = f"at least {reachable:.4g} ms/step, cannot beat {self.best:.4g}"
-            return words if reachable > self.best else None
-        if measurement.samples_per_step >= self.best * least_seconds:
-            return None
-        reachable = measurement.samples_per_step / least_seconds
-        return f"at most {reachable:.4g} samples/s, cannot beat {self.best:.4g}"
+            return least_seconds * 1000
+        return measurement.samples_per_step / least_seconds if least_seconds > 0 else math.inf

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from dsopt.report.answer import headline
 from dsopt.report.cost import money
@@ -11,16 +11,11 @@ from dsopt.report.files import were_scaled
 from dsopt.report.first_run import memory_lines
 from dsopt.report.left import what_is_left
 from dsopt.report.numbers import number
-from dsopt.report.readable import readable, readable_name
+from dsopt.report.readable import readable_name
+from dsopt.report.rows import Row, rows_of
 from dsopt.report.summary import Summary
-from dsopt.search.confirm import standing_after
-from dsopt.search.global_batch import global_batch, own_batch
-from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.unconfirmed import failed_finalists
-from dsopt.study.space import Candidate
+from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
-
-_ORDER: Final = ("measured", "slow", "running", "infeasible", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,52 +26,6 @@ class Now:
     round: int
     node: str
     seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One configuration that was tried.
-
-    Attributes:
-        name: the canonical one, of folders and rows.
-        label: for people.
-        stage, micro_batch, gas: where it stands in the space; None if that is not known.
-        state: how its run of the search came out, or `running`.
-        reason, message: why it was not measured.
-        searched: its metric in the search; of a slow run, until it was stopped.
-        searched_percent: half-width of the 95 % interval of the run's mean step time.
-        confirmed: its metric in the confirmation; None if it was not in it.
-        confirmed_interval: 95 % interval of that, launches included.
-        rounds: in how many rounds of the confirmation it was measured.
-        peak_bytes, device_bytes: the largest peak of a rank, and what a rank may use.
-        batch: global batch, in samples.
-        is_best, is_own: the result, and the user's own configuration.
-        why: why it was chosen.
-        origin: where its figure is from, if it is no run of this study, in words.
-        is_imported: whether DeepSpeed's autotuner measured it.
-    """
-
-    name: str
-    label: str
-    stage: int | None
-    micro_batch: int | None
-    gas: int | None
-    state: str
-    reason: str | None
-    message: str
-    searched: float | None
-    searched_percent: float | None
-    confirmed: float | None
-    confirmed_interval: tuple[float, float] | None
-    rounds: int
-    peak_bytes: int | None
-    device_bytes: int | None
-    batch: int | None
-    is_best: bool
-    is_own: bool
-    why: str | None
-    origin: str | None
-    is_imported: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,92 +84,6 @@ def standing_of(spec: StudySpec, history: History, summary: Summary, running: Se
     )
 
 
-def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
-    """What was tried, the best first; `best`: the result, if there is one."""
-    confirmed, facts = _confirmed(history), history.facts_for(spec)
-    own = own_batch(spec, history, facts) if facts is not None else None
-    first = [o for o in history.reference if o.round == 0]
-    rows = []
-    for seen in [*first, *history.observations]:
-        batch = own
-        if facts is not None and seen.candidate is not None:
-            batch = global_batch(spec, facts, seen.candidate)
-        rows.append(_row(seen, confirmed, best, batch))
-    sign = -1 if history.maximize else 1
-
-    def order(row: Row) -> tuple[bool, int, float]:
-        value = row.confirmed if row.confirmed is not None else row.searched
-        return row.confirmed is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
-
-    return sorted(rows, key=order)
-
-
-def _row(
-    seen: Observation,
-    confirmed: dict[str, tuple[float, tuple[float, float], int]],
-    best: str | None,
-    batch: int | None,
-) -> Row:
-    value, interval, rounds = confirmed.get(seen.name, (None, None, 0))
-    candidate = seen.candidate or _own(seen)
-    return Row(
-        name=seen.name,
-        label=_label(seen, candidate),
-        stage=candidate.stage if candidate else None,
-        micro_batch=candidate.micro_batch if candidate else None,
-        gas=candidate.gas if candidate else None,
-        state=seen.state,
-        reason=seen.reason,
-        message=seen.message,
-        searched=seen.value if seen.value is not None else seen.value_so_far,
-        searched_percent=100 * seen.half_width if seen.half_width is not None else None,
-        confirmed=value,
-        confirmed_interval=interval,
-        rounds=rounds,
-        peak_bytes=seen.facts.peak_memory_bytes or None if seen.facts else None,
-        device_bytes=seen.facts.device_memory_bytes if seen.facts else None,
-        batch=batch,
-        is_best=seen.name == best,
-        is_own=seen.name == BASELINE,
-        why=seen.why,
-        origin=_origin(seen),
-        is_imported=seen.imported is not None,
-    )
-
-
-def _own(seen: Observation) -> Candidate | None:
-    """The user's own configuration as its run showed it."""
-    facts = seen.facts
-    return Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas) if facts else None
-
-
-def _origin(seen: Observation) -> str | None:
-    if seen.imported is not None:
-        return "imported from DeepSpeed's autotuner, not measured here"
-    return f"taken over from study '{seen.taken_over}'" if seen.taken_over else None
-
-
-def _label(seen: Observation, candidate: Candidate | None) -> str:
-    label = readable_name(seen.name, seen.candidate)
-    return f"{label} ({readable(candidate)})" if seen.name == BASELINE and candidate is not None else label
-
-
-def _confirmed(history: History) -> dict[str, tuple[float, tuple[float, float], int]]:
-    """By name: the metric in the confirmation, its interval, and in how many rounds."""
-    standing = standing_after(history, without=failed_finalists(history))
-    if standing is None:
-        return {}
-    found = {}
-    for name in standing.names:
-        level = standing.level(name)
-        value, (low, high) = level.factor, level.interval
-        if not history.maximize:
-            value, low, high = 1 / value, 1 / high, 1 / low
-        rounds = sum(o.name == name and o.round > 0 and o.value is not None for o in history.reference)
-        found[name] = (value, (low, high), rounds)
-    return found
-
-
 def _good(summary: Summary, rows: Sequence[Row]) -> str:
     if summary.comparison is not None:
         return headline(summary)
@@ -235,7 +98,7 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
     if best is None:
         return "Nothing was measured yet."
     if best.is_own:
-        if any(row.searched is not None and not row.is_own for row in rows):
+        if any(row.state in ("measured", "slow") and not row.is_own for row in rows):
             return "Your own configuration is the fastest so far."
         return "Nothing but your own configuration was measured yet."
     value: float | None
@@ -253,7 +116,7 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
 
 def best_row(rows: Sequence[Row]) -> Row | None:
     """The best that was measured so far: confirmed before searched, measured here before imported."""
-    measured = [row for row in rows if row.state == "measured"]  # the best first
+    measured = [row for row in rows if row.state == "measured" and row.unconfirmed is None]  # the best first
     here = [row for row in measured if not row.is_imported]
     if all(row.is_own for row in here) and len(measured) > len(here):
         return next(row for row in measured if row not in here)

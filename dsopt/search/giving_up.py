@@ -18,6 +18,7 @@ from dsopt.study.spec import StudySpec
 _BUCKET = f"{ZERO}reduce_bucket_size"
 _SMALL_BUCKET = 50_000_000  # elements; a tenth of DeepSpeed's own
 _WORTH_SAYING = 2**27  # bytes
+_LEAST = 2**20  # bytes: what saves less is no advice
 _UNKNOWN = "unknown until the model is known: give autotuning.model_info"
 
 
@@ -86,8 +87,11 @@ class _Ladder:
         self._facts = replace(facts, dtype="bf16") if facts is not None and self._is_half else facts
         self._offload = offload_of(spec, least.stage, least.knobs)
 
-    def rungs(self) -> Iterator[_Rung]:
-        """Those that are not allowed, in the document's order."""
+    def rungs(self) -> list[_Rung]:
+        """Those that are not allowed and save something, in the document's order."""
+        return [rung for rung in self._all() if rung is not None]
+
+    def _all(self) -> Iterator[_Rung | None]:
         if not self._recomputes():
             yield _Rung(
                 name="gradient checkpointing, which is not a dimension of this study",
@@ -113,7 +117,8 @@ class _Ladder:
             )
         dtype = self._facts.dtype if self._facts else configured_dtype(self._spec)
         if dtype == "fp32" and not self._is_half:
-            saves = f"{self._saved(dtype='bf16')}, and half of the activations"
+            states = self._saved(dtype="bf16")
+            saves = f"{states}, and half of the activations" if states else "half of the activations"
             yield _Rung(name="bf16 or fp16", saves=saves, line=_json(bf16={"enabled": True}))
         if "nvme" not in (self._offload.optimizer, self._offload.param):
             yield self._nvme()
@@ -139,24 +144,29 @@ class _Ladder:
         given = [(flag, self._spec.launch.script_switch(flag)) for flag in typed]
         return any(saves_activations(key) and is_on(value) for key, value in (*self._least.knobs, *given))
 
-    def _stage(self, stage: int) -> _Rung:
-        stages = [*self._spec.stages, stage]
-        return _Rung(
-            name=f"ZeRO {stage}", saves=self._saved(stage=stage), line=_json(zero_optimization={"stage": stages})
-        )
+    def _stage(self, stage: int) -> _Rung | None:
+        saves, stages = self._saved(stage=stage), [*self._spec.stages, stage]
+        line = _json(zero_optimization={"stage": stages})
+        return _Rung(name=f"ZeRO {stage}", saves=saves, line=line) if saves else None
 
-    def _offloading(self, section: str, stage: int, offload: Offload) -> _Rung:
+    def _offloading(self, section: str, stage: int, offload: Offload) -> _Rung | None:
+        saves = self._saved(stage=stage, offload=offload)
+        if saves is None:
+            return None
         needs = f" (at ZeRO {stage})" if stage > self._least.stage else ""
         return _Rung(
             name=f"{section} to cpu{needs}",
-            saves=self._saved(stage=stage, offload=offload),
+            saves=saves,
             line=_json(zero_optimization={section: {"device": ["none", "cpu"]}}),
         )
 
-    def _nvme(self) -> _Rung:
-        saves = _UNKNOWN
+    def _nvme(self) -> _Rung | None:
+        to_cpu = Offload(optimizer="cpu", param="cpu")
+        saves = self._saved(stage=3, offload=to_cpu)
+        if saves is None:
+            return None
         if self._facts is not None:
-            on_host = replace(self._sharding(self._facts), stage=3, offload=Offload(optimizer="cpu", param="cpu"))
+            on_host = replace(self._sharding(self._facts), stage=3, offload=to_cpu)
             saves = f"what offloading to cpu saves, and {gib(on_host.host_bytes(self._facts))} of host memory"
         section = {"device": ["none", "nvme"], "nvme_path": "/local_nvme"}
         return _Rung(
@@ -165,15 +175,17 @@ class _Ladder:
             line=_json(zero_optimization={"offload_optimizer": section, "offload_param": section}),
         )
 
-    def _saved(self, *, stage: int | None = None, offload: Offload | None = None, dtype: str | None = None) -> str:
-        """What another stage, offload or data type saves on one GPU."""
+    def _saved(
+        self, *, stage: int | None = None, offload: Offload | None = None, dtype: str | None = None
+    ) -> str | None:
+        """What another stage, offload or data type saves on one GPU; None: nothing."""
         facts = self._facts
         if facts is None:
             return _UNKNOWN
         own = self._sharding(facts)
         other = replace(own, stage=own.stage if stage is None else stage, offload=offload or own.offload)
         less = own.device_bytes(facts) - other.device_bytes(replace(facts, dtype=dtype or facts.dtype))
-        return f"{gib(less)} of model states"
+        return f"{gib(less)} of model states" if less >= _LEAST else None
 
     def _sharding(self, facts: ModelFacts) -> Sharding:
         return sharding_of(self._spec, facts, self._least.stage, self._least.knobs)

@@ -39,6 +39,7 @@ class Observation:
         imported: the folder of another tuner's results that it is from; None for what ran here.
         taken_over: the study that it was taken over from; None for this study's own runs.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
+        value_bound: the metric that a slow run could have reached at best; None otherwise, or if that was not kept.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only if the models chose it.
@@ -61,6 +62,7 @@ class Observation:
     imported: str | None = None
     taken_over: str | None = None
     value_so_far: float | None = None
+    value_bound: float | None = None
     half_width: float | None = None
     seconds: float | None = None
     wrote_outside: str = ""
@@ -228,6 +230,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         imported=attrs.get("imported"),
         taken_over=attrs.get("taken_over"),
         value_so_far=attrs.get("value_so_far"),
+        value_bound=attrs.get("value_bound"),
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
         seconds=attrs.get("run_seconds"),
         why=attrs.get("why"),

@@ -133,6 +133,8 @@ def _told(outcome: Outcome, metric: str, run_seconds: float | None) -> TrialAttr
     told = _headline(figures_of(outcome)) if isinstance(outcome, Measured | Slow) else TrialAttributes()
     if isinstance(outcome, Slow):
         told["value_so_far"] = outcome.so_far.metric(metric)
+        if outcome.bound is not None:
+            told["value_bound"] = outcome.bound
     if not isinstance(outcome, Measured):
         told["reason"], told["message"] = outcome.reason, outcome.message[:_MESSAGE_LENGTH]
     if run_seconds is not None:

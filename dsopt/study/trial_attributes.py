@@ -28,7 +28,7 @@ class TrialAttributes(TypedDict, total=False):
         imported: the folder of DeepSpeed's autotuner it was taken from.
         taken_over: the study that ran it.
         measured_as: the run whose outcome it has, because both have the same configuration.
-        value_so_far: the metric of a slow run until it was stopped.
+        value_so_far, value_bound: the metric of a slow run until it was stopped, and the best it could have reached.
         wrote_outside: what looks like checkpoints and appeared in the working folder, separated by commas.
         profile_stage, profile_params: of the least-memory profile, the candidate that it was.
         samples_per_second, step_milliseconds: the figures.
@@ -56,6 +56,7 @@ class TrialAttributes(TypedDict, total=False):
     taken_over: str
     measured_as: str
     value_so_far: float
+    value_bound: float
     wrote_outside: str
     profile_stage: int
     profile_params: str

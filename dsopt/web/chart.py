@@ -26,6 +26,7 @@ class Mark:
         kind: the class of its colour, such as `z2`.
         says: shown when somebody points at it, and read aloud.
         is_cross: whether it is a cross instead of a disc.
+        is_hollow: whether it is a ring instead of a disc.
     """
 
     x: float
@@ -35,6 +36,7 @@ class Mark:
     kind: str = ""
     says: str = ""
     is_cross: bool = False
+    is_hollow: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,8 @@ class Chart:
         if mark.low is not None and mark.high is not None:
             bar = Markup('<line class="bar {}" x1="{}" x2="{}" y1="{}" y2="{}"/>')
             parts = bar.format(mark.kind, x, x, self._y(max(0.0, mark.low)), self._y(mark.high))
-        return parts + Markup('<circle class="dot {}" cx="{}" cy="{}" r="4">{}</circle>').format(mark.kind, x, y, said)
+        circle = Markup('<circle class="{} {}" cx="{}" cy="{}" r="4">{}</circle>')
+        return parts + circle.format("ring" if mark.is_hollow else "dot", mark.kind, x, y, said)
 
 
 def stacked(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: str) -> Markup:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dsopt.errors import DsoptError
 from dsopt.report.readable import readable_name
-from dsopt.report.standing import Row, best_row, standing_of
+from dsopt.report.rows import Row
+from dsopt.report.standing import best_row, standing_of
 from dsopt.store import who_works
 from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from dsopt.report.numbers import number
-from dsopt.report.standing import Row, Standing
+from dsopt.report.rows import Row, bound_text
+from dsopt.report.standing import Standing
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
 from dsopt.search.memory import MemoryModel
@@ -37,6 +38,9 @@ def by_micro_batch(standing: Standing) -> Chart | None:
                     says=says,
                 )
             )
+        elif row.bound is not None:
+            says = f"{row.label}: {bound_text(row, maximize=standing.maximize)} {standing.unit}, stopped early"
+            marks.append(Mark(x=row.micro_batch, y=row.bound, kind=kind, says=says, is_hollow=True))
         elif row.reason in ("oom", "predicted_oom", "host_oom"):
             marks.append(Mark(x=row.micro_batch, y=0.0, kind=kind, says=f"{row.label}: {row.reason}", is_cross=True))
             if row.reason == "oom":
@@ -45,7 +49,7 @@ def by_micro_batch(standing: Standing) -> Chart | None:
         return None
     return Chart(
         title=f"{standing.metric} by micro-batch size and ZeRO stage",
-        x_label="micro-batch size per GPU (× out of memory)",
+        x_label="micro-batch size per GPU (× out of memory, ○ bound of a run that was stopped)",
         y_label=standing.unit,
         marks=marks,
         edges=[(size, f"z{stage}") for stage, size in edges.items()],

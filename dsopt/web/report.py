@@ -10,9 +10,11 @@ from markupsafe import Markup
 
 from dsopt.launch.machine import versions
 from dsopt.report.aligned import markdown
+from dsopt.report.for_others import answer_for_others, standing_for_others, table_for_others
 from dsopt.report.numbers import number
-from dsopt.report.secrets import secrets_of, without_secrets
-from dsopt.report.standing import Row, Standing
+from dsopt.report.rows import Row, bound_text
+from dsopt.report.secrets import secrets_of
+from dsopt.report.standing import Standing
 from dsopt.search.facts import ModelFacts
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
@@ -96,22 +98,13 @@ def report_of(store: Store, study: StoredStudy) -> Report:
     facts = None if study.spec.compare else load_history(store, study).facts_for(study.spec)
     page = with_running(study_page(store, study), running_now(store, study))
     secrets = secrets_of(study.spec.launch)
-    if page.standing is not None:
-        page = replace(page, standing=_cleaned(page.standing, secrets))
-    return Report(spec=study.spec, page=page, device=_device(facts) if facts else None, versions=versions())
-
-
-def _cleaned(standing: Standing, secrets: Sequence[str]) -> Standing:
-    """The same for others: a script may have said anything."""
-    return replace(
-        standing,
-        good=without_secrets(standing.good, secrets),
-        rows=[replace(row, message=without_secrets(row.message, secrets)) for row in standing.rows],
-        stages=[(stage, without_secrets(verdict, secrets)) for stage, verdict in standing.stages],
-        now=[without_secrets(line, secrets) for line in standing.now],
-        advice=[without_secrets(line, secrets) for line in standing.advice],
-        doubts=[without_secrets(line, secrets) for line in standing.doubts],
+    page = replace(
+        page,
+        standing=standing_for_others(page.standing, secrets) if page.standing else None,
+        table=table_for_others(page.table, secrets) if page.table else None,
+        answer=answer_for_others(page.answer, secrets) if page.answer else None,
     )
+    return Report(spec=study.spec, page=page, device=_device(facts) if facts else None, versions=versions())
 
 
 def _device(facts: ModelFacts) -> str:
@@ -152,14 +145,20 @@ def _tried(standing: Standing) -> list[str]:
     cells = [
         (
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
-            number(row.searched) if row.searched is not None else row.reason or row.state,
-            number(row.confirmed),
+            _searched(row, maximize=standing.maximize),
+            "failed" if row.unconfirmed else number(row.confirmed),
             gib(row.peak_bytes) if row.peak_bytes else "-",
             "-" if row.batch is None else str(row.batch),
         )
         for row in rows
     ]
     return [markdown(header, cells, (False, True, True, True, True))]
+
+
+def _searched(row: Row, *, maximize: bool) -> str:
+    if row.bound is not None:
+        return f"{bound_text(row, maximize=maximize)} (stopped early)"
+    return number(row.searched) if row.searched is not None else row.reason or row.state
 
 
 def _fenced(text: str) -> list[str]:

@@ -12,8 +12,9 @@ from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
 from dsopt.report.files import CONFIG, optimum, were_scaled
 from dsopt.report.model import model_line
+from dsopt.report.rows import Row
 from dsopt.report.space import space_lines
-from dsopt.report.standing import Now, Row, Standing, running_lines, standing_of
+from dsopt.report.standing import Now, Standing, running_lines, standing_of
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.store.measured import details_of

@@ -50,6 +50,13 @@ def test_a_run_has_lost_when_it_cannot_reach_the_best(metric: str, best: float, 
         assert re.match(words, said)
 
 
+@pytest.mark.parametrize(("metric", "least", "most"), [("throughput", 80.5, 89), ("latency", 90, 99.5)])
+def test_what_a_run_could_reach_is_better_than_what_it_shows(metric: str, least: float, most: float) -> None:
+    measurement = measure(steps(), 8, 0.02, min_warmup=3)
+    assert measurement is not None
+    assert least < Race(metric=metric, best=1.0).reachable(measurement) < most
+
+
 def test_few_steps_and_drifting_ones_have_not_lost() -> None:
     assert lost(steps(12), "throughput", 1000) is None
     assert lost(steps() * np.linspace(1.2, 1.0, 30), "throughput", 1000) is None

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from dsopt.report.standing import Now, Row, Standing, rows_of, standing_of
+from dsopt.report.rows import Row, bound_text, rows_of
+from dsopt.report.standing import Now, Standing, standing_of
 from dsopt.report.summary import summarize
 from dsopt.search.history import History
 from dsopt.study.space import Candidate
@@ -112,3 +113,24 @@ def test_a_confirmation_that_failed_says_so_on_one_line() -> None:
 
 def test_the_own_configuration_may_be_the_fastest_so_far() -> None:
     assert standing(history(observation(SMALL, 90.0))).good == "Your own configuration is the fastest so far."
+
+
+def test_a_run_that_was_stopped_shows_its_bound_and_no_figure() -> None:
+    slow = observation(SMALL, state="slow", reason="slow", value_so_far=80.0, value_bound=85.0, half_width=0.1)
+    found = next(row for row in rows(history(slow)) if row.name == SMALL.name)
+    assert (found.searched, found.searched_percent, found.bound) == (None, None, 85.0)
+    assert (bound_text(found, maximize=True), bound_text(found, maximize=False)) == ("< 85", "> 85")
+    assert standing(history(slow)).good == "Your own configuration is the fastest so far."
+
+
+def test_a_finalist_whose_confirmation_failed_says_why() -> None:
+    failed = observation(LARGE, round=1, state="failed", reason="crash", message="it broke")
+    known = replace(TRIED, reference=[*TRIED.reference, failed])
+    found = {row.name: row.unconfirmed for row in rows(known)}
+    assert found == {
+        LARGE.name: "failed in round 1: it broke",
+        SMALL.name: None,
+        TOO_LARGE.name: None,
+        "baseline": None,
+    }
+    assert LARGE.name not in standing(known, "confirming").good

@@ -24,12 +24,14 @@ def test_a_chart_is_whole_and_escapes_what_it_is_given() -> None:
     marks = [
         Mark(x=1, y=5, low=4, high=6, kind="z1", says="<script>alert(1)</script> & more"),
         Mark(x=8, y=0, kind="z2", says="out of memory", is_cross=True),
+        Mark(x=4, y=3, kind="z2", says="< 3", is_hollow=True),
     ]
     chart = Chart(title='"quoted"', x_label="a < b", y_label="samples/s", marks=marks, edges=[(8, "z2")], is_log=True)
     drawn = ElementTree.fromstring(chart.svg())
     assert drawn.get("aria-label") == '"quoted"'
     titles = [title.text for title in drawn.iter("title")]
-    assert titles == ["<script>alert(1)</script> & more", "out of memory"]
+    assert titles == ["<script>alert(1)</script> & more", "out of memory", "< 3"]
+    assert [circle.get("class") for circle in drawn.iter("circle")] == ["dot z1", "ring z2"]
     circle = next(drawn.iter("circle"))
     cross = next(path for path in drawn.iter("path"))
     assert 64 < float(circle.get("cx", "")) < 624
