@@ -45,7 +45,10 @@ def compared_runs(
     names = {run.name for run in asked}
     others = [run for run in _tuned(spec, history) if run.name not in names] if history is not None else []
     vanilla = [run for run in asked if run.name == VANILLA]
-    if not vanilla:
+    _refuse_plain_dry_runs(spec, asked)
+    if spec.is_simulated:
+        warnings.append(f"{VANILLA} is left out: a dry run simulates DeepSpeed, and no training without it.")
+    elif not vanilla:
         derived = vanilla_run(spec)
         vanilla = [derived] if derived is not None else []
         if derived is None:
@@ -54,6 +57,17 @@ def compared_runs(
                 f'trains without it: --with {VANILLA}="accelerate launch …"'
             )
     return [*vanilla, *(run for run in asked if run.name != VANILLA), *others], warnings
+
+
+def _refuse_plain_dry_runs(spec: StudySpec, asked: Sequence[ComparedRun]) -> None:
+    """Refuses, in a dry run, commands that train without DeepSpeed."""
+    plain = next((run.name for run in asked if run.ds_config is None), None)
+    if spec.is_simulated and plain is not None:
+        raise DsoptError(
+            f"--with {plain}: the command names no DeepSpeed configuration, and study '{spec.name}' is a dry run, "
+            "which simulates DeepSpeed alone. Leave it out, or compare real runs: remove 'simulation' "
+            "from the study file."
+        )
 
 
 def _tuned(spec: StudySpec, history: History) -> list[ComparedRun]:

@@ -99,8 +99,6 @@ def _make(
     else:
         assert command is not None
         (spec, warnings), history = spec_of_command(command, {}), None
-    if spec.is_simulated:
-        raise DsoptError(f"study '{spec.name}' is a dry run: it has no runs of a script to compare.")
     runs, more = compared_runs(spec, given, history)
     made = comparison_spec(spec, name or f"{spec.name}-compare", runs, rounds)
     check_capacity(made, pool)  # before anything is created

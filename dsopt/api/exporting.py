@@ -20,7 +20,8 @@ from dsopt.worker.history import load_history
 _SUFFIXES: Final[Mapping[str, str]] = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _WHOLE: Final = ("trial", "round", "zero_stage")
 _NUMBERS: Final = (
-    "metric", "step_seconds", "half_width_seconds", "samples_per_second", "peak_memory_bytes", "run_seconds",
+    "metric", "step_seconds", "half_width_seconds", "samples_per_second", "peak_memory_bytes", "needed_memory_bytes",
+    "run_seconds",
 )  # fmt: skip
 
 

@@ -56,7 +56,10 @@ def _of_comparison(table: ComparisonTable) -> StudyOutcome:
     if best is None:
         return StudyOutcome(state=table.state, sentence="No configuration could be measured.")
     factor = best.factor
+    said = f"{best.name} is the fastest: {best.value:.6g} {table.unit}."
+    if table.simulated is not None:
+        said = f"Simulated: {said}"
     return StudyOutcome(
-        state=table.state, sentence=f"{best.name} is the fastest: {best.value:.6g} {table.unit}.", best=best.name,
+        state=table.state, sentence=said, best=best.name,
         value=best.value, factor=factor.factor if factor else None, interval=factor.interval if factor else None,
     )  # fmt: skip

@@ -83,7 +83,9 @@ class Run:
         metric: the study's metric, in its unit; of a slow run, as measured until dsopt stopped it.
         step_seconds, half_width_seconds: mean time of a step, and half the width of its 95 % interval.
         samples_per_second: of all ranks together.
-        peak_memory_bytes: the largest of any rank.
+        peak_memory_bytes: the largest of any rank, as torch reserved it, with blocks that it only keeps.
+        needed_memory_bytes: what decides whether memory runs out, and what tables show: tensors at their peak, and
+            what torch does not count; of the run that counts for its configuration and round.
         why: why it was chosen; only if the models chose it.
         taken_over: the study that it was taken over from, if it was.
     """
@@ -104,6 +106,7 @@ class Run:
     half_width_seconds: float | None
     samples_per_second: float | None
     peak_memory_bytes: float | None
+    needed_memory_bytes: float | None
     why: str | None
     taken_over: str | None
 
@@ -116,10 +119,12 @@ def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
     """Every launch of a study, oldest first."""
     whys = {o.name: o.why for o in history.observations}
     sources = {(o.name, o.round): o.taken_over for o in history.everything}
-    kept = [key for key in Run.__dataclass_fields__ if key not in ("why", "taken_over")]
+    needed = {(o.name, o.round): o.facts.needed_bytes for o in history.everything if o.facts is not None}
+    kept = [key for key in Run.__dataclass_fields__ if key not in ("needed_memory_bytes", "why", "taken_over")]
     return [
         Run(
             **{key: row[key] for key in kept},
+            needed_memory_bytes=None if row["metric"] is None else needed.get((row["candidate"], row["round"])),
             why=whys.get(row["candidate"]) if row["round"] == 0 else None,
             taken_over=sources.get((row["candidate"], row["round"])),
         )

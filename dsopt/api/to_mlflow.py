@@ -19,7 +19,14 @@ _LONGEST: Final = 500  # characters of a parameter, in every version
 _LONGEST_TAG: Final = 5000
 _MOST_PARAMS: Final = 100  # in one request
 _TEXTS: Final = ("stage", "state", "reason", "message", "round", "run_dir", "why", "taken_over", "metric_unit")
-_NUMBERS: Final = ("step_seconds", "half_width_seconds", "samples_per_second", "peak_memory_bytes", "run_seconds")
+_NUMBERS: Final = (
+    "step_seconds",
+    "half_width_seconds",
+    "samples_per_second",
+    "peak_memory_bytes",
+    "needed_memory_bytes",
+    "run_seconds",
+)
 _STATUS: Final = {
     "measured": "FINISHED", "slow": "FINISHED", "infeasible": "FAILED", "failed": "FAILED", "cancelled": "KILLED",
     "finished": "FINISHED", "unconfirmed": "FAILED", "stopped": "KILLED",

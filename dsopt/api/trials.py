@@ -40,8 +40,8 @@ def described(run: Run, unit: str) -> list[str]:
         lines.append(f"metric: {run.metric:.6g} {unit}")
     if run.step_seconds is not None and run.half_width_seconds is not None:
         lines.append(f"step: {1000 * run.step_seconds:.5g} ms ± {1000 * run.half_width_seconds:.2g} ms")
-    if run.peak_memory_bytes:
-        lines.append(f"memory: {run.peak_memory_bytes / 2**30:.2f} GiB at the peak of the fullest rank")
+    if run.needed_memory_bytes:
+        lines.append(f"memory: the fullest rank needed {run.needed_memory_bytes / 2**30:.2f} GiB at its peak")
     if run.finished_at is not None:
         lines.append(f"took: {run.finished_at - run.started_at:.0f} s")
     lines += [f"chosen: {run.why}"] if run.why else []

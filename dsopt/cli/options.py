@@ -16,12 +16,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def complete_study(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The names of studies that begin so, for a shell that completes."""
-    from dsopt.api.headers import list_studies
-    from dsopt.errors import DsoptError
-
     try:
+        from dsopt.api.headers import list_studies
+
         return [s.name for s in list_studies(storage=context.params.get("storage")) if s.name.startswith(incomplete)]
-    except DsoptError:
+    except Exception:  # a traceback in the middle of a line that somebody types helps nobody
         return []
 
 

@@ -121,10 +121,10 @@ def _confirmed(row: "Row") -> Text:
 
 
 def _memory(row: "Row") -> Text:
-    if row.peak_bytes is None:
+    if row.needed_bytes is None:
         return Text("")
-    share = f" {100 * row.peak_bytes / row.device_bytes:.0f} %" if row.device_bytes else ""
-    return Text(f"{row.peak_bytes / 2**30:.1f} GiB{share}")
+    share = f" {100 * row.needed_bytes / row.device_bytes:.0f} %" if row.device_bytes else ""
+    return Text(f"{row.needed_bytes / 2**30:.1f} GiB{share}")
 
 
 def _batch(row: "Row") -> Text:

@@ -1,6 +1,7 @@
 """All checks, one after the other: what is quick and what stops most comes first."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from dsopt.doctor import devices, disks, hosts, limits, operators, packages, ranks
 from dsopt.doctor.check import Check, guarded, problem, skipped
@@ -10,6 +11,8 @@ from dsopt.doctor.training import training_of
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.study.spec import StudySpec
+
+_SLOW: Final = (packages.NAME, operators.NAME, ranks.NAME)
 
 
 def checks(read: ReadStudy | None, storage: Callable[[], str], names: str | None) -> Iterator[Check]:
@@ -36,12 +39,16 @@ def checks(read: ReadStudy | None, storage: Callable[[], str], names: str | None
     yield from guarded(limits.LOCKS, limits.check_locks)
     yield from guarded(limits.MEMORY, limits.check_locked_memory, spec, found.pool)
     yield from guarded(limits.FILES, limits.check_open_files)
-    yield from _training(spec, found.pool)
+    if reading.mistakes:
+        why = f"{reading.why_none}: correct them first, since this takes minutes"
+        yield from (skipped(name, why) for name in _SLOW)
+    else:
+        yield from _training(spec, found.pool)
 
 
 def _training(spec: StudySpec | None, pool: DevicePool | None) -> Iterator[Check]:
     """What is checked by starting programs where the command trains."""
-    later = (operators.NAME, ranks.NAME)
+    later = _SLOW[1:]
     if spec is not None and spec.is_simulated:
         yield from (skipped(name, "a dry run starts no training") for name in (packages.NAME, *later))
         return

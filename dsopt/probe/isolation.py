@@ -85,6 +85,7 @@ class Isolation:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
+        after_import("transformers.trainer_callback", self._isolate_callbacks)
         for module in _BOARDS:
             after_import(module, self._isolate_board)
         after_import("wandb", self._isolate_wandb)
@@ -151,6 +152,10 @@ class Isolation:
 
         self._wrap(module.Trainer, "__init__", around_init)
         self._wrap(module.Trainer, "train", around_train)
+
+    def _isolate_callbacks(self, module: ModuleType) -> None:
+        """In Transformers 4, it insists on `load_best_model_at_end` when a training begins, which is off here."""
+        self._wrap(getattr(module, "EarlyStoppingCallback", None), "on_train_begin", lambda *_args, **_kwargs: None)
 
     def _isolate_board(self, module: ModuleType) -> None:
         """TensorBoard would show the figures of runs among those of the user's training in the same folder."""

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.report.aligned import markdown
+from dsopt.report.dry_run import simulated
 from dsopt.report.numbers import percent
 from dsopt.search.confirm import Ratio, Standing, standing_after
 from dsopt.search.facts import ModelFacts
@@ -61,6 +62,7 @@ class ComparisonTable:
         rows: in the given order, after the vanilla run and yours.
         fastest: name of the best row; None if nothing was measured.
         probability: that it is the best of them.
+        simulated: what a dry run simulates; None if runs are real.
     """
 
     study: str
@@ -72,6 +74,7 @@ class ComparisonTable:
     rows: Sequence[ComparedRow]
     fastest: str | None
     probability: float | None
+    simulated: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The table as data."""
@@ -80,6 +83,8 @@ class ComparisonTable:
     def text(self) -> str:
         """The table, the row of DeepSpeed's documents, what fails, and what the figures are based on."""
         lines = [markdown(self._header(), [self._cells(row) for row in self.rows], [False] * 2 + [True] * 8), ""]
+        if self.simulated is not None:
+            lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
         measured = [row for row in self.rows if row.value is not None]
         if measured:
             names = ["", *(row.name for row in self.rows)]
@@ -144,6 +149,7 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         rows=[_row(spec, history, standing, name, reference) for name in names],
         fastest=_shown(best),
         probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
+        simulated=simulated(spec),
     )
 
 

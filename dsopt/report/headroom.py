@@ -14,8 +14,7 @@ class Headroom:
     """Bytes of one device.
 
     Attributes:
-        needed_bytes: the most that any run of the best needed: what tensors took at its peak, and what torch does not
-            count. Cached blocks do not count: torch gives them back before memory runs out.
+        needed_bytes: the most that any run of the best needed (`ModelFacts.needed_bytes`).
         device_bytes: what a rank may use.
     """
 
@@ -49,5 +48,5 @@ def headroom_of(history: History, best: str) -> Headroom | None:
     shown = [o.facts for o in history.everything if o.name == best and o.facts is not None and o.facts.outside_bytes]
     if not shown:
         return None
-    needed = max((facts.peak_allocated_bytes or facts.peak_memory_bytes) + facts.outside_bytes for facts in shown)
+    needed = max(facts.needed_bytes for facts in shown)
     return Headroom(needed_bytes=needed, device_bytes=shown[-1].device_memory_bytes)

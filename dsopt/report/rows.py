@@ -32,7 +32,7 @@ class Row:
         confirmed_interval: 95 % interval of that, launches included.
         rounds: in how many rounds of the confirmation it was measured.
         unconfirmed: in which round its confirmation failed, and why; None if it did not.
-        peak_bytes, device_bytes: the largest peak of a rank, and what a rank may use.
+        needed_bytes, device_bytes: of memory, what the fullest rank needed (`ModelFacts.needed_bytes`), and may use.
         batch: global batch, in samples.
         is_best, is_own: the result, and the user's own configuration.
         why: why it was chosen.
@@ -55,7 +55,7 @@ class Row:
     confirmed_interval: tuple[float, float] | None
     rounds: int
     unconfirmed: str | None
-    peak_bytes: int | None
+    needed_bytes: int | None
     device_bytes: int | None
     batch: int | None
     is_best: bool
@@ -116,7 +116,7 @@ def _row(
         confirmed_interval=interval,
         rounds=rounds,
         unconfirmed=unconfirmed,
-        peak_bytes=seen.facts.peak_memory_bytes or None if seen.facts else None,
+        needed_bytes=seen.facts.needed_bytes or None if seen.facts else None,
         device_bytes=seen.facts.device_memory_bytes if seen.facts else None,
         batch=batch,
         is_best=seen.name == best,

@@ -68,6 +68,17 @@ class ModelFacts:
     optimizer_bytes: float = 0.0
 
     @property
+    def needed_bytes(self) -> int:
+        """What decides whether memory runs out: tensors at their peak, and what torch does not count.
+
+        Blocks that torch has cached do not count: it gives them back first. Where a run has not told what torch does
+        not count, as on the CPU, it is the peak that was reserved.
+        """
+        if not self.outside_bytes:
+            return self.peak_memory_bytes
+        return (self.peak_allocated_bytes or self.peak_memory_bytes) + self.outside_bytes
+
+    @property
     def held(self) -> ParamBytes:
         """What one parameter needs: as seen, else as data type and Adam have it."""
         usual = bytes_per_param(self.dtype)

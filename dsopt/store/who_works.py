@@ -1,6 +1,6 @@
 """Who works on what, for people who look: it changes nothing, and a role that can only read may ask."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
@@ -23,24 +23,24 @@ def running_attempts(connection: sa.Connection, study_id: str | None = None) -> 
     return connection.execute(query).mappings().all()
 
 
-def holders_on(connection: sa.Connection, node: str, *, without: str) -> list[tuple[int, str | None, str]]:
-    """Who has devices of a node: how many, the study's name (None: it is deleted), the node of the worker that runs it.
+def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str) -> list[tuple[int, str | None, str]]:
+    """Who has devices of nodes: how many, the study's name (None: it is deleted), the node of the worker that runs it.
 
     Args:
-        node: the node.
+        nodes: the nodes, by the names in their leases.
         without: a worker whose own runs do not count.
     """
-    count = sa.func.count(sa.distinct(leases.c.device))
+    count = sa.func.count(sa.distinct(leases.c.node + "/" + leases.c.device))
     query = (
-        sa.select(count, studies.c.name, attempts.c.node)
+        sa.select(count, studies.c.name, sa.func.coalesce(attempts.c.node, sa.func.min(leases.c.node)))
         .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))
         .outerjoin(studies, studies.c.id == attempts.c.study_id)
-        .where(leases.c.node == node, leases.c.device.not_like("port:%"))
+        .where(leases.c.node.in_(list(nodes)), leases.c.device.not_like("port:%"))
         .where(sa.or_(attempts.c.worker_id.is_(None), attempts.c.worker_id != without))
         .group_by(studies.c.name, attempts.c.node)
         .order_by(studies.c.name, attempts.c.node)
     )
-    return [(number, name, on or node) for number, name, on in connection.execute(query)]
+    return [(number, name, on) for number, name, on in connection.execute(query)]
 
 
 def studies_now(connection: sa.Connection) -> Sequence[Row]:

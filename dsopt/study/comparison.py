@@ -21,7 +21,7 @@ VANILLA: Final = "vanilla"
 # what a comparison keeps of the study that it is made from; the rest of a spec is about a search
 _KEPT: Final = (
     *("cwd", "ds_config", "start", "timeout_seconds", "isolate", "pass_env", "memory_per_device", "measurement"),
-    "max_attempts",
+    *("max_attempts", "simulation"),
 )
 _KEPT_AUTOTUNING: Final = (
     *("results_dir", "exps_dir", "metric", "start_profile_step", "end_profile_step", "mp_size", "arg_mappings"),

@@ -34,7 +34,12 @@ _WRITTEN: Final = {  # what it writes to, each by its name in a run's own folder
 }
 
 # variables that turn off reporting, however a script is written
-_QUIET: Final[Mapping[str, str]] = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
+_QUIET: Final[Mapping[str, str]] = {
+    "WANDB_MODE": "disabled",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "debug",
+    "COMET_AUTO_LOG_DISABLE": "1",
+}
 
 
 def folder_flags(command: LaunchCommand, isolate: Sequence[str]) -> list[str]:

@@ -147,7 +147,7 @@ def _tried(standing: Standing) -> list[str]:
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
             _searched(row, maximize=standing.maximize),
             "failed" if row.unconfirmed else number(row.confirmed),
-            gib(row.peak_bytes) if row.peak_bytes else "-",
+            gib(row.needed_bytes) if row.needed_bytes else "-",
             "-" if row.batch is None else str(row.batch),
         )
         for row in rows

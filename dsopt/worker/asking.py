@@ -115,10 +115,16 @@ class Asker:
         """Tells watchers who has the devices, when that changes."""
         hand = self._hand
         with hand.store.engine.connect() as connection:
-            holders = holders_on(connection, hand.ledger.me.node, without=hand.ledger.me.id)
+            holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
         if holders != self._holders:
             self._holders = holders
             hand.tell(DevicesAwaited(study=self._study, holders=holders))
+
+    def _nodes(self) -> set[str]:
+        """The nodes whose devices a run may take, by the names in their leases: this one, and others that it wants."""
+        request = request_of(smallest_of(self._study.spec, self._hand.pool))
+        others = request.hosts if request.wanted is None else request.wanted.hosts
+        return {self._hand.ledger.me.node, *others}
 
     def _are_devices_free(self) -> bool:
         """Whether there are devices for some run: to plan takes longer than to look."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import dsopt as api
 from dsopt.api.compared_runs import compared_runs
 from dsopt.autotuner.results import chosen_config
 from dsopt.errors import DsoptError
@@ -18,6 +19,7 @@ from dsopt.study.compared import ComparedRun
 from dsopt.study.comparison import comparison_spec, configured_run, plain_sizes, spec_of_run, vanilla_run
 from dsopt.study.ds_schema import installed_schema
 from dsopt.study.spec import StudySpec
+from tests.api.dry import dry_run
 from tests.deepspeed_results import write_experiment
 from tests.machines import Machine
 from tests.made_up import facts, history, observation
@@ -293,3 +295,19 @@ def test_dsopts_best_of_a_study_is_compared() -> None:
     runs, _ = compared_runs(study_spec(), [], found)
     assert [run.name for run in runs] == ["vanilla", "dsopt"]
     assert runs[-1].ds_config == {"train_micro_batch_size_per_gpu": 1}  # nothing was found that is faster
+
+
+def test_dry_runs_are_compared_and_say_so(tmp_path: Path, sqlite_url: str) -> None:
+    study = api.create_study(dry_run(tmp_path), storage=sqlite_url)
+    study.run("cpu:1")
+    (tmp_path / "mine.json").write_text('{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
+    asked = {"study": "dry", "devices": "cpu:1", "storage": sqlite_url, "rounds": 1}
+    table = api.compare(given={"mine": tmp_path / "mine.json"}, **asked)
+    assert [(row.name, row.micro_batch, row.value is not None) for row in table.rows][:2] == [
+        ("yours", 2, True),
+        ("mine", 1, True),
+    ]
+    assert "This is a dry run: " in table.text()
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(DsoptError, match="simulates DeepSpeed alone"):
+        api.compare(given={"plain": "torchrun --nproc_per_node 2 train.py"}, name="other", **asked)

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import click
 import pytest
 
 import dsopt
+from dsopt.cli.options import complete_study
 
 HEAVY = {
     "torch", "deepspeed", "transformers", "optuna", "sqlalchemy", "alembic", "xgboost", "pydantic", "numpy", "scipy",
@@ -67,3 +69,10 @@ def test_listing_studies_and_workers_imports_neither_search_nor_reports(sqlite_u
         "assert not loaded, loaded"
     )
     in_a_fresh_process(program)
+
+
+@pytest.mark.parametrize("storage", ["sqlite:///\0", f"sqlite:///{'a' * 5000}", "mysql://a", "nonsense"])
+def test_completion_says_nothing_where_it_finds_nothing(storage: str) -> None:
+    context = click.Context(click.Command("show"))
+    context.params["storage"] = storage
+    assert complete_study(context, click.Argument(["name"]), "") == []

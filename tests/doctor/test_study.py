@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from dsopt.doctor.check import Check, guarded, ok
+from dsopt.doctor.diagnosis import checks
 from dsopt.doctor.operators import needed_operators
 from dsopt.doctor.study import Reading, check_command, check_configuration, read_study
 from dsopt.errors import DsoptError
 from dsopt.study.load import build_spec
+from dsopt.study.spec import StudySpec
 
 
 def read(tmp_path: Path, config: dict, script: str = "train.py", **keys: object) -> Reading:
@@ -107,3 +109,14 @@ OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cp
 )
 def test_the_operators_that_a_configuration_needs(config: dict, device: str, builders: list[str]) -> None:
     assert needed_operators(config, device) == builders
+
+
+def test_mistakes_come_first_and_nothing_is_compiled_for_a_study_that_has_them(tmp_path: Path) -> None:
+    def wrong() -> tuple[StudySpec, list[str]]:
+        raise DsoptError("study.yaml: max_attempts: 'two' is not a number.")
+
+    found = {one.name: one for one in checks(wrong, lambda: f"sqlite:///{tmp_path}/none.db", "cpu:1")}
+    assert found["command"].status == "problem"
+    for name in ("python-packages", "operators", "all-reduce"):
+        assert found[name].status == "skipped"
+        assert found[name].message == "the study has mistakes: correct them first, since this takes minutes"

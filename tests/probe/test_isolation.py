@@ -2,14 +2,16 @@
 
 import os
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outside import new_traces, traces
+from dsopt.probe.isolation import Isolation
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
-from dsopt.study.isolation import config_notes, isolated_command, isolated_config, isolation_notes
+from dsopt.study.isolation import config_notes, isolated_command, isolated_config, isolation_notes, quiet_environment
 from dsopt.study.load import build_spec
 
 
@@ -197,3 +199,26 @@ def test_what_isolation_sets_is_no_dimension(tmp_path: Path, keys: dict, message
     study = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {"train_batch_size": 2}}
     with pytest.raises(DsoptError, match=message):
         build_spec({**study, **keys}, "study.yaml")
+
+
+def test_early_stopping_of_transformers_4_may_begin(tmp_path: Path) -> None:
+    class EarlyStoppingCallback:
+        def on_train_begin(self, args: SimpleNamespace) -> None:
+            assert args.load_best_model_at_end, "EarlyStoppingCallback requires load_best_model_at_end = True"
+
+    module = ModuleType("transformers.trainer_callback")
+    module.EarlyStoppingCallback = EarlyStoppingCallback  # type: ignore[attr-defined]
+    isolation = Isolation.__new__(Isolation)  # without hooks into this process
+    isolation._run_dir = None
+    isolation._isolate_callbacks(module)
+    off = SimpleNamespace(load_best_model_at_end=False)
+    with pytest.raises(AssertionError):
+        EarlyStoppingCallback().on_train_begin(off)
+    isolation._run_dir = RunDir(tmp_path)
+    EarlyStoppingCallback().on_train_begin(off)
+
+
+def test_no_tracker_is_told_anything() -> None:
+    quiet = quiet_environment(Path("/run"))
+    names = ("WANDB_MODE", "CLEARML_OFFLINE_MODE", "NEPTUNE_MODE", "COMET_AUTO_LOG_DISABLE")
+    assert [quiet[name] for name in names] == ["disabled", "1", "debug", "1"]

@@ -3,9 +3,10 @@
 import pytest
 
 from dsopt.report.headroom import headroom_of
+from dsopt.report.rows import rows_of
 from dsopt.search.history import History
 from dsopt.study.space import Candidate
-from tests.made_up import facts, observation
+from tests.made_up import facts, observation, spec
 
 GIB = 2**30
 BEST = Candidate(stage=1, micro_batch=8, gas=1)
@@ -38,3 +39,13 @@ def test_on_the_cpu_nobody_knows() -> None:
     """The kernel's counters there are of the process, not of a device."""
     assert headroom_of(known(peak_allocated_bytes=20 * GIB), BEST.name) is None
     assert headroom_of(known(outside_bytes=1), "another") is None
+
+
+def test_tables_show_the_memory_that_the_headroom_is_of() -> None:
+    seen = known(peak_allocated_bytes=20 * GIB, outside_bytes=GIB)
+    row = next(row for row in rows_of(spec(), seen, None) if row.name == BEST.name)
+    headroom = headroom_of(seen, BEST.name)
+    assert headroom is not None
+    assert row.needed_bytes == headroom.needed_bytes == 21 * GIB
+    untold = rows_of(spec(), known(peak_allocated_bytes=20 * GIB), None)
+    assert untold[0].needed_bytes == 23 * GIB, "what was reserved, where nothing else is known"

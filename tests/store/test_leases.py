@@ -19,6 +19,7 @@ from dsopt.store.leases import find_orphans, sweep
 from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.transactions import DevicesTaken
+from dsopt.store.who_works import holders_on
 from dsopt.store.workers import leave
 from tests.runs import launch
 from tests.store.ledger import ledger_of, new_task, spec
@@ -194,3 +195,11 @@ def test_a_living_run_holds_the_lock_of_its_log(tmp_path: Path) -> None:
     assert may_be_present(run_dir, is_hidden=True)
     process.kill()
     assert not may_be_present(run_dir, is_hidden=True)
+
+
+def test_who_has_devices_of_other_nodes_is_known(store: Store, study: StoredStudy) -> None:
+    begin(at(store, "x"), study, gpus("x"), hosts={"x": (0,), "y": (0, 1)})
+    me = at(store, "z").me
+    with store.engine.connect() as connection:
+        assert holders_on(connection, {"z"}, without=me.id) == []
+        assert holders_on(connection, {"y", "z"}, without=me.id) == [(2, "s", "x")]
