@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 COMPOSE_TEXT = (DOCKER / "compose.yaml").read_text("utf-8")
-K8S_TEXT = (DOCKER / "k8s" / "dsopt.yaml").read_text("utf-8")
+K8S_FILES = sorted((DOCKER / "k8s").glob("*.yaml"))
+K8S_TEXT = "---\n".join(path.read_text("utf-8") for path in K8S_FILES)
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text("utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 K8S: list[dict[str, Any]] = list(yaml.safe_load_all(K8S_TEXT))
@@ -41,7 +42,7 @@ def command_of(service: str, **values: str) -> list[str]:
 
 
 def containers() -> list[dict[str, Any]]:
-    """All containers of the Kubernetes manifest."""
+    """All containers of the Kubernetes manifests."""
     specs = [document["spec"]["template"]["spec"] for document in K8S if "template" in document["spec"]]
     return [c for spec in specs for c in (*spec.get("initContainers", []), *spec["containers"])]
 

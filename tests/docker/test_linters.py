@@ -1,4 +1,4 @@
-"""What the linter of Dockerfiles and the schema of Compose say of `docker/`."""
+"""What the linter of Dockerfiles and the schemas of Compose and Kubernetes say of `docker/`."""
 
 import os
 import shutil
@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from kubernetes_validate import ValidationError, validate
 
-from tests.docker.files import DOCKER
+from tests.docker.files import DOCKER, K8S_FILES
+
+KUBERNETES = ("1.25", "1.37")  # oldest and newest whose schemas the checker has
 
 
 def check(name: str, *args: str | Path) -> None:
@@ -27,3 +31,16 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
 def test_compose_files_fit_their_schema(name: str) -> None:
     check("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DOCKER / name)
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("path", K8S_FILES, ids=lambda path: path.name)
+def test_kubernetes_manifests_fit_their_schema(path: Path, version: str) -> None:
+    for document in yaml.safe_load_all(path.read_text("utf-8")):
+        validate(document, version, strict=True)
+
+
+def test_the_schema_refuses_a_key_that_kubernetes_does_not_have() -> None:
+    document = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"port": 80}}
+    with pytest.raises(ValidationError):
+        validate(document, KUBERNETES[-1], strict=True)
