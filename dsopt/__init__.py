@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsopt.api.issues import issue_report
     from dsopt.api.reporting import study_report
     from dsopt.api.results import Result, Run
+    from dsopt.api.slurm import slurm_script
     from dsopt.api.studies import load_study, start_worker
     from dsopt.api.study import Study
     from dsopt.api.trackers import export_to
@@ -51,6 +52,7 @@ __all__ = [
     "list_studies",
     "list_workers",
     "load_study",
+    "slurm_script",
     "start_worker",
     "study_report",
     "tune",
@@ -76,6 +78,7 @@ _PLACES = {
     "list_studies": "headers",
     "list_workers": "who_works",
     "load_study": "studies",
+    "slurm_script": "slurm",
     "start_worker": "studies",
     "study_report": "reporting",
     "tune": "tuning",

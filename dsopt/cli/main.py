@@ -25,6 +25,7 @@ _COMMANDS = {
     "export": ("dsopt.cli.export", "export", "Export every run of a study: CSV, Parquet, MLflow, wandb."),
     "worker": ("dsopt.cli.worker", "worker", "Work on studies with the devices of this machine."),
     "workers": ("dsopt.cli.workers", "workers", "List the workers on all nodes, with what each runs."),
+    "slurm": ("dsopt.cli.slurm", "slurm", "Print a batch script that works on a study in Slurm."),
     "tune": ("dsopt.cli.tune", "tune", "Tune a command on this machine and print the summary."),
     "run": ("dsopt.cli.tune", "run", "Tune a command, then train with the best configuration."),
     "compare": ("dsopt.cli.compare", "compare", "Compare configurations: vanilla, yours, hand-tuned, dsopt's."),

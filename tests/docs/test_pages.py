@@ -15,7 +15,7 @@ from tests.docs.pages import DOCS, PAGES, Block, blocks
 
 ROOT = DOCS.parent
 REAL = ("accelerate", "trainer")  # these guides train
-MOST_NOT_RUN = 3
+MOST_NOT_RUN = 2
 HOME = "/home/me/train"  # where the pages say that their reader is
 STANDS_FOR = {
     "--num_gpus 8": "--num_gpus 2",
