@@ -46,7 +46,7 @@ def _check_nodes(command: LaunchCommand, where: str) -> None:
     """Refuses several nodes with a launcher that dsopt cannot start on each of them."""
     launcher = command.launcher
     if not launcher.hostfile and command.nodes > 1 and not launcher.can_be_spread(command.options):
-        known = {*launcher.observable, *launcher.rendezvous}
+        known = {*launcher.observable, *launcher.rendezvous, *launcher.each_node}
         hindering = next((name for name in command.options.names if name not in known), launcher.name)
         raise DsoptError(
             f"{where}: command: {launcher.nodes[0]} {command.nodes}: dsopt starts {launcher.name} on each node itself, "

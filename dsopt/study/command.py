@@ -183,8 +183,9 @@ class LaunchCommand:
 
     def with_node(self, number: int, address: str) -> "LaunchCommand":
         """The same command for one node of several, whose ranks meet at this address."""
-        names = (self.launcher.node_rank or "", self.launcher.address or "")
-        return self.without_options(*names).with_options(names[0], str(number), names[1], address)
+        names, alone = (self.launcher.node_rank or "", self.launcher.address or ""), self.launcher.each_node
+        own = (names[0], str(number), names[1], address, *alone)
+        return self.without_options(*names, *alone[:1]).with_options(*own)
 
     def with_module(self, module: str, *args: str) -> "LaunchCommand":
         """The same launcher starting this module with these arguments in front of the script and its own."""

@@ -87,11 +87,11 @@ def _places_of_placer(spec: StudySpec, pool: DevicePool, placer: Placer, command
 
 def _spread(pool: DevicePool, wanted: Wanted, placer: Placer, where: str) -> Places:
     """Where a run takes place that dsopt starts itself; of this node it takes what the worker may use."""
-    own = [name for name in wanted.hosts if is_this_node(name)]
+    own = [] if placer.is_granting else [name for name in wanted.hosts if is_this_node(name)]
     if len(own) > 1:
         names = " and ".join(map(repr, own))
         raise DsoptError(f"{where}: command: the host file has this node twice, as {names}. Name it once.")
-    left = {name: [i for i in wanted.hosts[name] if i in pool.indices] for name in own if not placer.is_granting}
+    left = {name: [i for i in wanted.hosts[name] if i in pool.indices] for name in own}
     lacking = next((set(wanted.hosts[name]) - set(mine) for name, mine in left.items()), set[int]())
     if lacking and (wanted.devices is None or not replace(wanted, hosts={**wanted.hosts, **left}).can_ever_be):
         raise DsoptError(

@@ -11,7 +11,7 @@ from tests.studies import check_nothing_lost_nothing_doubled, write_study
 LAUNCHERS = {
     "deepspeed": "deepspeed --num_nodes {nodes} --num_gpus {ranks}",
     "torchrun": "torchrun --nnodes {nodes} --nproc_per_node {ranks} --rdzv_backend c10d --rdzv_endpoint b:1",
-    "accelerate": "accelerate launch --num_machines {nodes} --num_processes {all} --same_network",
+    "accelerate": "accelerate launch --use_deepspeed --num_machines {nodes} --num_processes {all} --same_network",
 }
 
 

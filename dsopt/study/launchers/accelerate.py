@@ -79,6 +79,7 @@ ACCELERATE: Final = _Accelerate(
     port="--main_process_port",
     address="--main_process_ip",
     node_rank="--machine_rank",
+    each_node=("--deepspeed_multinode_launcher", "standard"),
     rendezvous=("--rdzv_backend", "--rdzv_conf"),
     devices=("--gpu_ids",),
     config="--deepspeed_config_file",

@@ -99,6 +99,7 @@ class Launcher:
         port: option that gives the port ranks meet at.
         address: option that gives the address they meet at.
         node_rank: option that gives a node's number, of a launcher that people start on each node.
+        each_node: an option with its value that keeps it from starting ranks on other nodes itself.
         rendezvous: options that would contradict dsopt's own port; dsopt removes them with it.
         devices: options that choose among a node's devices.
         include, exclude: those of them that name nodes and devices as `localhost:0,2`. A launcher without them is given
@@ -128,6 +129,7 @@ class Launcher:
     port: str
     address: str | None = None
     node_rank: str | None = None
+    each_node: tuple[str, ...] = ()
     rendezvous: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
@@ -182,7 +184,11 @@ class Launcher:
             options: the command's.
             program: the launcher, if it is known.
         """
-        return self.node_rank is not None and set(options.names) <= {*self.observable, *self.rendezvous}
+        return self.node_rank is not None and set(options.names) <= {
+            *self.observable,
+            *self.rendezvous,
+            *self.each_node[:1],
+        }
 
     def node_ranks(self, start: NodeStart) -> list[RankStart]:
         """The ranks of one of a run's nodes, of a launcher that is not started on each node."""
