@@ -1,7 +1,7 @@
 """Runs dsopt's migrations on the connection that `dsopt.store.schema` hands over."""
 
 from alembic import context
-from dsopt.store.schema import VERSION_TABLE
+from dsopt.store.revision import VERSION_TABLE
 from dsopt.store.tables import metadata
 
 

@@ -17,18 +17,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import psutil
 import sqlalchemy as sa
+from optuna.trial import FrozenTrial
 
 from dsopt.experiment.measure import measure
 from dsopt.experiment.outcome import Measured
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.events import Engine
 from dsopt.search.sampler import distributions
+from dsopt.store import queries
+from dsopt.store.attempts import measurement_row
 from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
@@ -55,16 +59,16 @@ class Kept:
     point: Candidate
 
 
-def spec_of(folder: Path, buckets: int) -> StudySpec:
-    """A study of twelve sizes and so many buckets at one stage, which nothing ends."""
+def spec_of(folder: Path, buckets: int, name: str = "scale", trials: int = 100_000) -> StudySpec:
+    """A study of twelve sizes and so many buckets at one stage, which only so many trials end."""
     zero = {"stage": 1, "reduce_bucket_size": [1000 * (1 + number) for number in range(buckets)]}
     return StudySpec.model_validate(
         {
-            "name": "scale",
+            "name": name,
             "command": "deepspeed --num_gpus 1 train.py --deepspeed_config ds.json",
             "cwd": str(folder),
             "ds_config": {"train_micro_batch_size_per_gpu": SIZES, "zero_optimization": zero},
-            "autotuning": {"tuner_num_trials": 100_000, "tuner_early_stopping": 100_000, "tuner_type": "random"},
+            "autotuning": {"tuner_num_trials": trials, "tuner_early_stopping": 100_000, "tuner_type": "random"},
             "stage_order": "sequential",
         }
     )
@@ -72,7 +76,11 @@ def spec_of(folder: Path, buckets: int) -> StudySpec:
 
 def outcome_of(candidate: Candidate | None) -> Measured:
     """A made-up outcome: throughput grows with the micro-batch."""
-    size = candidate.micro_batch if candidate else 1
+    return _outcome_at(candidate.micro_batch if candidate else 1)
+
+
+@cache
+def _outcome_at(size: int) -> Measured:
     seconds = 0.010 + 0.001 * size
     times = tuple(seconds * (1 + 0.002 * (step % 5)) for step in range(15))
     measurement = measure(times, size, 0.02)
@@ -105,9 +113,9 @@ def outcome_of(candidate: Candidate | None) -> Measured:
 class Worker:
     """Claims and records without running anything."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, name: str = "scale") -> None:
         self.store = Store.open(url)
-        self.study = self.store.get("scale")
+        self.study = self.store.get(name)
         self.ledger = Ledger(self.store, register(self.store.engine))
         hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
         self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
@@ -157,25 +165,30 @@ def new_study(folder: Path, url: str, buckets: int) -> Iterator[tuple[Store, Sto
         store.close()
 
 
-def fill(store: Store, study: StoredStudy, count: int) -> None:
-    """Begins with so many finished trials."""
+def fill(store: Store, study: StoredStudy, count: int, like: str | None = None) -> None:
+    """Begins with so many finished trials; `like`: the id of an attempt that each gets a copy of."""
     space = study.spec.space(1)
     shapes = distributions(space)
     points = space.candidates(tuple(SIZES), (1,))[:count]
     runs = [Kept(candidate=point.name, part=Part("z1"), point=point) for point in points]
-    keep_unclaimed(
-        store,
-        study,
-        runs,
-        lambda run: finished_trial(
+
+    def trial_of(run: Kept) -> FrozenTrial:
+        return finished_trial(
             outcome_of(run.point),
             "throughput",
             1.0,
             attrs=TrialAttributes(candidate=run.candidate, phase="explore"),
             params=run.point.params,
             distributions=shapes,
-        ),
-    )
+        )
+
+    def copy_attempt(connection: sa.Connection, run: Kept, number: int) -> None:
+        if like is not None:
+            own = {"study_id": study.id, "stage": run.part, "trial": number, "candidate": run.candidate}
+            copy = queries.copy_attempt(connection, like, own)
+            queries.insert_measurement(connection, copy, measurement_row(outcome_of(run.point), "throughput"))
+
+    keep_unclaimed(store, study, runs, trial_of, copy_attempt)
 
 
 def _work_for(url: str, seconds: float, ready: Barrier, results: "multiprocessing.Queue[list[float]]") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsopt.api.storage import chosen_storage
 from dsopt.errors import DsoptError
-from dsopt.store import backup, engine, schema
+from dsopt.store import backup, engine, revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def back_up(file: Path, *, storage: str | None = None) -> Backup:
         raise DsoptError(f"--storage: {shown}: no such file.")
     connected = engine.connect(url)
     try:
-        if schema.state(connected).revision is None:
+        if revision.state(connected).revision is None:
             raise DsoptError(f"--storage: {shown} has no dsopt tables, so there is nothing to back up.")
     finally:
         connected.dispose()

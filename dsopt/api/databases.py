@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dsopt.api.storage import chosen_storage, opened
 from dsopt.errors import DsoptError
-from dsopt.store import engine, schema
+from dsopt.store import engine, revision
 from dsopt.web.access import checked_token
 from dsopt.web.server import DashboardServer
 
@@ -39,9 +39,11 @@ def upgrade_database(*, storage: str | None = None) -> DatabaseState:
     Raises:
         DsoptError: the database cannot be reached, or a newer version made it.
     """
+    from dsopt.store import schema  # Alembic takes long to import
+
     connection = engine.connect(engine.storage_url(chosen_storage(storage)))
     try:
-        before = schema.state(connection).revision
+        before = revision.state(connection).revision
         after = schema.upgrade(connection)
         shown = engine.shown(connection.url)
     finally:
@@ -60,7 +62,7 @@ def database_state(*, storage: str | None = None) -> DatabaseState:
         raise DsoptError(f"--storage: {engine.shown(url)}: no such file. Create it with: dsopt db upgrade")
     connection = engine.connect(url)
     try:
-        found = schema.state(connection)
+        found = revision.state(connection)
         return DatabaseState(storage=engine.shown(connection.url), revision=found.revision, head=found.head)
     finally:
         connection.dispose()
@@ -74,7 +76,7 @@ def check_database(*, storage: str | None = None) -> None:
     """
     connection = engine.connect(engine.storage_url(chosen_storage(storage)))
     try:
-        schema.check(connection)
+        revision.check(connection)
     finally:
         connection.dispose()
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
-from dsopt.report.diff import best_diff
+from dsopt.report.diff import Diff, best_diff
+from dsopt.report.doubts import qualities_of
 from dsopt.report.files import CONFIG, optimum, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
@@ -18,7 +19,7 @@ from dsopt.study.command_secrets import shown
 from dsopt.study.folders import results_folder
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
-from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed, qualities_of
+from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
 
 __all__ = ["Answer", "Result", "Run", "find_best", "not_confirmed", "runs_of", "training_of"]
 
@@ -115,6 +116,17 @@ class Run:
         return asdict(self)
 
 
+def diff_of(store: Store, study: StoredStudy) -> Diff:
+    """What the best configuration of a study changes.
+
+    Raises:
+        DsoptError: the study has no result.
+    """
+    confirmed_summary(store, study)
+    history = load_history(store, study)
+    return best_diff(study.spec, history, qualities_of(history))
+
+
 def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
     """Every launch of a study, oldest first."""
     whys = {o.name: o.why for o in history.observations}
@@ -157,7 +169,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         config = save_config(study.spec, output, best.ds_config)
         files = [config]
     found, command = summary.comparison, shown(best.command.with_config(str(config)))
-    diff = best_diff(study.spec, history, qualities_of(store, study, history))
+    diff = best_diff(study.spec, history, qualities_of(history))
     return Result(
         study=study.name,
         name=found.best,

@@ -8,12 +8,12 @@ from dsopt.report.compare import ComparisonTable
 from dsopt.report.space import space_lines
 from dsopt.report.summary import Summary
 from dsopt.search.history import Observation
+from dsopt.search.run_quality import run_label
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
-from dsopt.worker.results import run_label
 
 __all__ = ["imported", "shown_json", "shown_text", "space_lines"]
 

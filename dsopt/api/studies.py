@@ -1,12 +1,15 @@
 """Loads studies from a storage, and works on several."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dsopt.api.storage import handed_on, open_store
 from dsopt.api.study import Study
-from dsopt.api.workers import Devices, WorkerThread, unfinished, work_on, work_on_all
 from dsopt.errors import DsoptError
 from dsopt.store.studies import NoStudiesError
+
+if TYPE_CHECKING:  # who only looks at a study needs none of it
+    from dsopt.api.workers import Devices, WorkerThread
 
 
 def load_study(name: str, *, storage: str | None = None) -> Study:
@@ -39,6 +42,8 @@ def load_unfinished(*, storage: str | None = None) -> tuple[list[Study], list[st
     Returns:
         The studies, and a message for each that cannot be read: such a study does not block the others.
     """
+    from dsopt.api.workers import unfinished
+
     try:
         with handed_on(storage) as store:
             found, problems = unfinished(store)
@@ -49,11 +54,11 @@ def load_unfinished(*, storage: str | None = None) -> tuple[list[Study], list[st
 
 def start_worker(
     studies: Sequence[Study] | None = None,
-    devices: Devices = None,
+    devices: "Devices" = None,
     *,
     until_idle: bool = False,
     storage: str | None = None,
-) -> WorkerThread:
+) -> "WorkerThread":
     """Starts a worker in a thread that works on studies, one after the other.
 
     Args:
@@ -66,6 +71,8 @@ def start_worker(
     Raises:
         DsoptError: the devices do not exist, the studies are in different databases, or there is no database.
     """
+    from dsopt.api.workers import work_on, work_on_all
+
     if studies is None:
         return work_on_all(open_store(storage), devices, until_idle=until_idle)
     places = {study.storage for study in studies}

@@ -2,39 +2,37 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from dsopt.api.events import Event
-from dsopt.api.results import Result, Run, find_best, runs_of, training_of
+from dsopt.api.results import Result, Run, diff_of, find_best, runs_of, training_of
 from dsopt.api.shown import imported, shown_json, shown_text
 from dsopt.api.standing import Standing, standing
-from dsopt.api.workers import DELETED, Devices, WorkerThread, work_on
-from dsopt.autotuner.importing import Imported, import_results
 from dsopt.errors import DsoptError
 from dsopt.report.compare import ComparisonTable
-from dsopt.report.diff import Diff, best_diff
+from dsopt.report.diff import Diff
 from dsopt.report.summary import Summary
 from dsopt.search.facts import ModelFacts
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.spec import StudySpec
 from dsopt.worker import results
-from dsopt.worker.final_training import train_best
 from dsopt.worker.history import load_history
-from dsopt.worker.takeover import TakenOver
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who only looks at a study needs none of it
     import pandas
+
+    from dsopt.api.events import Event
+    from dsopt.api.workers import Devices, WorkerThread
+    from dsopt.autotuner.importing import Imported
+    from dsopt.worker.takeover import TakenOver
 
 
 class Study:
     """A study in a database, returned by `create_study`, `load_study` or `tune`.
 
-    Every property reads the database, so it shows what workers anywhere have done so far. `with` closes the study's
-    connections; otherwise Python closes them when nothing refers to the study any more.
+    Every property reads the database, so it shows what workers anywhere have done so far. `with` closes it in the end.
 
     Attributes:
         distrust: why this node runs nothing of it (`docs/security.md`); None: it does.
@@ -51,7 +49,7 @@ class Study:
         *,
         warnings: Sequence[str] = (),
         is_new: bool = False,
-        taken_over: TakenOver | None = None,
+        taken_over: "TakenOver | None" = None,
         earlier_results: Path | None = None,
     ) -> None:
         self._store = store
@@ -68,9 +66,7 @@ class Study:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -95,7 +91,7 @@ class Study:
     @property
     def state(self) -> str:
         """`created`, `baseline`, `searching`, `confirming`, `finished`, `stopped` or `deleted`."""
-        return self._store.state(self._stored) or DELETED
+        return self._store.state(self._stored) or "deleted"
 
     @property
     def is_comparison(self) -> bool:
@@ -192,9 +188,7 @@ class Study:
         Raises:
             DsoptError: the study has no result.
         """
-        results.confirmed_summary(self._store, self._stored)
-        qualities = results.qualities_of(self._store, self._stored)
-        return best_diff(self.spec, load_history(self._store, self._stored), qualities)
+        return diff_of(self._store, self._stored)
 
     @property
     def runs(self) -> list[Run]:
@@ -216,7 +210,7 @@ class Study:
 
         return trials_dataframe(self.spec, self.runs, load_history(self._store, self._stored))
 
-    def start_worker(self, devices: Devices = None) -> WorkerThread:
+    def start_worker(self, devices: "Devices" = None) -> "WorkerThread":
         """Starts a worker on the study in a thread.
 
         Args:
@@ -225,9 +219,11 @@ class Study:
         Raises:
             DsoptError: the devices do not exist.
         """
+        from dsopt.api.workers import work_on
+
         return work_on(self._store, [self._stored], devices)
 
-    def work(self, devices: Devices = None) -> Iterator[Event]:
+    def work(self, devices: "Devices" = None) -> "Iterator[Event]":
         """Works on the study in a thread while its events are iterated, until it is finished or stopped.
 
         Leaving the loop (`break`, an exception, Ctrl-C) asks the worker to stop and waits until it has, which takes
@@ -243,7 +239,7 @@ class Study:
             yield from worker.events()
         worker.join()
 
-    def run(self, devices: Devices = None, on_event: Callable[[Event], object] | None = None) -> None:
+    def run(self, devices: "Devices" = None, on_event: "Callable[[Event], object] | None" = None) -> None:
         """Works on the study until it is finished or stopped.
 
         Args:
@@ -277,7 +273,7 @@ class Study:
         """
         self._store.delete(self._stored)
 
-    def import_results(self, folder: str | Path) -> Imported:
+    def import_results(self, folder: str | Path) -> "Imported":
         """Imports what DeepSpeed's own autotuner has measured, so that nothing is measured again.
 
         Args:
@@ -286,6 +282,8 @@ class Study:
         Raises:
             DsoptError: the folder holds no experiment, or the study is finished.
         """
+        from dsopt.autotuner.importing import import_results
+
         return import_results(self._store, self._stored, Path(folder))
 
     def train(self, *, apply_lr_scaling: bool = False, tell: Callable[[str], object] = lambda _: None) -> int:
@@ -296,5 +294,7 @@ class Study:
         Raises:
             DsoptError: there is no best configuration, or the launcher is missing.
         """
+        from dsopt.worker.final_training import train_best
+
         command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
         return train_best(self._store, self.spec, command, tell)

@@ -21,7 +21,6 @@ from dsopt.worker.loop import Worker
 
 FindStudies: TypeAlias = Callable[[], Sequence[StoredStudy]]
 Devices: TypeAlias = str | DevicePool | None  # as a person writes them, as parsed, or None for all there are
-DELETED: Final = "deleted"  # the state of a study that is not in the database any more
 _MOST_UNREAD: Final = 10_000
 
 

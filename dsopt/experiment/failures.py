@@ -4,10 +4,10 @@ import re
 
 from dsopt.experiment.contradiction import refused_sizes
 from dsopt.experiment.hardware import not_its_fault
-from dsopt.experiment.health import remedy
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.experiment.plain import NO_PLAIN_STEP
 from dsopt.experiment.reason import in_one_line, raised_by
+from dsopt.experiment.remedy import remedy
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from dsopt.report.doubts import RunQuality
 from dsopt.report.numbers import speedup_text
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
 from dsopt.report.summary import optimal_candidate
 from dsopt.search.confirm import Comparison, compare, confirmed_ratio, launch_half_width
 from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.run_quality import RunQuality
 from dsopt.search.sharding import replicas
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.ds_config import TRAIN_BATCH

@@ -1,43 +1,17 @@
 """What a reader should know about the quality of a study's numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from dsopt.experiment.health import remedy
+from dsopt.experiment.remedy import remedy
+from dsopt.search.history import History
+from dsopt.search.run_quality import MOST_EVALUATION, RunQuality
 
-_MOST_EVALUATION = 5.0  # percent
 _MOST_NAMED = 3  # runs that are too imprecise, the worst first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunQuality:
-    """How good the numbers of one run are.
-
-    Attributes:
-        name: the run.
-        interval_percent: half-width of the 95 % interval of its mean step time.
-        drifting: whether its steps still became slower or faster during the measurement.
-        pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
-        evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
-        skipped_percent: share of the steps after warm-up that the optimizer skipped.
-        nonfinite_loss_percent: share of the same steps whose loss was NaN or infinite.
-        dtype: fp32, fp16 or bf16.
-    """
-
-    name: str
-    interval_percent: float
-    drifting: bool
-    pause_seconds: float = 0.0
-    evaluation_percent: float = 0.0
-    skipped_percent: float = 0.0
-    nonfinite_loss_percent: float = 0.0
-    dtype: str = "fp32"
-
-    def is_doubtful(self, precision: float) -> bool:
-        """Whether a reader should know about it; `precision` is the requested relative half-width."""
-        leaves_out = self.pause_seconds > 0 or self.evaluation_percent > _MOST_EVALUATION
-        is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
-        return self.drifting or leaves_out or is_unsound or self.interval_percent > 100 * precision
+def qualities_of(history: History) -> list[RunQuality]:
+    """How good the numbers of every measured run are."""
+    return [o.quality for o in history.everything if o.quality is not None]
 
 
 def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
@@ -58,7 +32,7 @@ def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
         lines.append(
             f"dsopt left out one step that took more than ten times as long as the others: {', '.join(paused)}."
         )
-    if evaluating := [q for q in qualities if q.evaluation_percent > _MOST_EVALUATION]:
+    if evaluating := [q for q in qualities if q.evaluation_percent > MOST_EVALUATION]:
         most = max(q.evaluation_percent for q in evaluating)
         lines.append(
             f"WARNING: up to {most:.0f} % of a run's time went to passes without gradients between some steps, which "

@@ -1,11 +1,13 @@
 """What was tried in a study, a row each, the best first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable, readable_name
 from dsopt.search.confirm import standing_after
+from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.unconfirmed import failed_finalists, left_out
@@ -76,12 +78,19 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     own = own_batch(spec, history, facts) if facts is not None else None
     first = [o for o in history.reference if o.round == 0]
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
+    plain, special = _plain_rows(history, facts), {*confirmed, *failed, best}
     rows = []
     for seen in [*first, *history.observations]:
+        is_plain = seen.candidate is not None and seen.name not in special
+        if is_plain and id(seen) in plain:
+            rows.append(plain[id(seen)][1])
+            continue
         batch = own
         if facts is not None and seen.candidate is not None:
             batch = global_batch(spec, facts, seen.candidate)
         rows.append(_row(seen, confirmed, best, batch, failed.get(seen.name)))
+        if is_plain:
+            plain[id(seen)] = (seen, rows[-1])
     sign = -1 if history.maximize else 1
 
     def order(row: Row) -> tuple[bool, int, float]:
@@ -89,6 +98,25 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
         return row.confirmed is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
 
     return sorted(rows, key=order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plain:
+    """The rows of candidates that were not confirmed, by the id of what they are of, and the facts they go by.
+
+    Kept with the history: whoever looks again and again has thousands of them, and a few change.
+    """
+
+    facts: ModelFacts | None
+    rows: dict[int, tuple[Observation, Row]]
+
+
+def _plain_rows(history: History, facts: ModelFacts | None) -> dict[int, tuple[Observation, Row]]:
+    known = history.learnt.get(_Plain)
+    if not isinstance(known, _Plain) or known.facts != facts:
+        known = _Plain(facts=facts, rows={})
+        history.learnt[_Plain] = known
+    return known.rows
 
 
 def _row(
@@ -158,3 +186,12 @@ def _confirmed(history: History) -> dict[str, tuple[float, tuple[float, float], 
         rounds = sum(o.name == name and o.round > 0 and o.value is not None for o in history.reference)
         found[name] = (value, (low, high), rounds)
     return found
+
+
+def best_row(rows: Sequence[Row]) -> Row | None:
+    """The best that was measured so far: confirmed before searched, measured here before imported."""
+    measured = [row for row in rows if row.state == "measured" and row.unconfirmed is None]  # the best first
+    here = [row for row in measured if not row.is_imported]
+    if all(row.is_own for row in here) and len(measured) > len(here):
+        return next(row for row in measured if row not in here)
+    return next((row for row in measured if row.is_best), next(iter(here), None))

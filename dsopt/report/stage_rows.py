@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.plan import is_baseline
 from dsopt.study.spec import StudySpec
 
 
@@ -22,7 +22,8 @@ def stage_row(spec: StudySpec, stage: int, history: History) -> StageRow:
     """The row of a stage; it includes the user's own configuration unless that was tried there under another name."""
     tried: list[Observation] = [*history.stages[stage]]
     baseline = history.find(BASELINE)
-    is_among = any(is_baseline(spec, history, o.candidate) for o in tried)
+    is_own = baseline_test(spec, history)
+    is_among = any(is_own(o.candidate) for o in tried)
     if baseline is not None and stage == history.own_stage and not is_among:
         tried.append(baseline)
     measured = [o for o in tried if o.state == "measured"]

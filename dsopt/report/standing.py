@@ -12,7 +12,7 @@ from dsopt.report.first_run import memory_lines
 from dsopt.report.left import what_is_left
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
-from dsopt.report.rows import Row, rows_of
+from dsopt.report.rows import Row, best_row, rows_of
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
@@ -112,15 +112,6 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
         return f"{told} ({how})."
     factor = value / own_value if summary.maximize else own_value / value
     return f"{told}, {factor:.2f} times as fast as yours ({how})."
-
-
-def best_row(rows: Sequence[Row]) -> Row | None:
-    """The best that was measured so far: confirmed before searched, measured here before imported."""
-    measured = [row for row in rows if row.state == "measured" and row.unconfirmed is None]  # the best first
-    here = [row for row in measured if not row.is_imported]
-    if all(row.is_own for row in here) and len(measured) > len(here):
-        return next(row for row in measured if row not in here)
-    return next((row for row in measured if row.is_best), next(iter(here), None))
 
 
 def _far(spec: StudySpec, history: History, summary: Summary) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.cost import Cost, cost_of
-from dsopt.report.doubts import RunQuality, doubts_text
+from dsopt.report.doubts import doubts_text
 from dsopt.report.dry_run import simulated
 from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text, outside_text
@@ -17,11 +17,12 @@ from dsopt.report.numbers import number, percent, speedup_text
 from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import unlike_samples
 from dsopt.report.stage_rows import StageRow, stage_row
+from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
-from dsopt.search.plan import is_baseline
 from dsopt.search.ruled_out import refusals
+from dsopt.search.run_quality import RunQuality
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -240,6 +241,7 @@ def summarize(
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
     baseline = history.find(BASELINE)
     comparison = compare(history) if state == "finished" else None
+    is_own = baseline_test(spec, history)
     return Summary(
         study=spec.name,
         state=state,
@@ -259,10 +261,7 @@ def summarize(
         crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
-        alternatives=any(
-            o.state in ("measured", "slow") and not is_baseline(spec, history, o.candidate)
-            for o in history.observations
-        ),
+        alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
         doubts=[q for q in qualities if q.is_doubtful(spec.measurement.precision)],
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         precision=spec.measurement.precision,

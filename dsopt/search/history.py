@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.protocol.events import Engine
 from dsopt.protocol.text import plain_text
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
+from dsopt.search.run_quality import RunQuality, quality_of
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
@@ -44,6 +45,7 @@ class Observation:
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
+        quality: how good its numbers are; only if a run of this study measured it.
         order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
     """
@@ -69,6 +71,7 @@ class Observation:
     order: float = math.inf
     why: str | None = None
     is_sound: bool = True
+    quality: RunQuality | None = None
 
     @property
     def launched(self) -> bool:
@@ -236,6 +239,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         why=attrs.get("why"),
         wrote_outside=attrs.get("wrote_outside", ""),
         is_sound=not attrs.get("unsound", False),
+        quality=quality_of(attrs) if measured else None,
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.search.facts import ModelFacts
+from dsopt.search.finalists import finalists
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.plan import finalists
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.spec import StudySpec
 

@@ -1,14 +1,14 @@
 """What to do next, as a pure function of the spec and of what is known: an interrupted study simply continues."""
 
-import itertools
 from collections.abc import Collection
-from functools import partial
 
+from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.comparison import comparison_step
-from dsopt.search.confirm import contenders, may_be_best
+from dsopt.search.confirm import contenders
 from dsopt.search.facts import facts_without_a_run
+from dsopt.search.finalists import finalists
 from dsopt.search.giving_up import why_nothing_runs
-from dsopt.search.history import History, Observation
+from dsopt.search.history import History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import share_of_training
@@ -16,9 +16,7 @@ from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.ruled_out import refusals
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
-from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
-from dsopt.study.ds_config import candidate_config
-from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
+from dsopt.search.unconfirmed import lacks_baseline, may_replace
 from dsopt.study.spec import StudySpec
 
 
@@ -33,7 +31,7 @@ def next_step(spec: StudySpec, history: History) -> Step:
     assert facts is not None
     left = [stage for stage in spec.stages if stage not in history.verdicts]
     if left and spec.is_joint:
-        return joint_step(spec, history, facts, partial(is_baseline, spec, history))
+        return joint_step(spec, history, facts, baseline_test(spec, history))
     if left:
         return stage_step(spec, history, facts, left[0])
     if history.telling_run is None:  # `model_info` was the only source
@@ -46,41 +44,6 @@ def state_of(step: Step) -> str:
     if isinstance(step, RunReference):
         return "baseline" if step.round == 0 else "confirming"
     return "searching"
-
-
-def finalists(spec: StudySpec, history: History) -> list[Observation]:
-    """The measured candidates that may be the best, given the noise: at most as many as the spec allows.
-
-    Imported figures were measured differently, so they are compared among themselves. The best of the imported and of
-    the others alternate; neither kind is left out. One that failed in the confirmation makes room for the next.
-    """
-    failed = failed_finalists(history)
-    ranked = sorted((o for o in history.measured if o.name not in failed), key=history.score, reverse=True)
-    kinds = []
-    for is_imported in (False, True):
-        alike = [o for o in ranked if (o.imported is not None) == is_imported]
-        near = [o for o in alike if may_be_best(history, o, alike[0])]
-        kinds.append([o for o in near if not is_baseline(spec, history, o.candidate)])
-    in_turn = [o for pair in itertools.zip_longest(*kinds) for o in pair if o is not None]
-    return in_turn[: max(spec.confirmation.finalists, sum(bool(kind) for kind in kinds))]
-
-
-def is_baseline(spec: StudySpec, history: History, candidate: Candidate | None) -> bool:
-    """Whether a candidate is the user's own configuration under another name."""
-    baseline = history.find("baseline")
-    facts = baseline.facts if baseline else None
-    if facts is None or candidate is None:
-        return False
-    own = facts.candidate()
-    if (own.stage, own.micro_batch, own.gas) != (candidate.stage, candidate.micro_batch, candidate.gas):
-        return False
-    if any(spec.launch.script_switch(flag) != value for flag, value in candidate.script_flags.items()):
-        return False
-    resources = spec.resources
-    nodes, ranks = candidate.resource(NUM_NODES), candidate.resource(NUM_GPUS)
-    if nodes not in (None, resources.nodes) or ranks not in (None, facts.world_size // resources.nodes):
-        return False
-    return candidate_config(spec.ds_config, candidate) == candidate_config(spec.ds_config, own)
 
 
 def _reference_step(spec: StudySpec, history: History) -> Step | None:

@@ -16,7 +16,7 @@ from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.store.engine import shown
 from dsopt.store.queries import Row, other_workers
-from dsopt.store.schema import refuse_newer, state
+from dsopt.store.revision import refuse_newer, state
 from dsopt.store.tables import studies
 from dsopt.store.workers import LEASE_SECONDS
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
-from dsopt.store import engine, queries, schema, trouble
+from dsopt.store import engine, queries, revision, trouble
 from dsopt.store.tables import studies
 
 
@@ -36,12 +36,12 @@ def examine(url: URL) -> Examined:
     """
     with _opened(url) as opened:
         try:
-            found = schema.state(opened)
+            found = revision.state(opened)
             if found.revision is not None:
-                schema.check(opened)
+                revision.check(opened)
                 _try_to_write(opened)
             else:
-                schema.refuse_foreign(opened)
+                revision.refuse_foreign(opened)
             return Examined(shown=engine.shown(url), revision=found.revision, behind_seconds=_behind(opened))
         except sa.exc.DBAPIError as error:
             raise DsoptError(f"--storage: {engine.shown(url)}: {trouble.database_error(error)}") from None

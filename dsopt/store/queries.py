@@ -6,12 +6,12 @@ Transitions are `UPDATE … WHERE state = …`; a False result means that somebo
 the database's clock, so workers' clocks may differ.
 """
 
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from dsopt.store.tables import STUDY_STATES, attempts, claims, measurements, new_id, studies, workers
 
@@ -285,7 +285,8 @@ def of_trial(table: sa.Table, study_id: str, stage: str, trial: int) -> sa.Colum
 
 def insert_into(dialect: str) -> Callable[[sa.Table], Any]:
     """The INSERT of the database's own dialect, which can pass over rows that are there."""
-    return postgresql.insert if dialect == "postgresql" else sqlite.insert
+    insert: Callable[[sa.Table], Any] = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert
+    return insert
 
 
 def insert_if_absent(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:

@@ -1,35 +1,16 @@
-"""The schema of the database, Optuna's and dsopt's: creates, upgrades and checks it."""
+"""The schema of the database, Optuna's and dsopt's: creates and upgrades it."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
-import optuna
 import sqlalchemy as sa
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from alembic import command
 from dsopt.errors import DsoptError
-from dsopt.store.engine import engine_options, exclusive, prepare, shown
+from dsopt.store.engine import exclusive, shown
+from dsopt.store.optuna_storage import close_optuna, open_optuna
 from dsopt.store.queries import now
+from dsopt.store.revision import SchemaState, check, migrations, refuse_foreign, refuse_newer, state
 from dsopt.store.tables import workers
 from dsopt.store.workers import LEASE_SECONDS, bury_all
-from dsopt.version import __version__
-
-VERSION_TABLE = "dsopt_alembic_version"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaState:
-    """The revision of dsopt's schema that a database has (None: has none), and the newest that this version knows."""
-
-    revision: str | None
-    head: str
-
-    @property
-    def is_current(self) -> bool:
-        return self.revision == self.head
 
 
 def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
@@ -62,16 +43,6 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
         return after
 
 
-def state(engine: sa.Engine) -> SchemaState:
-    """The revision of the database."""
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        revision = context.get_current_revision()
-    head = _scripts().get_current_head()
-    assert head is not None
-    return SchemaState(revision=revision, head=head)
-
-
 def ensure(engine: sa.Engine) -> None:
     """Creates the schema in an empty database; otherwise checks that it is the current one.
 
@@ -82,77 +53,6 @@ def ensure(engine: sa.Engine) -> None:
         refuse_foreign(engine)
         upgrade(engine)
     check(engine)
-
-
-def refuse_foreign(engine: sa.Engine) -> None:
-    """Refuses a database that neither dsopt nor Optuna has made.
-
-    Raises:
-        DsoptError: it has tables of another application.
-    """
-    tables = set(sa.inspect(engine).get_table_names())
-    if tables and not {"studies", "trials", "version_info"} <= tables:
-        raise DsoptError(
-            f"--storage: {shown(engine.url)} belongs to another application: it has tables such as "
-            f"'{min(tables)}'. Expected an empty database, or one of Optuna."
-        )
-
-
-def check(engine: sa.Engine) -> None:
-    """Checks that the schema is the one that this version needs.
-
-    Raises:
-        DsoptError: it is older, newer, or there is none.
-    """
-    found = state(engine)
-    if found.revision is None:
-        raise DsoptError(f"--storage: {shown(engine.url)} has no dsopt tables. Create them with: dsopt db upgrade")
-    if not found.is_current:
-        refuse_newer(engine)
-        raise DsoptError(
-            f"--storage: {shown(engine.url)} was made by an older dsopt (revision {found.revision}, expected "
-            f"{found.head}). Stop all workers, then run: dsopt db upgrade"
-        )
-
-
-def open_optuna(engine: sa.Engine, *, upgrading: bool = False) -> optuna.storages.RDBStorage:
-    """Optuna's storage on the same database. It keeps no connection: a worker asks dsopt's own tables."""
-    url = engine.url.render_as_string(hide_password=False)
-    try:
-        storage = optuna.storages.RDBStorage(
-            url,
-            engine_kwargs={**engine_options(engine.url), "poolclass": sa.NullPool},
-            skip_compatibility_check=upgrading,
-            skip_table_creation=not upgrading,
-        )
-    except RuntimeError as error:
-        raise DsoptError(
-            f"--storage: {shown(engine.url)}: Optuna cannot use its tables: {error} "
-            "Another version of Optuna made them; run: dsopt db upgrade"
-        ) from None
-    prepare(storage.engine)
-    return storage
-
-
-def close_optuna(storage: optuna.storages.RDBStorage) -> None:
-    """Closes the storage's connections."""
-    storage.remove_session()
-    storage.engine.dispose()
-
-
-def refuse_newer(engine: sa.Engine) -> None:
-    """Refuses a database that a newer dsopt made.
-
-    Raises:
-        DsoptError: it has a revision that this version does not know.
-    """
-    found = state(engine)
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if found.revision is not None and found.revision not in known:
-        raise DsoptError(
-            f"--storage: {shown(engine.url)} was made by a newer dsopt: it has revision {found.revision}, "
-            f"but dsopt {__version__} knows none after {found.head}. Install the newer dsopt here too."
-        )
 
 
 def _refuse_living_workers(engine: sa.Engine) -> None:
@@ -176,14 +76,7 @@ def _refuse_living_workers(engine: sa.Engine) -> None:
         )
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_alembic_config())
-
-
 def _alembic_config() -> Config:
-    """The migrations: inside an installed package, or at the top of a checkout."""
-    package = Path(__file__).parent.parent
-    location = next(p for p in (package / "alembic", package.parent / "alembic") if (p / "env.py").is_file())
     config = Config()
-    config.set_main_option("script_location", str(location))
+    config.set_main_option("script_location", str(migrations()))
     return config

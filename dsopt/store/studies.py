@@ -1,9 +1,11 @@
-"""Studies in the database: creates, finds, stops, resumes and deletes them, in dsopt's tables and Optuna's."""
+"""Studies in the database: creates, finds, stops, resumes and deletes them, in dsopt's tables and Optuna's.
 
-import warnings
+What only those need who create, upgrade or delete is imported there: most commands only look.
+"""
+
 import weakref
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import optuna
 import sqlalchemy as sa
@@ -11,20 +13,20 @@ from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
 from dsopt.store import claims, queries, workers
-from dsopt.store.attempts import Task
 from dsopt.store.changed import changed_study_error
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
-from dsopt.store.optuna_notes import describe
-from dsopt.store.optuna_rows import delete_studies
+from dsopt.store.optuna_storage import close_optuna, open_optuna
 from dsopt.store.records import trial_of
-from dsopt.store.schema import check, close_optuna, ensure, open_optuna, state
+from dsopt.store.revision import check, state
 from dsopt.store.signatures import distrust_of, renew_if_same, sign_stored, unsigned_spec_of
-from dsopt.store.stored import StoredStudy, StudyHeader, parts_of
+from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
-from dsopt.study.command_secrets import shown as shown_command
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.spec import StudySpec
+
+if TYPE_CHECKING:
+    from dsopt.store.attempts import Task
 
 _CREATE = "Create one with: dsopt study create FILE"
 
@@ -66,6 +68,8 @@ class Store:
         engine = connect(parsed)
         try:
             if make:
+                from dsopt.store.schema import ensure
+
                 ensure(engine)
             elif state(engine).revision is None:
                 raise NoStudiesError(f"--storage: {shown(parsed)}: there is no study yet. {_CREATE}")
@@ -123,6 +127,8 @@ class Store:
         Raises:
             DsoptError: a study with another spec has that name, or an earlier study that it names does not exist.
         """
+        from dsopt.store import optuna_parts
+
         for name in spec.warm_start:
             if self._find(name) is None:
                 raise DsoptError(
@@ -138,12 +144,12 @@ class Store:
             if existing is not None:
                 if existing.spec.digest != spec.digest:
                     raise changed_study_error(existing.spec, spec, [header.name for header in self.headers()])
-                self._make_parts(spec)
+                optuna_parts.make(self.optuna_storage, spec)
                 return existing, False
             kept = spec.to_json()
             assert StudySpec.model_validate_json(kept).digest == spec.digest, "the stored spec is the requested one"
-            self._remove_empty_parts(spec)
-            self._make_parts(spec)  # before the study, which workers take up at once
+            optuna_parts.remove_empty(self.optuna_storage, spec)
+            optuna_parts.make(self.optuna_storage, spec)  # before the study, which workers take up at once
             with writing(self.engine) as connection:
                 queries.insert_study(connection, name=spec.name, spec=kept, digest=spec.digest)
                 made = queries.find_study(connection, spec.name)
@@ -234,6 +240,8 @@ class Store:
         Raises:
             DsoptError: it is running.
         """
+        from dsopt.store.optuna_rows import delete_studies
+
         names = [n for n in optuna.get_all_study_names(self.optuna_storage) if n.rpartition("/")[0] == study.name]
         with writing(self.engine) as connection:
             now = queries.study_now(connection, study.id)
@@ -254,7 +262,7 @@ class Store:
         with self.engine.connect() as connection:
             return queries.attempts_of(connection, study.id)
 
-    def attempts_for(self, study: StoredStudy, task: Task) -> Sequence[queries.Row]:
+    def attempts_for(self, study: StoredStudy, task: "Task") -> Sequence[queries.Row]:
         """The attempts of a trial, oldest first, each with its measurement's details."""
         with self.engine.connect() as connection:
             return queries.attempts_for(connection, study.id, task.part, task.trial)
@@ -263,30 +271,6 @@ class Store:
         with self.engine.connect() as connection:
             row = queries.find_study(connection, name)
         return None if row is None else _stored(row)
-
-    def _remove_empty_parts(self, spec: StudySpec) -> None:
-        """Removes Optuna studies of a study whose creator died before it: they may have another metric."""
-        names = {f"{spec.name}/{part}" for part in parts_of(spec)}
-        for found in optuna.get_all_study_summaries(self.optuna_storage, include_best_trial=False):
-            if found.study_name in names and not found.n_trials:
-                optuna.delete_study(study_name=found.study_name, storage=self.optuna_storage)
-
-    def _make_parts(self, spec: StudySpec) -> None:
-        """Creates missing Optuna studies; a creator may have died half-way."""
-        autotuning = spec.autotuning
-        for part in parts_of(spec):
-            made = optuna.create_study(
-                study_name=f"{spec.name}/{part}",
-                storage=self.optuna_storage,
-                direction="maximize" if autotuning.maximize else "minimize",
-                load_if_exists=True,
-            )
-            if made.metric_names is None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                    made.set_metric_names([f"{autotuning.metric} ({autotuning.unit})"])
-                made.set_user_attr("command", shown_command(spec.launch))
-                describe(made, spec, part)
 
 
 def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) -> None:

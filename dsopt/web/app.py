@@ -10,6 +10,7 @@ from dsopt.errors import DsoptError
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error
 from dsopt.web.access import Application, Environ
+from dsopt.web.histories import Histories
 from dsopt.web.metrics import metrics_text
 from dsopt.web.optuna_pages import PLACES, optuna_pages
 from dsopt.web.overview import Overview
@@ -39,8 +40,9 @@ def application(store: Store, *, root: str = "") -> Application:
 
 class _Pages:
     def __init__(self, store: Store, root: str) -> None:
-        self._overview = Overview(store)
-        self._studies = StudyPages(store)
+        histories = Histories(store)
+        self._overview = Overview(store, histories)
+        self._studies = StudyPages(store, histories)
         self._optuna = optuna_pages(store, self._studies, root=root)
         self._assets = {name: resources.files("dsopt.web").joinpath(name).read_bytes() for name in _ASSETS}
 

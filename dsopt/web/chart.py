@@ -128,16 +128,16 @@ class Chart:
         return Markup('<polyline class="line {}" points="{}"/>').format(kind, path)
 
     def _mark(self, mark: Mark) -> Markup:
-        x, y, said = self._x(mark.x), self._y(mark.y), Markup("<title>{}</title>").format(mark.says)
+        x, y, said = self._x(mark.x), self._y(mark.y), Markup("<title>%s</title>") % mark.says
         if mark.is_cross:
             path = f"M{x - 4},{y - 4}l8,8m0,-8l-8,8"
-            return Markup('<path class="cross {}" d="{}">{}</path>').format(mark.kind, path, said)
-        parts = Markup("")
-        if mark.low is not None and mark.high is not None:
-            bar = Markup('<line class="bar {}" x1="{}" x2="{}" y1="{}" y2="{}"/>')
-            parts = bar.format(mark.kind, x, x, self._y(max(0.0, mark.low)), self._y(mark.high))
-        circle = Markup('<circle class="{} {}" cx="{}" cy="{}" r="4">{}</circle>')
-        return parts + circle.format("ring" if mark.is_hollow else "dot", mark.kind, x, y, said)
+            return Markup('<path class="cross %s" d="%s">%s</path>') % (mark.kind, path, said)
+        shape = "ring" if mark.is_hollow else "dot"
+        circle = Markup('<circle class="%s %s" cx="%s" cy="%s" r="4">%s</circle>') % (shape, mark.kind, x, y, said)
+        if mark.low is None or mark.high is None:
+            return circle
+        ends = (x, x, self._y(max(0.0, mark.low)), self._y(mark.high))
+        return Markup('<line class="bar %s" x1="%s" x2="%s" y1="%s" y2="%s"/>') % (mark.kind, *ends) + circle
 
 
 def stacked(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: str) -> Markup:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from dsopt.errors import DsoptError
 from dsopt.report.readable import readable_name
-from dsopt.report.rows import Row
-from dsopt.report.standing import best_row, standing_of
+from dsopt.report.rows import Row, best_row
+from dsopt.report.standing import standing_of
 from dsopt.store import who_works
 from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers
 from dsopt.store.studies import Store
 from dsopt.store.workers import SILENT_SECONDS
-from dsopt.worker.history import load_history
+from dsopt.web.histories import Histories
 from dsopt.worker.results import summary_of, table_of
 
 
@@ -86,8 +86,9 @@ class Shown:
 class Overview:
     """Reads the overview; a study that has not changed is not read again."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, histories: Histories) -> None:
         self._store = store
+        self._histories = histories
         self._cards: dict[str, tuple[int, Card]] = {}
         self._lock = threading.Lock()
 
@@ -127,13 +128,12 @@ class Overview:
 
     def _made(self, name: str, state: str) -> Card:
         try:
-            study = self._store.read(name)
+            study, history = self._histories.read(self._store.read(name))
             if study.spec.compare:
-                table = table_of(self._store, study)
+                table = table_of(self._store, study, history)
                 return Card(
                     name=name, link=link_of(name), state=state, good="a comparison", far=f"{len(table.rows)} rows"
                 )
-            history = load_history(self._store, study)
             summary = summary_of(self._store, study, history)
         except DsoptError as error:
             return Card(name=name, link=link_of(name), state=state, message=str(error))

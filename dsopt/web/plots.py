@@ -1,5 +1,6 @@
 """The charts of a study's page; each is None where there is nothing to draw, and the page says why."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
@@ -8,6 +9,7 @@ from dsopt.report.numbers import number
 from dsopt.report.rows import Row, bound_text
 from dsopt.report.standing import Standing
 from dsopt.search.facts import ModelFacts
+from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.memory import MemoryModel
 from dsopt.study.spec import StudySpec
@@ -93,19 +95,25 @@ def memory(spec: StudySpec, facts: ModelFacts | None, history: History, standing
     """Peak memory as the model has it after all runs, against what was measured."""
     if facts is None or not facts.device_memory_bytes:
         return None
-    model, labels = MemoryModel(spec, facts, history), {row.name: row.label for row in standing.rows}
-    marks = [
-        Mark(
-            x=model.estimate(o.candidate) / 2**30,
-            y=o.facts.peak_memory_bytes / 2**30,
-            kind=f"z{o.candidate.stage}",
-            says=f"{labels.get(o.name, o.name)}: measured {o.facts.peak_memory_bytes / 2**30:.2f} GiB",
-        )
+    told = [
+        (o.candidate, o.name, o.facts.peak_memory_bytes / 2**30)
         for o in history.observations
         if o.candidate is not None and o.facts is not None and o.facts.peak_memory_bytes
-    ][:_MOST]
-    if not marks:
+    ]
+    shown = told[:: math.ceil(len(told) / _MOST) or 1]
+    if not shown:
         return None
+    labels = {row.name: row.label for row in standing.rows}
+    expected, _ = MemoryModel(spec, facts, history).predict(Grid.of([candidate for candidate, _, _ in shown]))
+    marks = [
+        Mark(
+            x=float(predicted) / 2**30,
+            y=measured,
+            kind=f"z{candidate.stage}",
+            says=f"{labels.get(name, name)}: measured {measured:.2f} GiB",
+        )
+        for (candidate, name, measured), predicted in zip(shown, expected, strict=True)
+    ]
     title = "Peak memory of a device, predicted and measured"
     return Chart(title=title, x_label="predicted, GiB", y_label="measured, GiB", marks=marks, is_square=True).svg()
 

@@ -95,8 +95,9 @@ class Report:
 
 def report_of(store: Store, study: StoredStudy) -> Report:
     """The report of a study as it stands now."""
-    facts = None if study.spec.compare else load_history(store, study).facts_for(study.spec)
-    page = with_running(study_page(store, study), running_now(store, study))
+    history = load_history(store, study)
+    facts = None if study.spec.compare else history.facts_for(study.spec)
+    page = with_running(study_page(store, study, history), running_now(store, study))
     secrets = secrets_of(study.spec.launch)
     page = replace(
         page,

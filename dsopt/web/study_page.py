@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from markupsafe import Markup
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
+from dsopt.report.doubts import qualities_of
 from dsopt.report.files import CONFIG, optimum, were_scaled
 from dsopt.report.model import model_line
 from dsopt.report.rows import Row
@@ -23,8 +25,8 @@ from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
 from dsopt.study.folders import find_results_folder
 from dsopt.web import plots
-from dsopt.worker.history import load_history
-from dsopt.worker.results import qualities_of, running_now, summary_of, table_of
+from dsopt.web.histories import Histories
+from dsopt.worker.results import running_now, summary_of, table_of
 
 _BARS = 6  # configurations whose step is shown in its parts
 
@@ -66,12 +68,16 @@ class StudyPage:
 
 
 class StudyPages:
-    """Reads pages; of a study that has not changed, only what runs now is read again."""
+    """Reads pages; of a study that has not changed, only what runs now is read again.
 
-    def __init__(self, store: Store) -> None:
+    Browsers that ask for the same page at once let one of them make it; nobody waits for another page.
+    """
+
+    def __init__(self, store: Store, histories: Histories) -> None:
         self._store = store
+        self._histories = histories
         self._known: dict[str, tuple[int, StudyPage]] = {}
-        self._lock = threading.Lock()
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def read(self, name: str) -> StudyPage:
         """The page of a study.
@@ -81,10 +87,11 @@ class StudyPages:
         """
         study = self._store.read(name)
         version, running = self._store.now(study).version, running_now(self._store, study)
-        with self._lock:
+        with self._locks[study.id]:
             known = self._known.get(study.id)
             if known is None or known[0] != version:
-                known = self._known[study.id] = (version, study_page(self._store, study))
+                page = study_page(self._store, *self._histories.read(study))
+                known = self._known[study.id] = (version, page)
         return with_running(known[1], running)
 
 
@@ -96,15 +103,14 @@ def with_running(page: StudyPage, running: Sequence[Now]) -> StudyPage:
     return replace(page, standing=replace(page.standing, now=lines))
 
 
-def study_page(store: Store, study: StoredStudy) -> StudyPage:
+def study_page(store: Store, study: StoredStudy, history: History) -> StudyPage:
     """What a study's page shows, but for the runs that go on."""
     spec, command = study.spec, shown(study.spec.launch)
     if spec.compare:
-        return StudyPage(name=study.name, command=command, table=table_of(store, study))
-    history = load_history(store, study)
+        return StudyPage(name=study.name, command=command, table=table_of(store, study, history))
     summary = summary_of(store, study, history)
     standing = standing_of(spec, history, summary, ())
-    answer, diff = _answer(store, study, history, summary)
+    answer, diff = _answer(study, history, summary)
     return StudyPage(
         name=study.name,
         command=command,
@@ -118,10 +124,10 @@ def study_page(store: Store, study: StoredStudy) -> StudyPage:
     )
 
 
-def _answer(store: Store, study: StoredStudy, history: History, summary: Summary) -> tuple[Answer | None, Diff | None]:
+def _answer(study: StoredStudy, history: History, summary: Summary) -> tuple[Answer | None, Diff | None]:
     if summary.comparison is None:
         return None, None
-    diff = best_diff(study.spec, history, qualities_of(store, study, history))
+    diff = best_diff(study.spec, history, qualities_of(history))
     folder = find_results_folder(study.spec)
     file = str(folder / CONFIG) if folder else CONFIG
     best = optimum(study.spec, history, scale_lr=were_scaled(study.spec))

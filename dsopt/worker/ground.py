@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
+from dsopt.search.baseline_twin import is_baseline
 from dsopt.search.history import BASELINE, History, profile_attributes
 from dsopt.search.pruners import memory_pruner, runs_since_best
 from dsopt.search.sampler import CandidateSampler, distributions
@@ -113,7 +114,7 @@ class StudyGround:
         candidate = Candidate.from_params(step.stage, params)
         attrs = TrialAttributes(candidate=candidate.name, phase=step.phase)
         task = NewTask(part=part, name=candidate.name, round=0, frozen=asked, phase=step.phase)
-        if plan.is_baseline(self._study.spec, self.history, candidate):
+        if is_baseline(self._study.spec, self.history, candidate):
             own = "it is your own configuration, measured as the baseline"
             like = trials.trial_like(self._baseline(), BASELINE, attrs=attrs, params=params, distributions=shapes)
             self._skip(replace(task, frozen=like), candidate, own, step)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dsopt.store.schema import check
+from dsopt.store.revision import check
 from dsopt.store.studies import Store
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Registration, beat, leave, register

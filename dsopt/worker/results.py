@@ -1,13 +1,11 @@
 """A study's result, assembled from store, search and report; and the files that a finished study leaves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
 from dsopt.report.compare import ComparisonTable, comparison_table
-from dsopt.report.doubts import RunQuality
+from dsopt.report.doubts import qualities_of
 from dsopt.report.durations import covered_seconds
 from dsopt.report.files import FilesOf, write_files, write_table, written_files
 from dsopt.report.standing import Now
@@ -15,12 +13,10 @@ from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
 from dsopt.store.queries import Row
-from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.who_works import running_attempts
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 from dsopt.worker.history import load_history
 
 
@@ -32,7 +28,7 @@ def summary_of(store: Store, study: StoredStudy, history: History | None = None)
     return summarize(
         now.spec,
         history,
-        qualities_of(store, now, history),
+        qualities_of(history),
         state=now.state,
         note=now.note,
         duration_seconds=None if finished_at is None else finished_at - now.created_at,
@@ -77,39 +73,6 @@ def _ended_launches(store: Store, study: StoredStudy, history: History) -> list[
     return [run for run in runs if run["finished_at"] is not None and (run["stage"], run["trial"]) not in others]
 
 
-def qualities_of(store: Store, study: StoredStudy, history: History | None = None) -> list[RunQuality]:
-    """How good the numbers of every measured run are; `history` saves reading it again."""
-    history = history or load_history(store, study)
-    own = {(Part.of(stage), o.trial) for stage, tried in history.stages.items() for o in tried}
-    own |= {(REFERENCE, o.trial) for o in history.reference}
-    return [
-        RunQuality(
-            name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
-            interval_percent=attrs["interval_percent"],
-            drifting=attrs.get("drifting", False),
-            pause_seconds=attrs.get("pause_seconds", 0.0),
-            evaluation_percent=attrs.get("evaluation_percent", 0.0),
-            skipped_percent=attrs.get("skipped_percent", 0.0),
-            nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
-            dtype=attrs.get("dtype", "fp32"),
-        )
-        for attrs in _measured(store, study, own)
-        if "interval_percent" in attrs
-    ]
-
-
-def _measured(store: Store, study: StoredStudy, own: Collection[tuple[Part, int]]) -> list[TrialAttributes]:
-    """The attributes of those of a study's `own` trials (part and number) that it measured itself."""
-    complete = [kept for kept in kept_trials(store, study) if kept.trial.state == TrialState.COMPLETE]
-    found = [attributes_of(kept.trial) for kept in complete if (kept.part, kept.trial.number) in own]
-    return [attrs for attrs in found if not {"measured_as", "imported"} & attrs.keys()]
-
-
-def run_label(name: str, round_: int) -> str:
-    """The name of a run for people: its candidate, and its round in the confirmation."""
-    return f"{name} (round {round_})" if round_ else name
-
-
 def confirmed_summary(store: Store, study: StoredStudy) -> Summary:
     """The summary of a study that has a result.
 
@@ -150,9 +113,10 @@ def reopen(store: Store, study: StoredStudy) -> bool:
     return store.resume(study, was_finished=is_unconfirmed(store, study))
 
 
-def table_of(store: Store, study: StoredStudy) -> ComparisonTable:
-    """The table of a comparison so far."""
-    return comparison_table(study.spec, load_history(store, study), store.state(study) or study.state)
+def table_of(store: Store, study: StoredStudy, history: History | None = None) -> ComparisonTable:
+    """The table of a comparison so far; `history` saves reading it again."""
+    history = history or load_history(store, study)
+    return comparison_table(study.spec, history, store.state(study) or study.state)
 
 
 def ensure_results(store: Store, study: StoredStudy, *, scale_lr: bool | None = None) -> list[Path]:

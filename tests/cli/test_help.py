@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 import dsopt
+from dsopt.api.events import TaskEnded
 from dsopt.cli.options import complete_study
+from tests.api.dry import dry_run
 
 HEAVY = {
     "torch", "deepspeed", "transformers", "optuna", "sqlalchemy", "alembic", "xgboost", "pydantic", "numpy", "scipy",
@@ -76,3 +79,20 @@ def test_completion_says_nothing_where_it_finds_nothing(storage: str) -> None:
     context = click.Context(click.Command("show"))
     context.params["storage"] = storage
     assert complete_study(context, click.Argument(["name"]), "") == []
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_showing_a_study_imports_only_what_reads_it(sqlite_url: str, tmp_path: Path, is_over: bool) -> None:
+    with dsopt.create_study(dry_run(tmp_path), storage=sqlite_url) as study:
+        for event in study.work("cpu:1"):
+            if isinstance(event, TaskEnded) and not is_over:
+                break
+    unneeded = HEAVY - {"optuna", "sqlalchemy", "pydantic", "numpy", "rich", "psutil", "yaml"}
+    unneeded |= {"sqlalchemy.orm", "dsopt.experiment.outcome", "dsopt.search.plan", "dsopt.worker.loop"}
+    in_a_fresh_process(f"""
+import sys
+from dsopt.cli.main import dsopt
+dsopt(["study", "show", "dry", "--storage", {sqlite_url!r}], standalone_mode=False)
+loaded = {unneeded!r} & set(sys.modules)
+assert not loaded, loaded
+""")

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dsopt.doctor import storage
 from dsopt.doctor.check import Check
-from dsopt.store import engine, examine, schema
+from dsopt.store import engine, examine, revision, schema
 
 
 def checked(url: str) -> list[Check]:
@@ -59,7 +59,7 @@ def test_an_old_revision_says_how_to_upgrade(storage_url: str) -> None:
 def test_a_newer_revision_is_a_problem(sqlite_url: str) -> None:
     connected = made(sqlite_url)
     with connected.begin() as connection:
-        connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE {revision.VERSION_TABLE} SET version_num = '9999'"))
     connected.dispose()
     [found, _] = checked(sqlite_url)
     assert found.status == "problem"

@@ -9,7 +9,8 @@ from dsopt.experiment.judge import Moment
 from dsopt.experiment.measure import measure
 from dsopt.experiment.outcome import Infeasible, Measured, from_json
 from dsopt.protocol.events import Event
-from dsopt.report.doubts import RunQuality, doubts_text
+from dsopt.report.doubts import doubts_text
+from dsopt.search.run_quality import RunQuality
 from dsopt.study.spec import MeasurementBudget
 from tests.runs import engine, outcome_of, rules, step
 

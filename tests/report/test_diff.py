@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dsopt.report.diff import Diff, best_diff, shown, table
-from dsopt.report.doubts import RunQuality
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
+from dsopt.search.run_quality import RunQuality
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, ZERO, Candidate, Setting
 from dsopt.study.spec import StudySpec
 from tests.made_up import facts, observation, spec

@@ -3,6 +3,7 @@
 import pytest
 
 from dsopt.search import plan, steps
+from dsopt.search.baseline_twin import is_baseline
 from dsopt.search.memory import MemoryModel
 from dsopt.search.tuners import tuner_named
 from dsopt.search.tuners.choice import Choice
@@ -218,7 +219,7 @@ def test_the_baseline_is_known_under_another_name(knobs: tuple, is_own: bool) ->
     assert isinstance(step, steps.RunReference)
     machine.reference.append(machine.observe("baseline", 0, None, "range"))
     candidate = Candidate(stage=0, micro_batch=1, gas=1, knobs=knobs)
-    assert plan.is_baseline(study, machine.history, candidate) == is_own
+    assert is_baseline(study, machine.history, candidate) == is_own
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "auto", "cmaes"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dsopt.search import plan, steps
+from dsopt.search.finalists import finalists
 from dsopt.search.history import History
 from dsopt.search.pruners import runs_since_best
 from dsopt.study.space import Candidate
@@ -55,9 +56,7 @@ def test_a_baseline_out_of_memory_leads_to_the_least_memory_profile() -> None:
     machine = Machine(spec(), truth).run()
     assert [o.name for o in machine.reference[:2]] == ["baseline", "profile"]
     assert machine.message == ""
-    assert {o.name for o in machine.reference if o.round} == {
-        o.name for o in plan.finalists(machine.spec, machine.history)
-    }
+    assert {o.name for o in machine.reference if o.round} == {o.name for o in finalists(machine.spec, machine.history)}
     assert machine.verdicts[0].startswith("nothing ran")
 
 
@@ -144,7 +143,7 @@ def test_latency_prefers_the_smallest() -> None:
         spec(metric="latency"),
         lambda candidate: 10.0 * (candidate.micro_batch + candidate.stage if candidate else 1),
     ).run()
-    assert plan.finalists(machine.spec, machine.history) == []  # the user's own is the best
+    assert finalists(machine.spec, machine.history) == []  # the user's own is the best
     assert machine.names(0)[:2] == ["z0_gas1_tmbspg1", "z0_gas1_tmbspg2"]
 
 
@@ -178,4 +177,4 @@ def test_a_smaller_number_of_finalists_still_has_one_of_each_kind() -> None:
     study = StudySpec.model_validate({**spec().model_dump(exclude_unset=True), "confirmation": {"finalists": 1}})
     here, imported = (Candidate(stage=0, micro_batch=size, gas=1) for size in (8, 4))
     stages = {0: [observation(here, 10.0), observation(imported, 90.0, imported="/r")]}
-    assert [o.candidate for o in plan.finalists(study, History(reference=[], stages=stages))] == [here, imported]
+    assert [o.candidate for o in finalists(study, History(reference=[], stages=stages))] == [here, imported]

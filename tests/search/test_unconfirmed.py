@@ -7,8 +7,8 @@ import pytest
 
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.confirm import compare
+from dsopt.search.finalists import finalists
 from dsopt.search.history import History, Observation
-from dsopt.search.plan import finalists
 from dsopt.search.unconfirmed import unconfirmed
 from dsopt.study.space import Candidate
 from tests.machines import Machine, saturating

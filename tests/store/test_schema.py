@@ -13,14 +13,16 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from dsopt.errors import DsoptError
 from dsopt.store import engine, schema
+from dsopt.store.revision import VERSION_TABLE, known_revisions, state
 from dsopt.store.studies import Store
 from dsopt.store.tables import ATTEMPT_STATES, metadata
 from dsopt.store.workers import beat, register
 
-REVISIONS = sorted(script.revision for script in schema._scripts().walk_revisions())
+REVISIONS = known_revisions()
 OLD_REVISIONS = [revision for revision in REVISIONS if revision < "0004"]  # with numbers for ids
 ROWS_OF_A_RUN = (
     "INSERT INTO dsopt_workers (node, host, pid, process_started, heartbeat_at) VALUES ('n', 'h', 1, 1, 1)",
@@ -44,18 +46,23 @@ def differences(connected: sa.Engine) -> list:
         context = MigrationContext.configure(
             connection,
             opts={
-                "version_table": schema.VERSION_TABLE,
+                "version_table": VERSION_TABLE,
                 "include_name": lambda name, kind, _: kind != "table" or name.startswith("dsopt_"),
-                "include_object": lambda _, name, *rest: name != schema.VERSION_TABLE,
+                "include_object": lambda _, name, *rest: name != VERSION_TABLE,
                 "compare_type": True,
             },
         )
         return compare_metadata(context, metadata)
 
 
+def test_the_names_of_files_tell_the_revisions_in_their_order() -> None:
+    scripts = ScriptDirectory.from_config(schema._alembic_config())
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == REVISIONS
+
+
 def test_the_newest_revision_is_exactly_the_declared_tables(storage_url: str) -> None:
     connected = connect(storage_url)
-    assert schema.state(connected).revision is None
+    assert state(connected).revision is None
     assert schema.upgrade(connected).is_current
     assert differences(connected) == []
     connected.dispose()
@@ -114,7 +121,7 @@ def test_a_database_that_an_older_worker_still_uses_is_not_upgraded(storage_url:
         connection.execute(beats, {"now": time.time()})
     with pytest.raises(DsoptError, match=r"workers of an older dsopt still work.*: node7 \(process 123\)\. Stop them"):
         schema.upgrade(connected)
-    assert schema.state(connected).revision == OLD_REVISIONS[-1]
+    assert state(connected).revision == OLD_REVISIONS[-1]
     with connected.connect() as connection:
         assert connection.execute(sa.text("SELECT id FROM dsopt_studies")).scalars().all() == [1]
     connected.dispose()
@@ -126,9 +133,9 @@ def check_attempts(connected: sa.Engine, study_id: str) -> None:
         connection.execute(sa.text("UPDATE dsopt_attempts SET state = 'running'"))
     insert = "INSERT INTO dsopt_attempts (id, study_id, stage, trial, candidate, round, state, run_dir, started_at) "
     values = f"'{study_id}', 'z0', {{}}, 'c', 0, '{{}}', '/r', 1)"
-    for number, state in enumerate(ATTEMPT_STATES, start=1):
+    for number, ended in enumerate(ATTEMPT_STATES, start=1):
         with connected.begin() as connection:
-            connection.execute(sa.text(insert + f"VALUES ('{number}', " + values.format(number, state)))
+            connection.execute(sa.text(insert + f"VALUES ('{number}', " + values.format(number, ended)))
     with pytest.raises(sa.exc.IntegrityError), connected.begin() as connection:
         connection.execute(sa.text(insert + "VALUES ('99', " + values.format(99, "whatever")))
     with connected.begin() as connection:
@@ -141,11 +148,11 @@ def test_a_database_of_a_newer_revision_is_refused_and_left_alone(storage_url: s
     connected = connect(storage_url)
     schema.upgrade(connected)
     with connected.begin() as connection:
-        connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     for use in (schema.upgrade, schema.ensure):
         with pytest.raises(DsoptError, match="was made by a newer dsopt: it has revision 9999"):
             use(connected)
-    assert schema.state(connected).revision == "9999"
+    assert state(connected).revision == "9999"
     connected.dispose()
 
 
@@ -263,7 +270,7 @@ def test_an_interrupted_upgrade_is_repeated(sqlite_url: str) -> None:
         connection.execute(sa.text(stop))
     with pytest.raises(sa.exc.DBAPIError, match="interrupted"):
         schema.upgrade(connected)
-    assert schema.state(connected).revision == "0005"
+    assert state(connected).revision == "0005"
     with connected.begin() as connection:
         connection.execute(sa.text("DROP TRIGGER stop"))
     assert schema.upgrade(connected).is_current

@@ -4,10 +4,12 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 import dsopt
 from dsopt.api.storage import open_store
@@ -64,6 +66,28 @@ def test_a_study_that_has_run_nothing_says_why_there_is_nothing_to_see(ask: Ask)
     assert text.count("Nothing was measured yet.") == 2  # once for the study, once for a chart
     assert "No run goes on. Go on with: dsopt worker begun" in text
     assert "<svg" not in text
+
+
+def test_a_page_of_a_study_that_goes_on_reads_only_what_is_new_and_shows_all_of_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/dsopt.db"
+    since: list[int] = []
+    with dsopt.create_study(dry_run(tmp_path), storage=url) as study, closing(open_store(url)) as store:
+        early = asker(application(store))
+        event.listen(store.engine, "before_cursor_execute", lambda *call: since.extend(versions_in(call[2], call[3])))
+        early("/study/dry")
+        early("/")
+        study.run("cpu:1")
+        late = early("/study/dry")[2], early("/")[2]
+        assert since[0] == -1
+        assert since[1:]
+        assert min(since[1:]) > -1
+        anew = asker(application(store))
+        assert late == (anew("/study/dry")[2], anew("/")[2])
+
+
+def versions_in(statement: str, parameters: tuple[object, ...]) -> list[int]:
+    """Since which version a statement reads claims, if it does."""
+    return [int(str(parameters[1]))] if "dsopt_claims.version > ?" in statement else []
 
 
 def test_what_changes_is_served_alone_and_only_if_it_has_changed(ask: Ask) -> None:

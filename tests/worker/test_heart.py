@@ -6,7 +6,7 @@ import time
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.store.schema import VERSION_TABLE
+from dsopt.store.revision import VERSION_TABLE
 from dsopt.store.studies import Store
 from dsopt.worker import heart
 

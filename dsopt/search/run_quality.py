@@ -1,0 +1,60 @@
+"""How good the numbers of one run are."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dsopt.study.trial_attributes import TrialAttributes
+
+MOST_EVALUATION: Final = 5.0  # percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuality:
+    """How good the numbers of one run are.
+
+    Attributes:
+        name: the run.
+        interval_percent: half-width of the 95 % interval of its mean step time.
+        drifting: whether its steps still became slower or faster during the measurement.
+        pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
+        evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
+        skipped_percent: share of the steps after warm-up that the optimizer skipped.
+        nonfinite_loss_percent: share of the same steps whose loss was NaN or infinite.
+        dtype: fp32, fp16 or bf16.
+    """
+
+    name: str
+    interval_percent: float
+    drifting: bool
+    pause_seconds: float = 0.0
+    evaluation_percent: float = 0.0
+    skipped_percent: float = 0.0
+    nonfinite_loss_percent: float = 0.0
+    dtype: str = "fp32"
+
+    def is_doubtful(self, precision: float) -> bool:
+        """Whether a reader should know about it; `precision` is the requested relative half-width."""
+        leaves_out = self.pause_seconds > 0 or self.evaluation_percent > MOST_EVALUATION
+        is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
+        return self.drifting or leaves_out or is_unsound or self.interval_percent > 100 * precision
+
+
+def quality_of(attrs: TrialAttributes) -> RunQuality | None:
+    """That of a measured trial; None if no run of this study measured it."""
+    if "interval_percent" not in attrs or {"measured_as", "imported"} & attrs.keys():
+        return None
+    return RunQuality(
+        name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
+        interval_percent=attrs["interval_percent"],
+        drifting=attrs.get("drifting", False),
+        pause_seconds=attrs.get("pause_seconds", 0.0),
+        evaluation_percent=attrs.get("evaluation_percent", 0.0),
+        skipped_percent=attrs.get("skipped_percent", 0.0),
+        nonfinite_loss_percent=attrs.get("nonfinite_loss_percent", 0.0),
+        dtype=attrs.get("dtype", "fp32"),
+    )
+
+
+def run_label(name: str, round_: int) -> str:
+    """The name of a run for people: its candidate, and its round in the confirmation."""
+    return f"{name} (round {round_})" if round_ else name
