@@ -15,7 +15,7 @@ from dsopt.protocol.presence import be_present, may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.attempts import Attempt
 from dsopt.store.lease_queries import leases_left
-from dsopt.store.leases import find_orphans, sweep
+from dsopt.store.leases import Request, find_orphans, sweep
 from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.transactions import DevicesTaken
@@ -68,7 +68,7 @@ def begin(
     """Begins an attempt with devices of a pool: all of them, if no number is given."""
     count = len(pool.indices) if count is None else count
     task = replace(new_task(f"of {ledger.me.id}"), round=0)
-    return ledger.begin(study, task, run_dir, pool, count, hosts=hosts)[1]
+    return ledger.begin(study, task, run_dir, Request(pool=pool, count=count, hosts=hosts or {}))[1]
 
 
 TWICE = {

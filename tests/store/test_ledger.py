@@ -20,6 +20,7 @@ from dsopt.launch.processes import start_ticks
 from dsopt.search.history import observe
 from dsopt.store import claims, optuna_rows, queries, trials
 from dsopt.store.lease_queries import leases_on
+from dsopt.store.leases import Request
 from dsopt.store.reading import kept_trials
 from dsopt.store.studies import Store
 from dsopt.store.transactions import AttemptOver, DevicesTaken, Fenced, StudyChanged, StudyGone, WorkerGone
@@ -43,7 +44,7 @@ def test_a_candidate_is_given_to_one_worker(store: Store) -> None:
     decisions = store.now(study).decisions
     claimed, attempt = begin(one, study, new_task(), store)
     with pytest.raises(StudyChanged):
-        two.begin(study, new_task(), Path("/tmp/r"), POOL, 1, decisions=decisions)  # decided on what is past
+        two.begin(study, new_task(), Path("/tmp/r"), Request(pool=POOL, count=1), decisions=decisions)  # too late
     with pytest.raises(StudyChanged):
         begin(two, study, new_task(), store)
     one.end(study, claimed, attempt, Cancelled(), {}, is_told=True)
