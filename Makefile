@@ -32,7 +32,7 @@ test-chaos: install ## workers killed again and again, with real runs too; DSOPT
 
 test-browser: install ## the pages in a real browser, where Debian's chromium is or can be installed
 	command -v chromium > /dev/null || timeout 300 apt-get install -y -qq --no-install-recommends chromium > /dev/null || true
-	$(BIN)/python -m pip install --quiet -c constraints.txt playwright
+	$(BIN)/python -m pip install --quiet -c constraints.txt playwright axe-playwright-python
 	$(BIN)/python -m pytest tests/web/test_browser.py
 
 CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
@@ -70,8 +70,9 @@ bench-search: install ## put tuners side by side on simulated clusters and recor
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.warm_start
 
-bench-scale: install ## measure what many workers and many trials cost (five minutes)
+bench-scale: install ## measure what many workers, many trials and their pages cost (ten minutes)
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.pages
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl

@@ -1,4 +1,4 @@
-"""The pages in a real browser. `make test-browser` gets what it needs: playwright, and Debian's chromium."""
+"""The pages in a real browser. `make test-browser` gets what it needs: playwright, axe, and Debian's chromium."""
 
 import json
 import shutil
@@ -19,6 +19,7 @@ from tests.api.dry import dry_run
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -69,7 +70,10 @@ def served(url: str, root: str) -> Iterator[str]:
     store.close()
 
 
-@pytest.fixture(params=[("light", 1280), ("dark", 1280), ("light", 390)], ids=["light", "dark", "phone"])
+@pytest.fixture(
+    params=[("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)],
+    ids=["light", "dark", "phone", "dark phone"],
+)
 def page(request: pytest.FixtureRequest, address: str) -> Iterator[Any]:
     """A page of the browser; errors on its console fail the test."""
     scheme, width = request.param
@@ -163,3 +167,19 @@ def shown_of(page: Any, icon: str) -> int:
     """How many buttons with this icon a reader sees."""
     found: int = page.locator(f"[data-testid={icon}]:visible").count()
     return found
+
+
+def test_axe_finds_nothing_that_keeps_people_out(
+    page: Any, address: str, study: dsopt.Study, url: str, tmp_path: Path
+) -> None:
+    if study.state != "finished":
+        study.run("cpu:1")
+    report = tmp_path / "report.html"
+    report.write_text(dsopt.study_report("dry", storage=url).html())
+    for place in (address, f"{address}study/dry", report.as_uri()):
+        page.goto(place)
+        page.wait_for_selector("h1")
+        found = axe.Axe().run(page).response
+        assert len(found["passes"]) > 5, place  # it has looked
+        grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+        assert not grave, (place, [(v["id"], v["help"], [node["html"] for node in v["nodes"]]) for v in grave])
