@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dsopt.launch.environment import passed_on
@@ -155,7 +156,13 @@ def _processes(launch: Launch, number: int, address: str, port: int) -> list[Ran
         node=number,
         counts=counts,
     )
-    return command.launcher.node_ranks(start)
+    ranks = command.launcher.node_ranks(start)
+    return [_without_choice(rank) for rank in ranks] if place.is_granted else ranks
+
+
+def _without_choice(rank: RankStart) -> RankStart:
+    """A rank that sees what whoever granted the devices lets it see, whatever their numbers are there."""
+    return replace(rank, environment={k: v for k, v in rank.environment.items() if k != "CUDA_VISIBLE_DEVICES"})
 
 
 def _described(launch: Launch) -> str:

@@ -177,6 +177,48 @@ def test_a_node_that_cannot_be_reached_is_told(tmp_path: Path, reach: Reach, why
             assert why in error["message"]
 
 
+def test_ranks_see_the_devices_that_an_engine_has_granted(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path, "run")
+    granting = Reach(words=("env", "CUDA_VISIBLE_DEVICES=5,7"))
+    places = [
+        Place(node="b", devices=(0, 1), reach=granting, is_granted=True),
+        Place(node="c", devices=(1,), reach=Reach()),
+    ]
+    run = Spread(
+        launch(
+            f"deepspeed --hostfile hosts {SCRIPT}",
+            cwd=tmp_path,
+            run_dir=run_dir,
+            devices=DevicePool(kind="gpu", indices=(0, 1)),
+            port=next(free_ports()),
+            placement=Placement(places=tuple(places)),
+        )
+    )
+    with killed_at_the_end(run):
+        ended(run)
+        seen = {
+            rank: one["environment"]["CUDA_VISIBLE_DEVICES"] for rank, one in told(run_dir.stdout.read_text()).items()
+        }
+    assert seen == {"0": "5,7", "1": "5,7", "2": "1"}
+
+
+def test_ranks_end_when_nothing_is_heard_of_the_worker(tmp_path: Path) -> None:
+    code = "import dsopt.launch.part as part; part.SILENCE_SECONDS = 1.0; part.main()"
+    rank = {"argv": [sys.executable, "-c", "import time; time.sleep(600)"], "environment": {}}
+    order = {"run_dir": "/no/such", "cwd": str(tmp_path), "port": 1, "folders": [], "files": {}, "processes": [rank]}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as part:
+        assert part.stdin is not None
+        assert part.stdout is not None
+        part.stdin.write(json.dumps({"start": order}) + "\n")
+        part.stdin.flush()
+        assert json.loads(part.stdout.readline()) == {"refusal": None}
+        [started] = [p for p in psutil.Process(part.pid).children() if "sleep(600)" in str(p.cmdline())]
+        assert part.wait(30) == 0  # its input is still open
+        assert not started.is_running()
+
+
 def test_a_node_without_the_working_folder_says_so(tmp_path: Path) -> None:
     reach = Reach(words=("sh", "-c", f'rmdir {tmp_path}/gone; exec "$@"', "ssh"))
     (tmp_path / "gone").mkdir()
