@@ -16,7 +16,7 @@ config = json.loads(Path(parser.parse_args().deepspeed_config).read_text())
 stage, micro_batch = config.get("zero_optimization", {}).get("stage", 0), config["train_micro_batch_size_per_gpu"]
 gas, rank, ranks = config.get("gradient_accumulation_steps", 1), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
-print(f"rank {rank} of {ranks} on {os.uname().nodename}", flush=True)
+os.write(1, f"rank {rank} of {ranks} on {os.uname().nodename}\n".encode())
 
 with Path(os.environ["DSOPT_RUN_DIR"], f"events-rank{rank}.jsonl").open("a", buffering=1) as events:
 

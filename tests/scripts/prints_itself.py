@@ -5,7 +5,8 @@ import os
 import sys
 import time
 
-print(json.dumps({"argv": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}), flush=True)
+started = {"argv": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}
+os.write(1, f"{json.dumps(started)}\n".encode())  # at once: ranks share the output
 print("and a last word", file=sys.stderr, flush=True)
 if "--wait" in sys.argv:
     time.sleep(600)
