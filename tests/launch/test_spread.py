@@ -21,7 +21,8 @@ from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.placement import Place, Placement, Reach
 from dsopt.launch.processes import processes_of
 from dsopt.launch.spread import Spread
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import PROTOCOL_VARIABLES, RunDir
+from dsopt.study.isolation import quiet_environment
 from tests.conftest import SCRIPTS
 from tests.runs import launch, rules
 
@@ -107,7 +108,7 @@ def test_ranks_of_each_node_are_what_deepspeeds_launcher_starts_there(tmp_path: 
         for rank in ranks:
             assert ours[rank]["argv"] == theirs[rank]["argv"]
             assert ours[rank]["cwd"] == theirs[rank]["cwd"] == str(tmp_path)
-            own = {name for name in mine if name.startswith(("DSOPT_", "MLFLOW", "CLEARML", "WANDB", "NEPTUNE", "SPT"))}
+            own = {"SPT_NOENV", *PROTOCOL_VARIABLES, *quiet_environment(tmp_path)}
             for name in (theirs[rank]["environment"].keys() | ours[rank]["environment"].keys()) - NOT_COMPARED - own:
                 if name != "PATH":  # ours adds the folder of Python at its end
                     assert ours[rank]["environment"].get(name) == theirs[rank]["environment"].get(name), name
