@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
 
 @pytest.fixture
 def installed(dsopt: Dsopt) -> Dsopt:
-    """The command where a package is installed that has the document's launcher and tuner."""
+    """The command where a package is installed that has the document's launcher, placer and tuner."""
     text = DOCUMENT.read_text()
     site = dsopt.cwd / "site-packages"
     about = site / "my_package-1.0.dist-info"
@@ -24,7 +24,7 @@ def installed(dsopt: Dsopt) -> Dsopt:
     for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
         (site / name).write_text(code)
     entries = re.findall(r'entry-points."([\w.]+)"\]\n(\w+) = "(.*?)"', text)
-    assert len(entries) == 2
+    assert len(entries) == 3
     (about / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {where}\n" for group, name, where in entries))
     dsopt.environment["PYTHONPATH"] = f"{site}:{dsopt.environment.get('PYTHONPATH', '')}"
     program = dsopt.cwd / "mylaunch"
@@ -46,6 +46,25 @@ def test_a_launcher_and_a_tuner_of_another_package_tune_a_study(installed: Dsopt
     assert next(run["candidate"] for run in runs if run["stage"] == "z1") == "z1_gas1_tmbspg8"
     command = (installed.cwd / "autotuning_results" / "baseline" / "cmd.txt").read_text()
     assert re.search(r"mylaunch --workers 2 --port \d+ --module dsopt\.probe train\.py", command)
+
+
+def test_a_placer_of_another_package_gives_a_study_its_nodes(installed: Dsopt) -> None:
+    program = installed.cwd / "myexec"
+    program.write_text('#!/bin/sh\nshift 4\nexec "$@"\n')
+    program.chmod(0o755)
+    installed.environment["PATH"] = f"{installed.cwd}:{installed.environment['PATH']}"
+    write_study(
+        installed.cwd,
+        command=f"deepspeed --num_nodes 2 --num_gpus 1 {SCRIPTS / 'pretends.py'} --deepspeed_config ds.json",
+        ds_config={"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}},
+    )
+    installed("study", "create", "study.yaml")
+    output = installed("worker", "simulated", "--placer", "mine:a,b")
+    assert "Working with 4 devices of 2 nodes (my engine)." in output
+    command = (installed.cwd / "autotuning_results" / "baseline" / "cmd.txt").read_text()
+    assert command.startswith("# on a: 0, b: 0\n")
+    refused = installed("worker", "simulated", "--placer", "yours", code=1)
+    assert "error: --placer yours: no such placer. Expected one of hostfile, slurm, mine." in refused
 
 
 def test_what_they_refuse_and_what_is_not_there_is_said(installed: Dsopt) -> None:
