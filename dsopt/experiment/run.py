@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Measured, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
@@ -22,6 +22,7 @@ from dsopt.study.secrets import hidden
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
+_SAME_SIGNAL_SECONDS = 1.0
 _REMOTE_SECONDS = 4.0  # attributes of files are kept for three seconds and more on NFS (nfs(5))
 _TAIL_LINES = 12
 _TAIL_LENGTH = 600
@@ -70,13 +71,23 @@ def _run(
         while True:
             outcome = watched.look()
             if outcome is not None:
-                return outcome
+                return Cancelled() if _died_with_the_worker(outcome, stop_asked) else outcome
             if stop_asked():
                 watched.process.terminate()
                 return Cancelled()
             time.sleep(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
     finally:
         watched.process.kill()
+
+
+def _died_with_the_worker(outcome: Outcome, stop_asked: Callable[[], bool]) -> bool:
+    """Whether what ended a run's processes asked the worker to stop, too: Slurm sends signals to all of a job."""
+    if not isinstance(outcome, Failed) or not outcome.retryable:
+        return False
+    deadline = time.monotonic() + _SAME_SIGNAL_SECONDS
+    while not (is_asked := stop_asked()) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return is_asked
 
 
 class _Watched:

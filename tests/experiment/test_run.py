@@ -98,6 +98,24 @@ def test_a_secret_is_hidden_before_its_message_is_cut(tmp_path: Path, monkeypatc
     assert "456789" not in outcome.message
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_run_that_is_ended_with_its_worker_is_no_failure(tmp_path: Path, monkeypatch, is_asked: bool) -> None:
+    """Slurm sends a signal to each process of a job; the run's may die before the worker's own handler has run."""
+    run_dir = RunDir(tmp_path)
+    run_dir.stdout.touch()
+    run_dir.stderr.touch()
+    asked = iter([False, False])
+    monkeypatch.setattr(run, "_SAME_SIGNAL_SECONDS", 60.0 if is_asked else 0.0)
+    outcome = run_experiment(
+        launch(run_dir=run_dir),
+        rules(),
+        lambda: next(asked, is_asked),
+        lambda progress: None,
+        start=lambda _launch: Ranks(-15),
+    )
+    assert outcome.state == ("cancelled" if is_asked else "failed"), outcome
+
+
 def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:
     """A network file system shows them later than the end of the launcher."""
     run_dir = RunDir(tmp_path)
