@@ -29,18 +29,14 @@ _OWN_OPTIONS: Final = frozenset(
 _SCRIPT: Final = """\
 #!/bin/bash
 {options}
-# Printed by dsopt {version}. One worker on each node works on the study until it is finished. If the time is too short,
-# the workers let their runs end, and the job is queued again.
+# Printed by dsopt {version}. {who} works on the study until it is finished. If the time is too short,
+# the runs may end first, and the job is queued again.
 
 export PATH={programs}:"$PATH"
 {storage}
 
 # What Slurm sends to a step reaches each of its processes, training ranks included. So workers hear it from here.
-pids={pids}-"$SLURM_JOB_ID"
-tell() {{
-    srun --export=ALL --overlap --mem=0 --ntasks-per-node=1 \\
-        bash -c 'kill -s "$1" "$(cat "$0-$SLURM_NODEID")"' "$pids" "$1"
-}}
+{tell}
 drain() {{
     is_drained=yes
     tell USR1
@@ -49,10 +45,8 @@ drain() {{
 }}
 is_drained=no
 trap drain USR1
-trap 'rm -f "$pids"-*' EXIT
 
-srun --export=ALL --mem=0 --ntasks-per-node=1 --kill-on-bad-exit=0 {cpus}\\
-    bash -c 'echo "$$" > "$0-$SLURM_NODEID" && exec dsopt worker "$1"' "$pids" {name} &
+{start} &
 workers=$!
 while wait "$workers"; code=$?; kill -0 "$workers" 2> /dev/null; do :; done # a signal ends a wait
 
@@ -62,12 +56,24 @@ if [ "$is_drained" = yes ]; then
 fi
 exit "$code"
 """
+_TELL_EACH: Final = """\
+pids={pids}-"$SLURM_JOB_ID"
+trap 'rm -f "$pids"-*' EXIT
+tell() {{
+    srun --export=ALL --overlap --mem=0 --ntasks-per-node=1 \\
+        bash -c 'kill -s "$1" "$(cat "$0-$SLURM_NODEID")"' "$pids" "$1"
+}}"""
+_START_EACH: Final = """\
+srun --export=ALL --mem=0 --ntasks-per-node=1 --kill-on-bad-exit=0 {cpus}\\
+    bash -c 'echo "$$" > "$0-$SLURM_NODEID" && exec dsopt worker "$1"' "$pids" {name}"""
+_TELL_ONE: Final = 'tell() { kill -s "$1" "$workers"; }'
+_START_ONE: Final = "dsopt worker {name} --slurm"
 
 
 def slurm_script(
     study: str,
     *,
-    nodes: int = 1,
+    nodes: int | None = None,
     time: str,
     gpus_per_node: int | None = None,
     cpus_per_task: int | None = None,
@@ -78,9 +84,11 @@ def slurm_script(
 ) -> str:
     """A script for `sbatch` that works on a study.
 
+    If a run of the study takes several nodes, one worker starts runs on all of them; else each node has a worker.
+
     Args:
         study: its name.
-        nodes: with a worker on each. More than one needs PostgreSQL.
+        nodes: of the job. More than one worker needs PostgreSQL. None: as many as a run takes.
         time: the job's limit, as Slurm takes it: `4:00:00`, `1-12`, or minutes.
         gpus_per_node: None: as many as a run of the study takes; 0: none.
         cpus_per_task: of each worker; None: what the cluster gives.
@@ -99,19 +107,26 @@ def slurm_script(
     """
     with opened(storage) as store:
         spec = store.read(study).spec
-    _check(spec, nodes=nodes, cpus_per_task=cpus_per_task)
+    of_run = 1 if spec.is_simulated else spec.resources.nodes
+    is_one, nodes = of_run > 1, of_run if nodes is None else nodes
+    _check(nodes=nodes, cpus_per_task=cpus_per_task)
+    if nodes < of_run:
+        raise DsoptError(f"--nodes: {nodes}. A run of study '{study}' takes {of_run}. Expected at least that many.")
     drain = _drain_seconds(drain_seconds, _seconds(time), spec)
     resources = {"nodes": nodes, "gpus-per-node": _gpus(gpus_per_node, spec) or None, "cpus-per-task": cpus_per_task}
     own = {**resources, "time": time, "signal": f"B:USR1@{drain}", **_places(spec, log)}
     lines = [*_FIXED, *(f"--{key}={value}" for key, value in own.items() if value is not None)]
+    pids = shlex.quote(f"{spec.cwd}/.dsopt-worker")
+    cpus = f"--cpus-per-task={cpus_per_task} " if cpus_per_task else ""
     return _SCRIPT.format(
         options="\n".join(f"#SBATCH {line}" for line in [*lines, *map(_checked_option, options)]),
         version=__version__,
         programs=shlex.quote(str(Path(sys.executable).parent)),
-        storage=_storage_line(storage, nodes),
-        pids=shlex.quote(f"{spec.cwd}/.dsopt-worker"),
+        storage=_storage_line(storage, 1 if is_one else nodes),
+        who="One worker for all nodes" if is_one else "One worker on each node",
+        tell=_TELL_ONE if is_one else _TELL_EACH.format(pids=pids),
+        start=_START_ONE.format(name=study) if is_one else _START_EACH.format(cpus=cpus, name=study),
         patience=drain - _LAST_SECONDS,
-        cpus=f"--cpus-per-task={cpus_per_task} " if cpus_per_task else "",
         name=study,
     )
 
@@ -126,16 +141,11 @@ def _places(spec: StudySpec, log: str | os.PathLike[str] | None) -> dict[str, st
     }
 
 
-def _check(spec: StudySpec, **counts: int | None) -> None:
-    """Refuses counts that are none, and a study whose runs take several nodes."""
+def _check(**counts: int | None) -> None:
+    """Refuses counts that are none."""
     for name, count in counts.items():
         if count is not None and count < 1:
             raise DsoptError(f"--{name.replace('_', '-')}: {count}. Expected at least 1.")
-    if spec.resources.nodes > 1:
-        raise DsoptError(
-            f"study '{spec.name}': its runs take {spec.resources.nodes} nodes, and this script gives each node runs of "
-            "its own. See docs/guides/slurm.md, 'A run over several nodes'."
-        )
 
 
 def _gpus(given: int | None, spec: StudySpec) -> int:

@@ -14,7 +14,7 @@ def slurm() -> None:
 
 @slurm.command()
 @click.argument("study", shell_complete=complete_study)
-@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes, with a worker on each.")
+@click.option("--nodes", type=int, help="Nodes of the job. Default: as many as one run of the study takes.")
 @click.option("--gpus-per-node", type=int, help="GPUs of each node; 0: none. Default: those of one run of the study.")
 @click.option("--cpus-per-task", type=int, help="CPU cores of each worker. Default: what the cluster gives.")
 @click.option("--time", required=True, metavar="TIME", help="Time limit as in Slurm, such as 4:00:00 or 1-12.")
@@ -32,7 +32,7 @@ def slurm() -> None:
 @json_option
 def script(
     study: str,
-    nodes: int,
+    nodes: int | None,
     gpus_per_node: int | None,
     cpus_per_task: int | None,
     time: str,
@@ -45,7 +45,7 @@ def script(
     storage: str | None,
     as_json: bool,
 ) -> None:
-    """Print a script for sbatch: a worker on each node, drained before the time limit, and queued again.
+    """Print a script for sbatch: workers for its nodes, drained before the time limit, and queued again.
 
     \b
       dsopt slurm script my-study --nodes 4 --time 4:00:00 -o tune.sbatch

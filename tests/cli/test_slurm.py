@@ -80,9 +80,13 @@ def test_what_slurm_could_not_take_is_refused(study: Dsopt, words: str, said: st
     assert said in study("slurm", "script", *words.split(" "), code=1)
 
 
-def test_a_run_over_several_nodes_is_refused(dsopt: Dsopt) -> None:
-    (dsopt.cwd / "hosts").write_text("a slots=2\nb slots=2\n")
-    write_study(dsopt.cwd, command="deepspeed --hostfile hosts --num_nodes 2 --num_gpus 2 train.py --deepspeed_config "
-                "ds.json")  # fmt: skip
+def test_one_worker_starts_runs_that_take_several_nodes(dsopt: Dsopt) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 2 train.py --deepspeed_config ds.json"
+    write_study(dsopt.cwd, command=command)
     dsopt("study", "create", "study.yaml")
-    assert "its runs take 2 nodes" in dsopt("slurm", "script", "simulated", "--time=60", code=1)
+    script = dsopt("slurm", "script", "simulated", "--time=60")  # SQLite is enough for one worker
+    assert "#SBATCH --nodes=2" in script
+    assert "dsopt worker simulated --slurm &" in script
+    assert "--nodes: 1. A run of study 'simulated' takes 2." in dsopt(
+        "slurm", "script", "simulated", "--time=60", "--nodes=1", code=1
+    )

@@ -8,6 +8,7 @@ import pytest
 from dsopt import load_study
 from tests.cluster.nodes import wait_until
 from tests.cluster.slurm import Slurm
+from tests.cluster.studies import check_finished, create, told_by_ranks
 from tests.conftest import STUDIES, Dsopt
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
@@ -37,6 +38,14 @@ def test_two_nodes_share_a_dry_run(slurm_cluster: Slurm, postgres_url: str, tmp_
     assert dsopt.json("study", "show", "simulated")["state"] == "finished"
     assert "Study 'simulated' is finished." in log_of(tmp_path)
     assert not list(tmp_path.glob(".dsopt-worker*"))
+
+
+def test_runs_of_two_nodes_have_one_worker(slurm_cluster: Slurm, dsopt: Dsopt) -> None:
+    create(dsopt, "deepspeed", nodes=2, ranks=1)
+    job = submitted(slurm_cluster, dsopt, "simulated", "--gpus-per-node=0", "--cpus-per-task=2", "--time=10")
+    assert slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=240) == "COMPLETED", log_of(dsopt.cwd)
+    assert told_by_ranks(dsopt) == ["rank 0 of 2 on node1", "rank 1 of 2 on node2"]
+    check_finished(dsopt)
 
 
 def test_what_the_time_does_not_allow_goes_on_after_a_requeue(slurm_cluster: Slurm, dsopt: Dsopt) -> None:
