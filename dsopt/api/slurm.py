@@ -30,7 +30,7 @@ _SCRIPT: Final = """\
 #!/bin/bash
 {options}
 # Printed by dsopt {version}. {who} works on the study until it is finished. If the time is too short,
-# the runs may end first, and the job is queued again.
+# current runs end first, and the job is queued again.
 
 export PATH={programs}:"$PATH"
 {storage}
