@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis.stateful import run_state_machine_as_test
 
 from dsopt.errors import DsoptError
-from dsopt.store import claims, lease_queries, ledger, queries, studies
+from dsopt.store import claims, lease_queries, ledger, optuna_rows, queries
 from dsopt.store.studies import Store
 from dsopt.store.tables import leases
 from tests.store.test_anything import SETTINGS, Machine, stores  # noqa: F401 - a fixture
@@ -48,7 +48,7 @@ FAULTS = {
     "reported without an attempt": (queries, "has_attempt", true),
     "devices stay leased": (lease_queries, "end_leases", lambda *_, **__: None),
     "claims stay": (claims, "release", lambda *_, **__: None),
-    "Optuna's studies stay": (studies, "delete_studies", lambda *_: None),
+    "Optuna's studies stay": (optuna_rows, "delete_studies", lambda *_: None),
     "Optuna is not told": (ledger.trials, "end", lambda *_: None),
     "dsopt keeps no outcome": (claims, "end", true),
 }
