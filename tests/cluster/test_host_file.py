@@ -24,7 +24,8 @@ def placed(dsopt: Dsopt, found: Hosts, slots: int) -> Dsopt:
 @pytest.mark.parametrize("launcher", ["deepspeed", "torchrun", "accelerate"])
 def test_a_study_over_two_nodes_packs_its_runs_side_by_side(dsopt: Dsopt, ssh_hosts: Hosts, launcher: str) -> None:
     placed(dsopt, ssh_hosts, slots=2)
-    create(dsopt, launcher, nodes=2, ranks=1)
+    config = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2]}}
+    create(dsopt, launcher, nodes=2, ranks=1, ds_config=config, confirmation={"finalists": 1, "rounds": 1})
     dsopt("worker", "simulated", "--hostfile", "hosts")
     runs = check_finished(dsopt)
     assert told_by_ranks(dsopt) == ["rank 0 of 2 on node1", "rank 1 of 2 on node2"]
