@@ -108,27 +108,43 @@ def slurm_script(
     with opened(storage) as store:
         spec = store.read(study).spec
     of_run = 1 if spec.is_simulated else spec.resources.nodes
-    is_one, nodes = of_run > 1, of_run if nodes is None else nodes
+    is_one, nodes = of_run > 1, _nodes(nodes, of_run, study)
     _check(nodes=nodes, cpus_per_task=cpus_per_task)
-    if nodes < of_run:
-        raise DsoptError(f"--nodes: {nodes}. A run of study '{study}' takes {of_run}. Expected at least that many.")
     drain = _drain_seconds(drain_seconds, _seconds(time), spec)
     resources = {"nodes": nodes, "gpus-per-node": _gpus(gpus_per_node, spec) or None, "cpus-per-task": cpus_per_task}
     own = {**resources, "time": time, "signal": f"B:USR1@{drain}", **_places(spec, log)}
     lines = [*_FIXED, *(f"--{key}={value}" for key, value in own.items() if value is not None)]
-    pids = shlex.quote(f"{spec.cwd}/.dsopt-worker")
-    cpus = f"--cpus-per-task={cpus_per_task} " if cpus_per_task else ""
     return _SCRIPT.format(
         options="\n".join(f"#SBATCH {line}" for line in [*lines, *map(_checked_option, options)]),
         version=__version__,
         programs=shlex.quote(str(Path(sys.executable).parent)),
         storage=_storage_line(storage, 1 if is_one else nodes),
-        who="One worker for all nodes" if is_one else "One worker on each node",
-        tell=_TELL_ONE if is_one else _TELL_EACH.format(pids=pids),
-        start=_START_ONE.format(name=study) if is_one else _START_EACH.format(cpus=cpus, name=study),
+        **(_one_worker(study) if is_one else _worker_each(spec, cpus_per_task)),
         patience=drain - _LAST_SECONDS,
         name=study,
     )
+
+
+def _nodes(given: int | None, of_run: int, study: str) -> int:
+    """How many nodes the job has."""
+    if given is not None and 1 <= given < of_run:
+        raise DsoptError(f"--nodes: {given}. A run of study '{study}' takes {of_run}. Expected at least that many.")
+    return of_run if given is None else given
+
+
+def _one_worker(study: str) -> dict[str, str]:
+    """The parts of a script with one worker for all nodes."""
+    return {"who": "One worker for all nodes", "tell": _TELL_ONE, "start": _START_ONE.format(name=study)}
+
+
+def _worker_each(spec: StudySpec, cpus_per_task: int | None) -> dict[str, str]:
+    """The parts of a script with a worker on each node."""
+    cpus = f"--cpus-per-task={cpus_per_task} " if cpus_per_task else ""
+    return {
+        "who": "One worker on each node",
+        "tell": _TELL_EACH.format(pids=shlex.quote(f"{spec.cwd}/.dsopt-worker")),
+        "start": _START_EACH.format(cpus=cpus, name=spec.name),
+    }
 
 
 def _places(spec: StudySpec, log: str | os.PathLike[str] | None) -> dict[str, str]:
