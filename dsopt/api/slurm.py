@@ -82,9 +82,7 @@ def slurm_script(
     options: Sequence[str] = (),
     storage: str | None = None,
 ) -> str:
-    """A script for `sbatch` that works on a study.
-
-    If a run of the study takes several nodes, one worker starts runs on all of them; else each node has a worker.
+    """A script for `sbatch` that works on a study: with one worker if a run takes several nodes, else one on each.
 
     Args:
         study: its name.
@@ -107,8 +105,7 @@ def slurm_script(
     """
     with opened(storage) as store:
         spec = store.read(study).spec
-    of_run = 1 if spec.is_simulated else spec.resources.nodes
-    is_one, nodes = of_run > 1, _nodes(nodes, of_run, study)
+    nodes = _nodes(nodes, of_run := 1 if spec.is_simulated else spec.resources.nodes, study)
     _check(nodes=nodes, cpus_per_task=cpus_per_task)
     drain = _drain_seconds(drain_seconds, _seconds(time), spec)
     resources = {"nodes": nodes, "gpus-per-node": _gpus(gpus_per_node, spec) or None, "cpus-per-task": cpus_per_task}
@@ -118,8 +115,8 @@ def slurm_script(
         options="\n".join(f"#SBATCH {line}" for line in [*lines, *map(_checked_option, options)]),
         version=__version__,
         programs=shlex.quote(str(Path(sys.executable).parent)),
-        storage=_storage_line(storage, 1 if is_one else nodes),
-        **(_one_worker(study) if is_one else _worker_each(spec, cpus_per_task)),
+        storage=_storage_line(storage, 1 if of_run > 1 else nodes),
+        **(_one_worker(study) if of_run > 1 else _worker_each(spec, cpus_per_task)),
         patience=drain - _LAST_SECONDS,
         name=study,
     )
