@@ -42,7 +42,7 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
     """The outcome of a run that a GPU, its machine, or a rank that is gone has ended, if one has: it is tried again."""
     told = [problem for problem in seen.problems if isinstance(problem, Error)]
     log = f"Log: {launch.run_dir.stderr}"
-    lost = next((error for error in told if error.type == NODE_LOST and launch.placement is not None), None)
+    lost = next((error for error in told if error.type == NODE_LOST), None)
     if lost is not None and launch.placement is not None:
         node = launch.placement.node_of(lost.rank)
         return Failed(reason="hardware", message=f"{in_one_line(lost.message)} {log}", retryable=True, node=node)

@@ -31,9 +31,7 @@ def wanted_of(command: LaunchCommand, cwd: Path, where: str) -> Wanted:
     if command.ranks is None or any(command.option(name) is not None for name in names_all):
         return Wanted(hosts=exact, nodes=len(exact))
     path = cwd / (command.hostfile or USUAL_HOST_FILE)
-    return wanted_among(
-        command, {name: tuple(range(n)) for name, n in slots_of(path, f"{where}: command").items()}, f"{path}", where
-    )
+    return wanted_among(command, devices_of(path, f"{where}: command"), str(path), where)
 
 
 def wanted_among(command: LaunchCommand, hosts: Hosts, of: str, where: str) -> Wanted:
@@ -61,8 +59,7 @@ def hosts_of(command: LaunchCommand, cwd: Path, where: str) -> dict[str, tuple[i
         DsoptError: the file cannot be read, has a line of another form, or lacks nodes that the command asks for.
     """
     path = cwd / (command.hostfile or USUAL_HOST_FILE)
-    slots = slots_of(path, f"{where}: command")
-    hosts = {name: tuple(range(count)) for name, count in slots.items()}
+    hosts = devices_of(path, f"{where}: command")
     for names in (command.launcher.include, command.launcher.exclude):
         chosen = indices_by_node(command.option(*names))
         missing = sorted(chosen.keys() - hosts.keys())
@@ -96,8 +93,8 @@ def _filtered(
     return {name: indices for name, indices in left.items() if indices}
 
 
-def slots_of(path: Path, where: str) -> dict[str, int]:
-    """How many devices each node of a host file has.
+def devices_of(path: Path, where: str) -> dict[str, tuple[int, ...]]:
+    """The devices of each node of a host file, numbered from 0.
 
     Raises:
         DsoptError: it cannot be read, or has a line of another form.
@@ -106,7 +103,7 @@ def slots_of(path: Path, where: str) -> dict[str, int]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DsoptError(f"{where}: the host file {path} cannot be read: {error}.") from None
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
@@ -114,7 +111,7 @@ def slots_of(path: Path, where: str) -> dict[str, int]:
         if match is None or match.group(1) in found:
             what = "is not of the form 'worker-1 slots=8'" if match is None else "names a node again"
             raise DsoptError(f"{where}: the host file {path}: line {number}, '{line[:60]}', {what}.")
-        found[match.group(1)] = int(match.group(2))
+        found[match.group(1)] = tuple(range(int(match.group(2))))
     if not found:
         raise DsoptError(f"{where}: the host file {path} names no node. Expected 'worker-1 slots=8' lines.")
     return found

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from dsopt.launch.devices import is_this_node
 from dsopt.launch.placement import Reach
 from dsopt.launch.placers.placer import Placer
-from dsopt.study.host_file import slots_of
+from dsopt.study.host_file import devices_of
 
 # never a question that nobody answers; a connection that is dead ends within fifteen seconds
 _OPTIONS: Final = (
@@ -32,7 +32,7 @@ class HostFile(Placer):
 
     def hosts(self) -> Mapping[str, tuple[int, ...]]:
         """The devices of each node, numbered from 0."""
-        return {name: tuple(range(count)) for name, count in slots_of(self._path, "--hostfile").items()}
+        return devices_of(self._path, "--hostfile")
 
     def reach(self, node: str, devices: int) -> Reach:  # noqa: ARG002 - ssh grants no devices
         """By ssh; nothing is needed for this node."""
