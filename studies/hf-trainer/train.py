@@ -39,6 +39,7 @@ def main() -> None:
     trainer = Trainer(model=GPT2LMHeadModel(config), args=args, train_dataset=Tokens(shape.vocab, shape.length))
     trainer.train()
     trainer.save_model()
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def main() -> None:
     trainer = Trainer(model=model, args=args, train_dataset=Tokens(data.data, data.length, model.config.vocab_size))
     trainer.train()
     trainer.save_model()
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":

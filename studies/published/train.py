@@ -90,7 +90,9 @@ def main() -> None:
     config = AutoConfig.for_model(known.kind, **(known.shape | known.small if asked.small else known.shape))
     kind = AutoModelForCausalLM if known.writes else AutoModelForSequenceClassification
     data = Texts(config.vocab_size, length, is_language=known.writes)
-    Trainer(model=kind.from_config(config), args=args, train_dataset=data).train()
+    trainer = Trainer(model=kind.from_config(config), args=args, train_dataset=data)
+    trainer.train()
+    trainer.accelerator.end_training()  # else a thread of a collective may meet the end of Python, which aborts
 
 
 if __name__ == "__main__":
