@@ -35,6 +35,7 @@ class Notification:
         sentence: the result or the error, in words.
         factor: how many times as good as the user's own configuration the best is; None if that is not known.
         interval: the 95 % interval of `factor`; None if it is not known.
+        own_global_batch, best_global_batch: samples of a step; None if they are the same, or not known.
         storage: URL of the database, without the password; None if it is not valid.
         node: the machine that sends this.
     """
@@ -44,6 +45,8 @@ class Notification:
     sentence: str
     factor: float | None = None
     interval: tuple[float, float] | None = None
+    own_global_batch: int | None = None
+    best_global_batch: int | None = None
     storage: str | None
     node: str
 

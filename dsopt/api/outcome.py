@@ -17,6 +17,7 @@ class StudyOutcome:
         value: its metric, in the study's unit.
         factor: how many times as good as the user's own configuration it is; None if that is not known.
         interval: the 95 % interval of `factor`; None if it is not known.
+        own_global_batch, best_global_batch: samples of a step; None if they are the same, or not known.
     """
 
     state: str
@@ -25,6 +26,8 @@ class StudyOutcome:
     value: float | None = None
     factor: float | None = None
     interval: tuple[float, float] | None = None
+    own_global_batch: int | None = None
+    best_global_batch: int | None = None
 
 
 def outcome_of(study: Study) -> StudyOutcome:
@@ -42,9 +45,11 @@ def outcome_of(study: Study) -> StudyOutcome:
     if found is None:
         state = summary.state if summary.unconfirmed is None else "unconfirmed"
         return StudyOutcome(state=state, sentence=summary.sentence())
+    batch = summary.batch_advice
     return StudyOutcome(
         state=summary.state, sentence=summary.sentence(), best=found.best, value=found.value, factor=found.speedup,
-        interval=found.interval,
+        interval=found.interval, own_global_batch=batch.own if batch else None,
+        best_global_batch=batch.best if batch else None,
     )  # fmt: skip
 
 

@@ -54,7 +54,8 @@ class TrackedStudy:
         low, high = self.outcome.interval or (None, None)
         found = {
             f"best_{self.metric}": self.outcome.value, "factor": self.outcome.factor, "factor_low": low,
-            "factor_high": high,
+            "factor_high": high, "own_global_batch": self.outcome.own_global_batch,
+            "best_global_batch": self.outcome.best_global_batch,
         }  # fmt: skip
         return {key: value for key, value in found.items() if value is not None}
 

@@ -5,8 +5,10 @@ from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.protocol.text import plain_text
+from dsopt.report.readable import readable_name
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
+from dsopt.worker.history import load_history
 
 _MOST_BYTES = 2**20
 
@@ -16,13 +18,15 @@ def find_run(study: Study, name: str, round_: int | None = None) -> Run:
 
     Args:
         study: the study.
-        name: the configuration's canonical name, `baseline` or `profile`; `dsopt study show --why` lists them.
+        name: the configuration's canonical name, `baseline` or `profile`, or what people read for it, such as
+            `ZeRO 2 · 24 × 4`; `dsopt study show --why` lists both.
         round_: of the confirmation, 0 for the search; None: the last run of all.
 
     Raises:
         DsoptError: it has none.
     """
-    runs = study.runs
+    runs, labels = study.runs, _labels(study)
+    name = next((known for known, label in labels.items() if _spelt(label) == _spelt(name)), name)
     found = [run for run in runs if run.candidate == name and round_ in (None, run.round)]
     if found:
         return found[-1]
@@ -33,9 +37,21 @@ def find_run(study: Study, name: str, round_: int | None = None) -> Run:
     raise DsoptError(f"study '{study.name}' has no run of {name!r}{where}. {hint}")
 
 
-def described(run: Run, unit: str) -> list[str]:
+def _labels(study: Study) -> dict[str, str]:
+    """What people read for each configuration that was tried, by its name."""
+    history = load_history(study._store, study._stored)
+    return {o.name: readable_name(o.name, o.candidate) for o in history.everything}
+
+
+def _spelt(label: str) -> str:
+    """A label without what is hard to type: `ZeRO 2 · 24 × 4` and `zero 2 24 x 4` are the same."""
+    return " ".join(label.casefold().replace("×", "x").replace("·", " ").split())
+
+
+def described(study: Study, run: Run) -> list[str]:
     """A run in lines: what came of it, why it was chosen, where its files are."""
-    lines = [f"{run.candidate}{f', round {run.round}' if run.round else ''}: {run.state}"]
+    unit, label = study.spec.autotuning.unit, _labels(study).get(run.candidate, run.candidate)
+    lines = [f"{label}{f' · round {run.round}' if run.round else ''}: {run.state}", f"name: {run.candidate}"]
     if run.metric is not None:
         lines.append(f"metric: {run.metric:.6g} {unit}")
     if run.step_seconds is not None and run.half_width_seconds is not None:

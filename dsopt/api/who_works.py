@@ -7,9 +7,11 @@ from typing import Any
 
 from dsopt.api.storage import opened
 from dsopt.errors import DsoptError
+from dsopt.report.readable import readable_name
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import SILENT_SECONDS, ask_to_drain
+from dsopt.worker.history import load_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,7 @@ class RunInHand:
         study: the study's name.
         stage: `z0` … `z3` in the search, `reference` for the baseline and the confirmation.
         candidate: name of what runs.
+        label: what people read for it, without the round.
         round: 0 in the search, 1, 2 … in the confirmation.
         running_seconds: for how long.
     """
@@ -27,6 +30,7 @@ class RunInHand:
     study: str
     stage: str
     candidate: str
+    label: str
     round: int
     running_seconds: float
 
@@ -81,7 +85,8 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
     with store.engine.connect() as connection:
         rows = queries.other_workers(connection, None)
         running = who_works.running_attempts(connection)
-    kept = RunInHand.__dataclass_fields__
+    kept = [key for key in RunInHand.__dataclass_fields__ if key != "label"]
+    labels = {name: _labels(store, name) for name in {run["study"] for run in running}}
     return [
         WorkerInfo(
             id=row["id"],
@@ -90,11 +95,25 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
             silent_seconds=max(0.0, row["silent_seconds"]),
             is_draining=row["draining"],
             runs=tuple(
-                RunInHand(**{key: run[key] for key in kept}) for run in running if run["worker_id"] == row["id"]
+                RunInHand(
+                    **{key: run[key] for key in kept},
+                    label=labels[run["study"]].get(run["candidate"], run["candidate"]),
+                )
+                for run in running
+                if run["worker_id"] == row["id"]
             ),
         )
         for row in rows
     ]
+
+
+def _labels(store: Store, study: str) -> dict[str, str]:
+    """What people read for the configurations of a study, by name; none if it was deleted, or has none yet."""
+    try:
+        history = load_history(store, store.read(study))
+    except DsoptError:
+        return {}
+    return {o.name: readable_name(o.name, o.candidate) for o in history.everything}
 
 
 def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None) -> list[WorkerInfo]:

@@ -7,6 +7,8 @@ from dsopt.cli.options import print_warnings
 from dsopt.cli.prose import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dsopt import Study
 
 
@@ -22,12 +24,15 @@ def show_created(study: "Study", earlier: str | None) -> None:
     taken = study.taken_over
     if taken is None:
         return
-    say(f"Taken over from study '{earlier}', not measured again: {', '.join(taken.taken) or 'nothing new'}.")
+
+    def listed(names: "Iterable[str]") -> str:
+        return ", ".join(taken.labels.get(name, name) for name in names)
+
+    say(f"Taken over from study '{earlier}', not measured again: {listed(taken.taken) or 'nothing new'}.")
     if taken.known:
-        say(f"Already known: {', '.join(taken.known)}.")
+        say(f"Already known: {listed(taken.known)}.")
     for why, count in Counter(why for _, why in taken.left).most_common():
-        names = ", ".join(name for name, reason in taken.left if reason == why)
-        say(f"Skipped ({count}), because {why}: {names}.")
+        say(f"Skipped ({count}), because {why}: {listed(name for name, reason in taken.left if reason == why)}.")
 
 
 def page_line(name: str, storage: str | None) -> str:

@@ -13,6 +13,7 @@ from dsopt.errors import DsoptError, Interrupted
 
 if TYPE_CHECKING:
     from dsopt.api.events import Event
+    from dsopt.api.outcome import StudyOutcome
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -78,7 +79,7 @@ class Notifier:
                 if study.state not in ("finished", "stopped"):
                     return
                 found = outcome_of(study)
-                self._send(name, found.state, found.sentence, found.factor, found.interval)
+                self._send(name, found.state, found.sentence, found)
         except Exception as error:  # the database is away, or somebody has deleted the study
             if is_away(error):
                 return  # it is asked again
@@ -90,8 +91,7 @@ class Notifier:
         name: str | None,
         state: str,
         sentence: str,
-        factor: float | None = None,
-        interval: tuple[float, float] | None = None,
+        found: "StudyOutcome | None" = None,
     ) -> None:
         if self._what is None:
             return
@@ -100,10 +100,9 @@ class Notifier:
         storage = None
         with contextlib.suppress(DsoptError):
             storage = shown_storage(self._storage)
-        about = Notification(
-            study=name, state=state, sentence=sentence, factor=factor, interval=interval, storage=storage,
-            node=node_name(),
-        )  # fmt: skip
+        kept = ("factor", "interval", "own_global_batch", "best_global_batch")
+        figures = {key: getattr(found, key) for key in kept} if found is not None else {}
+        about = Notification(study=name, state=state, sentence=sentence, storage=storage, node=node_name(), **figures)
         try:
             send(self._what, about)
         except NotDelivered as error:

@@ -23,7 +23,10 @@ _round = click.option(
 @storage_option
 @json_option
 def show(study: str, name: str, round_: int | None, storage: str | None, as_json: bool) -> None:
-    """Show the run of the configuration NAME (or `baseline`) of a STUDY: what came of it, and where its files are."""
+    """Show the run of the configuration NAME (or `baseline`) of a STUDY: what came of it, and where its files are.
+
+    NAME is as folders have it (`z2_gas4_tmbspg24`), or as screens show it ('ZeRO 2 · 24 × 4').
+    """
     from dsopt.api.trials import described, find_run
 
     found = dsopt.load_study(study, storage=storage)
@@ -31,7 +34,7 @@ def show(study: str, name: str, round_: int | None, storage: str | None, as_json
     if as_json:
         print_json(run.to_json())
     else:
-        click.echo("\n".join(described(run, found.spec.autotuning.unit)))
+        click.echo("\n".join(described(found, run)))
 
 
 @trial.command()

@@ -47,8 +47,8 @@ def _runs(worker: "WorkerInfo") -> list[str]:
 
 
 def _run(run: "RunInHand") -> str:
-    in_round = f" (round {run.round})" if run.round else ""
-    return f"{run.study}: {run.candidate}{in_round}, for {_duration(run.running_seconds)}"
+    in_round = f" · round {run.round}" if run.round else ""
+    return f"{run.study}: {run.label}{in_round}, for {_duration(run.running_seconds)}"
 
 
 def _duration(seconds: float) -> str:

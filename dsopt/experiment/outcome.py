@@ -76,6 +76,13 @@ class Measured:
     nonfinite: tuple[int, ...] = ()
 
     @property
+    def needed_bytes(self) -> int:
+        """What decides whether memory runs out (`ModelFacts.needed_bytes` says the same of a trial's attributes)."""
+        if not self.outside_bytes:
+            return self.peak_memory_bytes
+        return (self.peak_allocated_bytes or self.peak_memory_bytes) + self.outside_bytes
+
+    @property
     def window(self) -> range:
         """Indices of the steps after warm-up, including skipped ones and a pause."""
         m = self.measurement

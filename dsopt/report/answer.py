@@ -6,7 +6,6 @@ from typing import Final
 
 from dsopt.report.cost import money
 from dsopt.report.diff import Diff
-from dsopt.report.failures import alone_text
 from dsopt.report.numbers import number, percent
 from dsopt.report.readable import value_text
 from dsopt.report.summary import Summary
@@ -91,7 +90,7 @@ def headline(summary: Summary) -> str:
     result = summary.comparison
     assert result is not None
     if not summary.alternatives:
-        return alone_text(summary.crashed)
+        return summary.alone_text()
     if not summary.changes_anything:
         return "Keep your configuration: it is the fastest found."
     if result.speedup is None:

@@ -25,8 +25,6 @@ _RATES: Final = (
     "scheduler.params.cycle_max_lr",
     "scheduler.params.cycle_min_lr",
 )
-
-
 _MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
 
 
@@ -91,14 +89,23 @@ class BatchAdvice:
         told = [self._batches(), self._rates(applied=applied), self._steps(), self.same.text()]
         return " ".join(told) + ("" if self.is_seen else unseen)
 
+    @property
+    def times(self) -> float:
+        """How many times as large as the user's the global batch is."""
+        return self.best / self.own
+
+    def short(self) -> str:
+        """The batches in one short sentence, for places that show the factor and little more."""
+        warning = "WARNING: " if self.times > _MUCH else ""
+        return f"{warning}Its global batch is {self.best} samples, yours {self.own}."
+
     def _batches(self) -> str:
-        times = self.best / self.own
         told = f"The best trains with a global batch of {self.best} samples, your own with {self.own}"
-        if times <= _MUCH:
+        if self.times <= _MUCH:
             return f"{told}."
         return (
-            f"WARNING: {told}: {times:.3g} times as many. Much of the speed may come from that, and such a batch may "
-            "need more samples to the same loss."
+            f"WARNING: {told}: {self.times:.3g} times as many. Much of the speed may come from that, and such a "
+            "batch may need more samples to the same loss."
         )
 
     def _steps(self) -> str:

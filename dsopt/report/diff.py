@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dsopt.report.numbers import speedup_text
+from dsopt.report.optimal import optimal_candidate
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
-from dsopt.report.summary import optimal_candidate
 from dsopt.search.confirm import Comparison, compare, confirmed_ratio, launch_half_width
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.run_quality import RunQuality

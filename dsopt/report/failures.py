@@ -21,8 +21,16 @@ def not_confirmed_text(found: Unconfirmed, unit: str, study: str) -> str:
     )
 
 
-def alone_text(crashed: Sequence[tuple[str, str]]) -> str:
-    """That only the user's own configuration was measured, and why; `crashed`: names and messages of runs."""
+def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None) -> str:
+    """That only the user's own configuration was measured, and why.
+
+    Args:
+        crashed: names and messages of the runs that failed.
+        only: how to try more, if the study has no other candidate; None if it has.
+    """
+    if only is not None:
+        alone = "Your own configuration is the only candidate of this study, so nothing was compared with it."
+        return f"{alone} {only}".rstrip()
     alone = "Only your own configuration could be measured"
     if not crashed:
         return f"{alone}: keep it."

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from dsopt.protocol.private import make_private, write_private
 from dsopt.report.batch_size import batch_advice, scale_rates
-from dsopt.report.summary import Summary, optimal_candidate
+from dsopt.report.optimal import optimal_candidate
+from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand

@@ -1,7 +1,10 @@
 """The rows of the documented table: what dsopt tried at each ZeRO stage, and the best of it."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from dsopt.report.aligned import markdown
+from dsopt.report.numbers import number
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.study.spec import StudySpec
@@ -35,3 +38,21 @@ def stage_row(spec: StudySpec, stage: int, history: History) -> StageRow:
         best_exp_name=best.name if best else None,
         verdict=history.verdicts.get(stage, ""),
     )
+
+
+def stages_table(rows: Sequence[StageRow], *, maximize: bool, imported: Collection[str]) -> str:
+    """The documented table, with the best of all stages in its last row; `imported` figures are marked."""
+
+    def marked(name: str | None) -> str:
+        return "-" if name is None else f"{name} (imported)" if name in imported else name
+
+    lines = [
+        (row.tuning_space, str(row.num_experiments), number(row.best_metric_val), marked(row.best_exp_name))
+        for row in rows
+    ]
+    ranked = [row for row in rows if row.best_metric_val is not None]
+    best = (max if maximize else min)(ranked, key=lambda row: row.best_metric_val or 0.0, default=None)
+    value, name = (best.best_metric_val, best.best_exp_name) if best else (None, None)
+    lines.append(("global", str(sum(row.num_experiments for row in rows)), number(value), marked(name)))
+    header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
+    return markdown(header, lines, (False, True, True, False))

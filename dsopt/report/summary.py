@@ -1,10 +1,9 @@
 """The result of a study in words and numbers, for people and as data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from dsopt.report.aligned import markdown
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.cost import Cost, cost_of
 from dsopt.report.doubts import doubts_text
@@ -13,18 +12,21 @@ from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text, outside_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
+from dsopt.report.named import labels_of, names_in, taken_over
 from dsopt.report.numbers import number, percent, speedup_text
+from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import unlike_samples
-from dsopt.report.stage_rows import StageRow, stage_row
+from dsopt.report.space import wider
+from dsopt.report.stage_rows import StageRow, stage_row, stages_table
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
+from dsopt.search.how_many import is_alone
 from dsopt.search.ruled_out import refusals
 from dsopt.search.run_quality import RunQuality
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
-from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 _OF_TABLE: Final = "Figures in the table are single runs of the search; the result below was measured again."
@@ -46,6 +48,7 @@ class Summary:
         comparison: the confirmed result; None while there is none.
         unconfirmed: what the search found, if its confirmation failed.
         alternatives: whether any configuration but the user's own was measured.
+        only: how to try more, if the user's own configuration is the study's only candidate; else None.
         crashed: failed runs of the search, as name and message.
         left_out: finalists that failed in the confirmation, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
@@ -59,6 +62,7 @@ class Summary:
         cost: of samples and of the study, if the user gave a price.
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
+        labels: what people read for the names above.
         first_values: what the baseline has of the configuration's lists.
         batch_guess: what to know of the kept global batch, if it is a guess.
     """
@@ -79,6 +83,7 @@ class Summary:
     comparison: Comparison | None
     unconfirmed: Unconfirmed | None
     alternatives: bool
+    only: str | None
     crashed: Sequence[tuple[str, str]]
     left_out: Sequence[tuple[str, int, str]]
     foreign: Sequence[str]
@@ -92,6 +97,7 @@ class Summary:
     cost: Cost | None
     duration_seconds: float | None
     worked_seconds: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     first_values: str = ""
     batch_guess: str | None = None
 
@@ -105,9 +111,28 @@ class Summary:
         return asdict(self) | {"num_experiments": self.experiments, "sentence": self.sentence()}
 
     @property
+    def names(self) -> set[str]:
+        """The canonical names of all configurations in it."""
+        listed = [self.imported, *self.taken_over.values(), [names_in(q.name) for q in self.doubts]]
+        listed += [[name for name, *_ in runs] for runs in (self.crashed, self.left_out)]
+        listed += [[self.comparison.best]] if self.comparison is not None else []
+        failed = self.unconfirmed
+        listed += [[failed.best, *(name for name, *_ in failed.failures)]] if failed is not None else []
+        return {name for names in listed for name in names}
+
+    @property
     def changes_anything(self) -> bool:
         """Whether the best is another configuration than the user's own."""
         return self.comparison is not None and self.comparison.best != BASELINE
+
+    def label(self, run: str) -> str:
+        """What people read for the name of a configuration, or for `NAME (round 2)` of a run of it."""
+        name = names_in(run)
+        return self.labels.get(name, name) + run.removeprefix(name)
+
+    def alone_text(self) -> str:
+        """That only the user's own configuration was measured, and why."""
+        return alone_text([(self.label(name), message) for name, message in self.crashed], only=self.only)
 
     def advice_lines(self, *, scaled: bool = False) -> list[str]:
         """What to do beside using the result; `scaled`: its learning rate already follows the batch."""
@@ -116,11 +141,11 @@ class Summary:
 
     def doubt_lines(self) -> list[str]:
         """What a reader should know before they believe the result, a sentence or two each."""
-        lines = left_out_lines(self.left_out)
+        lines = left_out_lines([(self.label(name), round_, why) for name, round_, why in self.left_out])
         if self.headroom is not None and self.headroom.is_little:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
-        lines += doubts_text(self.doubts, self.precision)
+        lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts], self.precision)
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -133,26 +158,31 @@ class Summary:
     def _result(self) -> str:
         result = self.comparison
         if self.unconfirmed is not None:
-            return not_confirmed_text(self.unconfirmed, self.unit, self.study)
+            found = self.unconfirmed
+            failures = [(self.label(name), round_, message) for name, round_, message in found.failures]
+            found = replace(found, best=self.label(found.best), failures=failures)
+            return not_confirmed_text(found, self.unit, self.study)
         if result is None:
             return (
                 "Nothing has been confirmed yet." if self.state != "finished" else "No configuration could be measured."
             )
         if result.best == BASELINE:
             if not self.alternatives:
-                return alone_text(self.crashed)
+                return self.alone_text()
             return "Your own configuration is the fastest found: keep it."
-        value = f"{result.best}: {number(result.value)} {self.unit}"
+        value = f"{self.label(result.best)}: {number(result.value)} {self.unit}"
+        batch = f" {self.batch_advice.short()}" if self.batch_advice is not None else ""
         if result.speedup is None:
-            return f"{value}. No speed-up can be given, because your configuration does not run."
-        return f"{value}, {speedup_text(result.speedup, result.interval)}"
+            return f"{value}. No speed-up can be given, because your configuration does not run.{batch}"
+        return f"{value}, {speedup_text(result.speedup, result.interval)}{batch}"
 
     def text(self, *, scaled: bool = False) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt.
 
         `scaled` says that the learning rate in the result files already follows the batch.
         """
-        lines = [self._table(), "", *([_OF_TABLE, ""] if self.comparison is not None and self.comparison.runs else [])]
+        lines = [stages_table(self.stages, maximize=self.maximize, imported=self.imported), ""]
+        lines += [_OF_TABLE, ""] if self.comparison is not None and self.comparison.runs else []
         if self.simulated is not None:
             lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
         if self.duration_seconds is not None:
@@ -169,11 +199,11 @@ class Summary:
         lines += [f"ZeRO {row.tuning_space.removeprefix('z')}: {row.verdict}." for row in self.stages if row.verdict]
         if self.imported:
             lines.append(
-                f"Imported from DeepSpeed's autotuner, not measured here: {', '.join(self.imported)}. "
+                f"Imported from DeepSpeed's autotuner, not measured here: {', '.join(map(self.label, self.imported))}. "
                 "Its figures, from a few steps without data loading, only steered the search."
             )
         for source, names in self.taken_over.items():
-            lines.append(f"Taken over from study '{source}', which ran the same: {', '.join(names)}.")
+            lines.append(f"Taken over from study '{source}', which ran the same: {', '.join(map(self.label, names))}.")
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
             lines += self._basis(self.comparison)
@@ -206,26 +236,6 @@ class Summary:
             f"the expected loss from choosing it is {100 * result.regret:.1f} %."
         ]
 
-    def _table(self) -> str:
-        rows = [
-            (row.tuning_space, str(row.num_experiments), number(row.best_metric_val), self._marked(row.best_exp_name))
-            for row in self.stages
-        ]
-        ranked = [row for row in self.stages if row.best_metric_val is not None]
-        best = (max if self.maximize else min)(ranked, key=lambda r: r.best_metric_val or 0.0, default=None)
-        total = (
-            "global",
-            str(self.experiments),
-            number(best.best_metric_val if best else None),
-            self._marked(best.best_exp_name if best else None),
-        )
-        header = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
-        return markdown(header, [*rows, total], (False, True, True, False))
-
-    def _marked(self, name: str | None) -> str:
-        """An experiment as the table shows it."""
-        return "-" if name is None else f"{name} (imported)" if name in self.imported else name
-
 
 def summarize(
     spec: StudySpec,
@@ -242,7 +252,7 @@ def summarize(
     baseline = history.find(BASELINE)
     comparison = compare(history) if state == "finished" else None
     is_own = baseline_test(spec, history)
-    return Summary(
+    found = Summary(
         study=spec.name,
         state=state,
         metric=spec.autotuning.metric,
@@ -255,9 +265,10 @@ def summarize(
         model=history.facts_for(spec),
         stages=[stage_row(spec, stage, history) for stage in spec.stages],
         imported=[o.name for o in history.observations if o.imported is not None],
-        taken_over=_taken_over(history),
+        taken_over=taken_over(history),
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,
+        only=wider(spec) if is_alone(spec, history) else None,
         crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
@@ -275,23 +286,4 @@ def summarize(
         first_values=first_values(spec),
         batch_guess=guessed_batch(spec, history),
     )
-
-
-def optimal_candidate(history: History) -> Candidate | None:
-    """The best configuration as a candidate; None when it is the user's own.
-
-    Only for histories for which `compare` gives a result.
-    """
-    result = compare(history)
-    assert result is not None
-    if result.best == BASELINE:
-        return None
-    return next(o.candidate for o in history.measured if o.name == result.best)
-
-
-def _taken_over(history: History) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for observation in history.everything:
-        if observation.taken_over is not None:
-            found.setdefault(observation.taken_over, []).append(observation.name)
-    return found
+    return replace(found, labels=labels_of(history, found.names))

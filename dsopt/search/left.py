@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.search.facts import ModelFacts
 from dsopt.search.finalists import finalists
 from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.how_many import others_of
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.spec import StudySpec
 
@@ -43,36 +44,44 @@ def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
         return _of_confirmation(spec, history, rounds)
     has_own = baseline.state == "measured"
     confirmed = _LIKELY_ROUNDS if spec.confirmation.rounds > 1 else 1
-    most = confirmed * (spec.confirmation.finalists + has_own)
-    fewest = _FEWEST_CONFIRMED if has_own else 1
+    ranked = len(finalists(spec, history))
     if all(stage in history.verdicts for stage in spec.stages):
-        chosen = len(finalists(spec, history))
-        fewest = chosen + has_own if chosen else 0
+        fewest = ranked + has_own if ranked else 0
         return RunsLeft(fewest=fewest, most=fewest * confirmed)
     if not spec.is_joint:
         return None
-    return _of_search(spec, history, facts, RunsLeft(fewest=fewest, most=most))
+    allowed = _allowed(spec, history, facts)
+    chosen = min(spec.confirmation.finalists, ranked + allowed)
+    most = confirmed * (chosen + has_own) if chosen else 0
+    is_open = ranked or allowed > _TAIL  # otherwise dsopt may find none of so few worth a run
+    fewest = min(most, _FEWEST_CONFIRMED if has_own else 1) if is_open else 0
+    return _of_search(spec, history, facts, allowed, RunsLeft(fewest=fewest, most=most))
 
 
-def _of_search(spec: StudySpec, history: History, facts: ModelFacts, confirmation: RunsLeft) -> RunsLeft:
+def _of_search(spec: StudySpec, history: History, facts: ModelFacts, allowed: int, confirmation: RunsLeft) -> RunsLeft:
     """What is left of a search over all stages, and of the confirmation after it."""
     ended = sum(o.is_spent and o.state != "running" for o in history.observations)
     settings = sum(len(spec.space(stage, facts.hidden_size).settings()) for stage in spec.stages)
     left = max(math.ceil(_SEARCHED + math.log2(max(1, settings))) - ended, _TAIL)
-    most = min(left, _allowed(spec, history, settings))
+    most = min(left, allowed)
     fewest = max(0, _FEWEST_SEARCHED - ended) if len(spec.stages) > 1 else 0
     return RunsLeft(fewest=min(fewest, most) + confirmation.fewest, most=most + confirmation.most)
 
 
-def _allowed(spec: StudySpec, history: History, settings: int) -> int:
-    """How many runs of the search the user still allows: a number a stage, and the listed sizes."""
-    open_ones = [stage for stage in spec.stages if stage not in history.verdicts]
-    spent = {stage: sum(o.is_spent and o.state != "running" for o in history.stages[stage]) for stage in spec.stages}
-    allowed = sum(max(0, spec.autotuning.tuner_num_trials - spent[stage]) for stage in open_ones)
-    sizes, gases = spec.micro_batch_list, spec.accumulation_list
-    if sizes is None or gases is None:
-        return allowed
-    return min(allowed, max(0, settings * len(sizes) * len(gases) - sum(spent.values())))
+def _allowed(spec: StudySpec, history: History, facts: ModelFacts) -> int:
+    """How many runs of the search the user still allows: a number a stage, and no more than it has candidates."""
+    others = others_of(spec, facts, history)
+    allowed = 0
+    for stage in spec.stages:
+        if stage in history.verdicts:
+            continue
+        over = [o for o in history.stages[stage] if o.state != "running"]
+        most = spec.autotuning.tuner_num_trials - sum(o.is_spent for o in over)
+        if others is not None:
+            is_sure = stage == history.own_stage and len(spec.space(stage, facts.hidden_size).groups()) == 1
+            most = min(most, (others[stage].usual if is_sure else others[stage].all) - len(over))
+        allowed += max(0, most)
+    return allowed
 
 
 def _of_confirmation(spec: StudySpec, history: History, rounds: int) -> RunsLeft:

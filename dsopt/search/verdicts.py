@@ -24,11 +24,13 @@ def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | 
 
 
 def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
-    """Says that the last runs of all stages brought nothing better; this stage may have had none of them."""
+    """Says that the last runs of all stages brought nothing better, and how many runs this stage had of its own."""
     patience = spec.autotuning.tuner_early_stopping
     if any(o.launched for o in observations):
-        runs = "1 run" if patience == 1 else f"{patience} runs"
-        return f"{_came_of(observations)}; stopped after {runs} without a better one"
+        own = sum(o.is_spent for o in observations)
+        last = "run, at any stage," if patience == 1 else f"{patience} runs, counted over all stages,"
+        here = f"{own or 'no'} run{'s' * (own > 1)} here"
+        return f"{_came_of(observations)}, with {here}; the last {last} brought nothing better"
     last = "last run" if patience == 1 else f"last {patience} runs"
     return f"not tried: the {last} at other stages brought nothing better"
 

@@ -7,6 +7,7 @@ import optuna
 from dsopt.experiment.outcome import Measured, Outcome, Slow, figures_of
 from dsopt.study.markdown import plain_markdown
 from dsopt.study.part import Part
+from dsopt.study.quantity import gib
 from dsopt.study.spec import StudySpec
 
 _LONGEST: Final = 600  # characters: whoever lists Optuna's studies reads all notes of all of them
@@ -21,8 +22,8 @@ def trial_note(outcome: Outcome, metric: str, unit: str, run_seconds: float | No
     m = seen.measurement
     told = (
         f"**{seen.metric(metric):.6g} {unit}** (±{100 * m.relative_half_width:.1f} %), from {m.measured_steps} steps "
-        f"after {m.warmup_steps} of warm-up. A step took {1000 * m.step_seconds:.4g} ms; the largest peak of memory "
-        f"was {seen.peak_memory_bytes / 2**30:.2f} GiB."
+        f"after {m.warmup_steps} of warm-up. A step took {1000 * m.step_seconds:.4g} ms; the fullest rank needed "
+        f"{gib(seen.needed_bytes)} of memory."
     )
     slow = f" {plain_markdown(outcome.message[:_LONGEST])}" if isinstance(outcome, Slow) else ""
     return f"{told}{slow}{took}"

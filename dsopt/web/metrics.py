@@ -19,6 +19,10 @@ def metrics_text(shown: Shown) -> str:
         "dsopt_study_factor", "How many times as fast as the user's own configuration the confirmed best is.",
         [({"study": s.name}, s.factor) for s in shown.studies if s.factor is not None],
     )  # fmt: skip
+    lines += _metric(
+        "dsopt_study_batch_factor", "How many times as large the global batch of the confirmed best is.",
+        [({"study": s.name}, s.batch_times) for s in shown.studies if s.factor is not None],
+    )  # fmt: skip
     lines += _metric("dsopt_runs_running", "Runs that go on.", [({}, float(len(shown.running)))])
     lines += _metric(
         "dsopt_worker_silent_seconds", "Age of a worker's last heartbeat.",

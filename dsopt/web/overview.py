@@ -27,6 +27,8 @@ class Card:
         good, far: how good and how far it is, in words.
         best: its best so far; None for a comparison and while nothing was measured.
         factor, interval: of the confirmed result against the user's own configuration.
+        batch: what to know of the global batch of the result, if it is not the user's; else empty.
+        batch_times: how many times as large as the user's it is; 1 if it is the same.
         unit: of its metric.
         failed: how many runs failed, and what the last one said.
         message: why the study cannot be read; empty otherwise.
@@ -40,6 +42,8 @@ class Card:
     best: Row | None = None
     factor: float | None = None
     interval: tuple[float, float] | None = None
+    batch: str = ""
+    batch_times: float = 1.0
     unit: str = ""
     failed: int = 0
     last_failure: str = ""
@@ -90,6 +94,7 @@ class Overview:
         self._store = store
         self._histories = histories
         self._cards: dict[str, tuple[int, Card]] = {}
+        self._labels: dict[str, dict[str, str]] = {}  # by study and canonical name
         self._lock = threading.Lock()
 
     def read(self) -> Shown:
@@ -104,10 +109,11 @@ class Overview:
             gone = self._cards.keys() - {row["id"] for row in studies}
             for study_id in gone:
                 del self._cards[study_id]
+            self._labels = {row["name"]: self._labels.get(row["name"], {}) for row in studies}
         return Shown(
             storage=self._store.shown_url,
             studies=cards[::-1],
-            running=[_running(row) for row in running],
+            running=[self._running(row) for row in running],
             workers=[
                 Working(
                     node=row["node"],
@@ -126,6 +132,17 @@ class Overview:
             known = self._cards[row["id"]] = (row["version"], self._made(row["name"], row["state"]))
         return known[1]
 
+    def _running(self, row: Record) -> Running:
+        name = row["candidate"]
+        label = self._labels.get(row["study"], {}).get(name) or readable_name(name, None)
+        return Running(
+            study=row["study"],
+            link=link_of(row["study"]),
+            label=f"{label} · round {row['round']}" if row["round"] else label,
+            node=row["node"] or "?",
+            seconds=max(0.0, row["running_seconds"]),
+        )
+
     def _made(self, name: str, state: str) -> Card:
         try:
             study, history = self._histories.read(self._store.read(name))
@@ -138,6 +155,7 @@ class Overview:
         except DsoptError as error:
             return Card(name=name, link=link_of(name), state=state, message=str(error))
         standing, found = standing_of(study.spec, history, summary, ()), summary.comparison
+        self._labels[name] = {row.name: row.label for row in standing.rows if not row.is_own}
         failed = sorted((o for o in history.everything if o.state == "failed"), key=lambda o: o.order)
         return Card(
             name=name,
@@ -148,6 +166,8 @@ class Overview:
             best=best_row(standing.rows) if found or standing.state != "finished" else None,
             factor=found.speedup if found and summary.alternatives else None,
             interval=found.interval if found else None,
+            batch=summary.batch_advice.short() if summary.batch_advice else "",
+            batch_times=summary.batch_advice.times if summary.batch_advice else 1.0,
             unit=standing.unit,
             failed=len(failed),
             last_failure=failed[-1].message if failed else "",
@@ -157,14 +177,3 @@ class Overview:
 def link_of(name: str) -> str:
     """The address of a study's page, relative to the overview."""
     return f"study/{urllib.parse.quote(name, safe='')}"
-
-
-def _running(row: Record) -> Running:
-    label = readable_name(row["candidate"], None, row["round"])
-    return Running(
-        study=row["study"],
-        link=link_of(row["study"]),
-        label=label,
-        node=row["node"] or "?",
-        seconds=max(0.0, row["running_seconds"]),
-    )

@@ -12,6 +12,7 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.memory import MemoryModel
+from dsopt.study.quantity import gib
 from dsopt.study.spec import StudySpec
 from dsopt.web.chart import Chart, Mark, stacked
 
@@ -92,29 +93,30 @@ def best_so_far(standing: Standing, history: History) -> Markup | None:
 
 
 def memory(spec: StudySpec, facts: ModelFacts | None, history: History, standing: Standing) -> Markup | None:
-    """Peak memory as the model has it after all runs, against what was measured."""
+    """What the fullest rank needed, as the model has it after all runs, against what was measured."""
     if facts is None or not facts.device_memory_bytes:
         return None
     told = [
-        (o.candidate, o.name, o.facts.peak_memory_bytes / 2**30)
+        (o.candidate, o.name, o.facts)
         for o in history.observations
-        if o.candidate is not None and o.facts is not None and o.facts.peak_memory_bytes
+        if o.candidate is not None and o.facts is not None and o.facts.needed_bytes
     ]
     shown = told[:: math.ceil(len(told) / _MOST) or 1]
     if not shown:
         return None
     labels = {row.name: row.label for row in standing.rows}
     expected, _ = MemoryModel(spec, facts, history).predict(Grid.of([candidate for candidate, _, _ in shown]))
+    # the model predicts what torch counts
     marks = [
         Mark(
-            x=float(predicted) / 2**30,
-            y=measured,
+            x=(float(predicted) + seen.outside_bytes) / 2**30,
+            y=seen.needed_bytes / 2**30,
             kind=f"z{candidate.stage}",
-            says=f"{labels.get(name, name)}: measured {measured:.2f} GiB",
+            says=f"{labels.get(name, name)}: measured {gib(seen.needed_bytes)}",
         )
-        for (candidate, name, measured), predicted in zip(shown, expected, strict=True)
+        for (candidate, name, seen), predicted in zip(shown, expected, strict=True)
     ]
-    title = "Peak memory of a device, predicted and measured"
+    title = "Memory that the fullest rank needed, predicted and measured"
     return Chart(title=title, x_label="predicted, GiB", y_label="measured, GiB", marks=marks, is_square=True).svg()
 
 

@@ -1,13 +1,14 @@
 """Takes over runs of another study that would be the same in this one, so that they are not measured again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Measured, Slow, figures_of
+from dsopt.report.readable import readable_name
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
 from dsopt.search.least_memory import profile_candidate
@@ -39,11 +40,13 @@ class TakenOver:
         taken: names of the runs that count in this study now.
         known: names of those that it already had.
         left: names of the skipped ones, each with the reason.
+        labels: what people read for these names.
     """
 
     taken: Sequence[str]
     known: Sequence[str]
     left: Sequence[tuple[str, str]]
+    labels: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """The same as data."""
@@ -89,12 +92,16 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
         history, facts = load_history(store, study), load_history(store, source).facts_for(study.spec)
         places = _Places(study.spec, source.spec, history, facts)
         runs, left = [], []
+        tried: dict[str, Candidate | None] = {}
         for run in earlier_runs(store, source):
+            stage = run.part.stage
+            tried[run.name] = None if stage is None else candidate_inside(source.spec, stage, run.trial.params)
             place = places.find(run)
             if isinstance(place, str):
                 left.append((run.name, place))
             else:
                 runs.append(place)
+                tried[place.candidate] = None if stage is None else run.part.candidate(place.params)
         runs, slower = _without_open_races(study.spec, source.spec, runs)
         kept = keep_taken_over(store, study, source, runs)
         _keep_aio(store, study, source, kept)
@@ -102,6 +109,7 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
         taken=[run.candidate for run in kept],
         known=[run.candidate for run in runs if run not in kept],
         left=[*left, *slower],
+        labels={name: readable_name(name, candidate) for name, candidate in tried.items()},
     )
 
 

@@ -18,7 +18,7 @@ from dsopt.study.command import LaunchCommand
 
 ABOUT = Notification(
     study="tiny", state="finished", sentence="z1: 104 samples/s, 1.34 times the baseline (1.28–1.41).", factor=1.34,
-    interval=(1.28, 1.41), storage="sqlite:////data/dsopt.db", node="gpu1",
+    interval=(1.28, 1.41), own_global_batch=8, best_global_batch=64, storage="sqlite:////data/dsopt.db", node="gpu1",
 )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_a_webhook_gets_one_json_document(hook: Hook) -> None:
     assert (method, path, kind) == ("POST", "/services/T0/s3cret", "application/json")
     assert content == {
         "study": "tiny", "state": "finished", "sentence": ABOUT.sentence, "factor": 1.34, "interval": [1.28, 1.41],
-        "storage": "sqlite:////data/dsopt.db", "node": "gpu1",
+        "own_global_batch": 8, "best_global_batch": 64, "storage": "sqlite:////data/dsopt.db", "node": "gpu1",
     }  # fmt: skip
 
 

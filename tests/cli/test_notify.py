@@ -42,6 +42,9 @@ def test_a_finished_study_is_told_once(dsopt: Dsopt, hook: Hook) -> None:
     assert (about["study"], about["state"], about["sentence"]) == ("dry", "finished", result["sentence"])
     assert about["factor"] == result["comparison"]["speedup"] > 1
     assert about["interval"] == result["comparison"]["interval"]
+    batch = result["batch_advice"]
+    assert (about["own_global_batch"], about["best_global_batch"]) == (batch["own"], batch["best"])
+    assert f"Its global batch is {batch['best']} samples, yours {batch['own']}." in about["sentence"]
     assert about["storage"] == dsopt.environment["DSOPT_STORAGE"]
     dsopt("worker", "dry", "--devices", "cpu:1", "--notify", hook.url)  # it had ended before
     assert len(hook.got) == 1

@@ -66,7 +66,8 @@ def test_mlflow_has_a_run_for_the_study_and_one_nested_in_it_per_launch(dsopt: D
     assert (parent["name"], parent["status"]) == ("dry", "FINISHED")
     assert parent["metrics"] == {
         "best_throughput": found.value, "factor": found.speedup, "factor_low": found.interval[0],
-        "factor_high": found.interval[1],
+        "factor_high": found.interval[1], "own_global_batch": study.summary.batch_advice.own,
+        "best_global_batch": study.summary.batch_advice.best,
     }  # fmt: skip
     assert parent["params"]["zero_optimization.stage"] == "1" and parent["params"]["bf16.enabled"] == "True"
     assert parent["tags"]["dsopt.sentence"] == study.summary.sentence()

@@ -29,9 +29,16 @@ def run(url: str, *words: str, code: int = 0) -> str:
 
 def test_a_run_is_shown_with_what_came_of_it(url: str) -> None:
     text = run(url, "trial", "show", "dry", "z1_gas1_tmbspg4", "--round", "0")
-    assert text.startswith("z1_gas1_tmbspg4: measured\nmetric: ")
+    assert text.startswith("ZeRO 1 · 4 × 1: measured\nname: z1_gas1_tmbspg4\nmetric: ")
     assert "memory: " in text and "files: " in text
     assert json.loads(run(url, "trial", "show", "dry", "baseline", "--json"))["round"] >= 1  # the last one
+
+
+@pytest.mark.parametrize("name", ["ZeRO 1 · 4 × 1", "zero 1 4 x 1", "z1_gas1_tmbspg4"])
+def test_a_run_is_found_by_what_screens_call_it(url: str, name: str) -> None:
+    assert json.loads(run(url, "trial", "show", "dry", name, "--json"))["candidate"] == "z1_gas1_tmbspg4"
+    assert "==> stdout.log <==" in run(url, "trial", "logs", "dry", name)
+    assert json.loads(run(url, "trial", "show", "dry", "your configuration", "--json"))["candidate"] == "baseline"
 
 
 def test_its_logs_are_the_last_lines_without_control_characters(url: str) -> None:

@@ -28,7 +28,7 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
         assert run["running_seconds"] >= 0
         line = dsopt_on("workers").splitlines()[1]
         assert line.split()[:2] == [os.uname().nodename, str(process.pid)]
-        assert "simulated: baseline, for " in line
+        assert "simulated: your configuration, for " in line
         assert "silent" not in line
     finally:
         process.kill()

@@ -23,13 +23,57 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
             "ZeRO 1 and 3; micro-batch sizes 2, 4 and 16; accumulation as it pays; values of offload_optimizer",
         ),
         ({"gradient_accumulation_steps": [1, 2]}, "ZeRO 0 to 3; micro-batch sizes from 1; accumulation 1 and 2; "),
-        ({"train_micro_batch_size_per_gpu": [8]}, "ZeRO 0 to 3; micro-batch size 8; accumulation as it pays; "),
+        (
+            {"train_micro_batch_size_per_gpu": [8, 16]},
+            "ZeRO 0 to 3; micro-batch sizes 8 and 16; accumulation as it pays. That is your own configuration and 7 "
+            "other candidates: at most 7 runs and the confirmation.",
+        ),
     ],
 )
 def test_the_space_is_said(config: dict, said: str) -> None:
-    line, *_, limit = space_lines(spec(config))
+    line, *others = space_lines(spec(config))
     assert line.startswith(f"It searches {said}")
-    assert limit == LIMIT
+    assert LIMIT in others
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "said", "wider"),
+    [
+        (
+            4,
+            4,
+            "micro-batch size 4; accumulation 4 only. Your own configuration is the only candidate, unless it runs out "
+            "of memory: then dsopt tries up to 3 with smaller micro-batch sizes.",
+            'a larger "max_train_micro_batch_size_per_gpu" than 4, or none',
+        ),
+        (
+            [4],
+            None,
+            "micro-batch size 4; accumulation 4 only. Your own configuration is the only candidate, so there is "
+            "nothing to compare it with.",
+            'more sizes in "train_micro_batch_size_per_gpu": [4]',
+        ),
+        (
+            2,
+            8,
+            "micro-batch sizes from 2 to 8; accumulation 4 only. That is your own configuration and 6 to 7 other "
+            "candidates: at most 7 runs and the confirmation.",
+            'a larger "max_train_micro_batch_size_per_gpu" than 8, or none',
+        ),
+    ],
+)
+def test_candidates_are_counted(sizes: object, limit: int | None, said: str, wider: str) -> None:
+    config = {
+        "zero_optimization": {"stage": 3}, "gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": sizes,
+    }  # fmt: skip
+    line, *_, last = space_lines(spec(config, max_train_micro_batch_size_per_gpu=limit))
+    assert line == f"It searches ZeRO 3 only; {said}"
+    assert last.startswith('To try more: "stage": [3, 0, 1, 2] or ') and last.endswith(f" or {wider}.")
+
+
+def test_where_ranks_count_and_are_unknown_no_number_is_said() -> None:
+    study = spec(max_train_batch_size=64).model_copy(update={"command": "deepspeed t.py --deepspeed_config c.json"})
+    assert "; at most 50 runs at each stage" in space_lines(study)[0]
 
 
 @pytest.mark.parametrize(

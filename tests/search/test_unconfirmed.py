@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dsopt.report.readable import readable
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.confirm import compare
 from dsopt.search.finalists import finalists
@@ -42,6 +43,11 @@ class Faulty(Machine):
         return summarize(self.spec, self.history, [], state="finished", note=None, duration_seconds=None)
 
 
+def shown(machine: Machine, name: str) -> str:
+    """What people read for a candidate."""
+    return next(readable(o.candidate) for o in machine.history.observations if o.name == name and o.candidate)
+
+
 def ranked(machine: Machine) -> list[str]:
     """The names of what was measured, the best first."""
     return [o.name for o in sorted(machine.history.measured, key=machine.history.score, reverse=True)]
@@ -55,8 +61,8 @@ def test_the_next_finalist_takes_the_place_of_one_that_fails() -> None:
     assert result is not None
     assert (result.best, result.speedup is not None) == (second, True)
     text = machine.summary().text()
-    assert second in machine.summary().sentence()
-    assert f"Left out: {best} failed when dsopt measured it again (round 1): no disk." in text
+    assert machine.summary().sentence().startswith(f"{shown(machine, second)}: ")
+    assert f"Left out: {shown(machine, best)} failed when dsopt measured it again (round 1): no disk." in text
     assert f"alternating baseline ({result.baseline:.6g} samples/s there) and finalists" in text
 
 
@@ -100,9 +106,9 @@ def test_without_a_baseline_or_a_finalist_nothing_is_confirmed(failing: RUNS, ru
     summary = machine.summary()
     assert summary.comparison is None
     text = summary.text()
-    assert f"Not confirmed. In the search {best.name} had {best.value:.6g} samples/s" in text
+    assert f"Not confirmed. In the search {shown(machine, best.name)} had {best.value:.6g} samples/s" in text
     assert f"your own configuration had {baseline.value:.6g}" in text
-    assert "baseline (round 1): no disk." in text
+    assert "your configuration (round 1): no disk." in text
     assert "dsopt study resume s" in text
     assert "keep it" not in text
 
@@ -140,4 +146,4 @@ def test_crashes_are_no_reason_to_call_ones_own_the_best() -> None:
     crashed = observation(Candidate(stage=0, micro_batch=8, gas=1), state="failed", reason="crash", message="no disk.")
     known = history(crashed, baseline=facts(), value=100.0)
     sentence = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None).sentence()
-    assert sentence.endswith("dsopt cannot judge the others: 1 run failed. The first, z0_gas1_tmbspg8: no disk.")
+    assert sentence.endswith("dsopt cannot judge the others: 1 run failed. The first, ZeRO 0 · 8 × 1: no disk.")

@@ -9,13 +9,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState, create_trial
 from sqlalchemy import event
 
 import dsopt
 from dsopt.api.storage import open_store
+from dsopt.search.sampler import distributions
+from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
+from dsopt.study.part import Part
+from dsopt.study.space import Candidate
 from dsopt.web.app import application
 from tests.api.dry import dry_run
+from tests.store.ledger import begin, ledger_of
 from tests.web.asking import Ask, asker
 
 
@@ -47,6 +53,8 @@ def test_the_overview_shows_every_study_with_its_result(ask: Ask) -> None:
     assert text.index('href="study/begun"') < text.index('href="study/done"')  # the newest first
     assert re.search(r"<strong>\d\.\d\d×</strong>", text)
     assert "No run goes on." in text
+    assert "Its global batch is 64 samples, yours 32." in text
+    assert 'dsopt_study_batch_factor{study="done"} 2' in ask("/metrics")[2]
     assert len(text.encode()) < 300_000
 
 
@@ -59,6 +67,21 @@ def test_a_study_has_a_page_with_the_answer_and_its_evidence(ask: Ask) -> None:
     assert re.search(r'<a href="../dashboard/studies/\d+">z1</a>', text)
     assert "your configuration (ZeRO" in text
     assert "★ ZeRO" in text
+
+
+def test_the_overview_calls_what_runs_by_its_readable_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/dsopt.db"
+    candidate = Candidate(stage=1, micro_batch=4, gas=1)
+    with dsopt.create_study(dry_run(tmp_path), storage=url) as made, closing(open_store(url)) as store:
+        study, given = store.get("dry"), distributions(made.spec.space(1))
+        attributes = {"candidate": candidate.name, "phase": "joint"}
+        frozen = create_trial(
+            state=TrialState.RUNNING, params=candidate.params, distributions=given, user_attrs=attributes
+        )
+        begin(ledger_of(store), study, NewTask(part=Part("z1"), name=candidate.name, round=0, frozen=frozen), store)
+        text = asker(application(store))("/")[2].partition("Running now")[2]
+        assert "<td>ZeRO 1 · 4 × 1</td>" in text
+        assert [run.label for worker in dsopt.list_workers(storage=url) for run in worker.runs] == ["ZeRO 1 · 4 × 1"]
 
 
 def test_a_study_that_has_run_nothing_says_why_there_is_nothing_to_see(ask: Ask) -> None:

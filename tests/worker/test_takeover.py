@@ -54,11 +54,11 @@ def test_another_limit_measures_nothing_again(dsopt: Dsopt) -> None:
     assert "--name simulated-2 --take-over simulated" in refused
     again = ["study", "create", "study.yaml", "--name", "simulated-2", "--take-over", "simulated"]
     created = dsopt(*again)
-    assert "Taken over from study 'simulated', not measured again: baseline, z1_gas1_tmbspg8." in created
-    assert "Skipped (1), because the study does not try its batch sizes: z1_gas1_tmbspg16." in created
+    assert "Taken over from study 'simulated', not measured again: your configuration, ZeRO 1 · 8 × 1." in created
+    assert "Skipped (1), because the study does not try its batch sizes: ZeRO 1 · 16 × 1." in created
     repeated = dsopt(*again)
     assert "not measured again: nothing new." in repeated
-    assert "Already known: baseline, z1_gas1_tmbspg8." in repeated
+    assert "Already known: your configuration, ZeRO 1 · 8 × 1." in repeated
 
     dsopt("worker", "simulated-2", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt, "simulated-2")
@@ -87,10 +87,10 @@ def test_another_dimension_and_metric_keep_what_runs_the_same(dsopt: Dsopt) -> N
     change(dsopt, search={"args": {"--fused": [None, ""]}}, stage_order="joint")
     change(dsopt, autotuning={"metric": "latency", "max_train_batch_size": 32})
     output = dsopt("study", "create", "study.yaml", "--name", "new", "--take-over", "simulated")
-    assert "not measured again: baseline, z1_fF_gas1_tmbspg" in output
+    assert "not measured again: your configuration, ZeRO 1 · " in output
     change(dsopt, stage_order="sequential")
     chained = dsopt("study", "create", "study.yaml", "--name", "newer", "--take-over", "new")
-    assert "not measured again: baseline, z1_fF_gas1_tmbspg" in chained
+    assert "not measured again: your configuration, ZeRO 1 · " in chained
     steps = {run["candidate"]: run["metric"] for run in dsopt.json("study", "show", "newer")["runs"]}
     rates = {run["candidate"]: run["metric"] for run in first["runs"] if run["round"] == 0}
     assert steps["baseline"] == pytest.approx(8 / rates["baseline"] * 1000)

@@ -1,0 +1,25 @@
+"""The runs that a result names: data keeps their canonical names, and people read `ZeRO 2 · 24 × 4 · bucket 50M`."""
+
+from collections.abc import Collection
+
+from dsopt.report.readable import readable_name
+from dsopt.search.history import History
+
+
+def taken_over(history: History) -> dict[str, list[str]]:
+    """Names of the runs that were taken over, by the study they are from."""
+    found: dict[str, list[str]] = {}
+    for observation in history.everything:
+        if observation.taken_over is not None:
+            found.setdefault(observation.taken_over, []).append(observation.name)
+    return found
+
+
+def labels_of(history: History, names: Collection[str]) -> dict[str, str]:
+    """What people read for each of these names."""
+    return {o.name: readable_name(o.name, o.candidate) for o in history.everything if o.name in names}
+
+
+def names_in(run: str) -> str:
+    """The canonical name in the name of a run, `NAME (round 2)` (`run_label`)."""
+    return run.partition(" (round ")[0]
