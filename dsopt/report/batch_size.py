@@ -25,6 +25,9 @@ _RATES: Final = (
     "scheduler.params.cycle_max_lr",
     "scheduler.params.cycle_min_lr",
 )
+# numbers of steps, there and as flags of the Trainer
+_STEPS: Final = ("scheduler.params.warmup_num_steps", "scheduler.params.total_num_steps")
+_STEP_FLAGS: Final = ("--max_steps", "--warmup_steps")
 _MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
 
 
@@ -63,6 +66,7 @@ class BatchAdvice:
         same: the best that was measured with the user's.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
         rates: the known learning rates of the best, by where they are set.
+        steps: the known numbers of steps, and of steps of warm-up, by where they are set.
         is_seen: whether dsopt saw that the script's batches follow the micro-batch size, where that is another one.
     """
 
@@ -70,6 +74,7 @@ class BatchAdvice:
     best: int
     is_linear: bool
     rates: Mapping[str, float]
+    steps: Mapping[str, int]
     same: SameBatch
     is_seen: bool = True
 
@@ -111,7 +116,9 @@ class BatchAdvice:
     def _steps(self) -> str:
         share = self.own / self.best
         shown = f"{share:.3g} times as many" if share > 1 else f"{100 * share:.3g} % of the"
-        return f"As many samples are {shown} steps: set numbers of steps, of warm-up too, accordingly."
+        told = f"As many samples are {shown} steps: set numbers of steps, of warm-up too, accordingly"
+        changes = [f"{place} {steps} → {max(1, round(steps * share))}" for place, steps in self.steps.items()]
+        return f"{told}: {', '.join(changes)}." if changes else f"{told}."
 
     def _rates(self, *, applied: bool) -> str:
         rule = f"{self.best}/{self.own}" if self.is_linear else f"√({self.best}/{self.own})"
@@ -139,10 +146,18 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
     if own == found:
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
-    rates = _known_rates(spec, run_config(spec, best), candidate_command(spec, best))
+    config, command = run_config(spec, best), candidate_command(spec, best)
     is_seen = best.micro_batch == facts.micro_batch or max(facts.rows, facts.step_rows) > 0 or spec.is_simulated
     same = _same_batch(spec, history, facts)
-    return BatchAdvice(own=own, best=found, is_linear=kind == "sgd", rates=rates, same=same, is_seen=is_seen)
+    return BatchAdvice(
+        own=own,
+        best=found,
+        is_linear=kind == "sgd",
+        rates=_known_rates(spec, config, command),
+        steps=_known_steps(spec, config, command),
+        same=same,
+        is_seen=is_seen,
+    )
 
 
 def _same_batch(spec: StudySpec, history: History, facts: ModelFacts) -> SameBatch:
@@ -186,6 +201,18 @@ def _known_rates(spec: StudySpec, config: Mapping[str, Any], command: LaunchComm
     if command.script_switch(LEARNING_RATE) is None and get_path(config, "optimizer.params.lr") == "auto":
         rates[LEARNING_RATE] = DEFAULTS[LEARNING_RATE]
     return rates
+
+
+def _known_steps(spec: StudySpec, config: Mapping[str, Any], command: LaunchCommand) -> dict[str, int]:
+    """Numbers of steps; a share, or -1 for none, is no number of steps."""
+    found = {path: get_path(config, path) for path in _STEPS}
+    steps = {path: value for path, value in found.items() if isinstance(value, int) and value > 1}
+    mapped = [flag for path, flag in spec.autotuning.arg_mappings.items() if path in _STEPS]
+    for flag in dict.fromkeys([*_STEP_FLAGS, *mapped]):
+        typed = command.script_value(flag)
+        if typed is not None and typed.isdecimal() and int(typed) > 1:
+            steps[flag] = int(typed)
+    return steps
 
 
 def _number(text: str | None) -> float | None:

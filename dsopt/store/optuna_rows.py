@@ -31,6 +31,7 @@ _PARAMS: Final = models.TrialParamModel.__table__
 _VALUES: Final = models.TrialValueModel.__table__
 _INTERMEDIATE: Final = models.TrialIntermediateValueModel.__table__
 OPEN: Final = (TrialState.WAITING, TrialState.RUNNING)
+_NOTE_MILLISECONDS: Final = 100  # that a note may wait for others
 FITS: Final = f"{_CONSTRAINTS_KEY}:fits"  # the constraint that a candidate violates which does not fit
 
 
@@ -113,10 +114,9 @@ def end_trial(
     *,
     value: float | None = None,
     fits: bool = True,
-    note: str = "",
     states: Sequence[TrialState] = (TrialState.RUNNING,),
 ) -> bool:
-    """Ends a running trial: its attributes, its value if it has one, a note, and whether it violates `fits`.
+    """Ends a running trial: its attributes, its value if it has one, and whether it violates `fits`.
 
     False, and nothing changed: the trial is gone, or in none of these `states`, because somebody else has ended it.
     """
@@ -125,18 +125,29 @@ def end_trial(
         _TRIALS.c.study_id == study_id, _TRIALS.c.number == number, _TRIALS.c.state.in_(states)
     )
     end = {"state": state, "datetime_complete": datetime.now()}
-    ended = connection.execute(update.values(end).returning(_TRIALS.c.trial_id, _TRIALS.c.study_id)).one_or_none()
+    ended = connection.execute(update.values(end).returning(_TRIALS.c.trial_id)).one_or_none()
     if ended is None:
         return False
     trial_id = ended.trial_id
-    if note:
-        _upsert(connection, _STUDY_SYSTEM_ATTRIBUTES, "study_id", ended.study_id, note_attributes(note, trial_id))
     _put(connection, _ATTRIBUTES, trial_id, attributes)
     if not fits:
         _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})
     if value is not None:
         _value(connection, trial_id, value)
     return True
+
+
+def put_note(connection: sa.Connection, study: str, number: int, note: str) -> None:
+    """Writes a note on a trial, but does not wait long for others. In its transaction, nothing may follow."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"SET LOCAL lock_timeout = '{_NOTE_MILLISECONDS}ms'"))
+    query = (
+        sa.select(_TRIALS.c.trial_id, _TRIALS.c.study_id)
+        .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
+        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number)
+    )
+    trial_id, study_id = connection.execute(query).one()
+    _upsert(connection, _STUDY_SYSTEM_ATTRIBUTES, "study_id", study_id, note_attributes(note, trial_id))
 
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:

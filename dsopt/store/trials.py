@@ -1,8 +1,9 @@
 """How outcomes are recorded in Optuna: states, values, constraints, and headline numbers as flat user attributes."""
 
 import json
+import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from optuna.distributions import BaseDistribution
@@ -17,6 +18,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.study.part import Part
 from dsopt.study.trial_attributes import TrialAttributes, engine_attributes
 
+_LOG: Final = logging.getLogger(__name__)
 _MESSAGE_LENGTH = 2000  # what a page of the dashboard can show well
 
 
@@ -41,10 +43,22 @@ def end(
     if claims.end(
         connection, study_id=study.id, stage=part, trial=number, ended=records.ended(state, value, told)
     ) or isinstance(outcome, Cancelled):  # which has given its claim back
-        fits = not isinstance(outcome, Infeasible)
-        note = trial_note(outcome, metric, study.spec.autotuning.unit, run_seconds)
-        name = f"{study.name}/{part}"
-        optuna_rows.end_trial(connection, name, number, state, told, value=value, fits=fits, note=note)
+        fits, name = not isinstance(outcome, Infeasible), f"{study.name}/{part}"
+        if optuna_rows.end_trial(connection, name, number, state, told, value=value, fits=fits):
+            _note(connection, study, name, number, outcome, run_seconds)
+
+
+def _note(
+    connection: sa.Connection, study: StoredStudy, name: str, number: int, outcome: Outcome, run_seconds: float | None
+) -> None:
+    """Writes the note on a trial, last of all: whatever keeps it from that, the outcome is recorded without it."""
+    tuning = study.spec.autotuning
+    try:
+        note = trial_note(outcome, tuning.metric, tuning.unit, run_seconds)
+        with connection.begin_nested():
+            optuna_rows.put_note(connection, name, number, note)
+    except Exception as error:  # a fault of the note's own; one of the connection ends the transaction, too
+        _LOG.warning("Optuna's trial %s of %s has no note: %s", number, name, error)
 
 
 def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> bool:

@@ -68,6 +68,30 @@ def test_the_trainers_rate_is_a_flag(given: str, scaled: str) -> None:
     assert command.script_value("--learning_rate") == scaled
 
 
+def test_numbers_of_steps_follow_where_they_are_known() -> None:
+    scheduler = {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 1000, "total_num_steps": 20_001}}
+    study = with_command(
+        spec({"scheduler": scheduler}, arg_mappings={"scheduler.params.total_num_steps": "--steps"}),
+        "deepspeed t.py --max_steps=500 --warmup_steps 0.1 --steps 20001 --deepspeed c.json",
+    )
+    advice = batch_advice(study, history(micro_batch=4), Candidate(stage=1, micro_batch=16, gas=1))
+    assert advice is not None
+    assert (
+        "As many samples are 25 % of the steps: set numbers of steps, of warm-up too, accordingly: "
+        "scheduler.params.warmup_num_steps 1000 → 250, scheduler.params.total_num_steps 20001 → 5000, "
+        "--max_steps 500 → 125, --steps 20001 → 5000."
+    ) in advice.text()
+
+
+@pytest.mark.parametrize("flags", ["", "--max_steps -1", "--max_steps x"])
+def test_steps_that_are_not_known_are_not_computed(flags: str) -> None:
+    study = with_command(
+        spec({"scheduler": {"params": {"warmup_num_steps": "auto"}}}), f"deepspeed t.py {flags} --deepspeed c.json"
+    )
+    advice = batch_advice(study, history(micro_batch=4), Candidate(stage=1, micro_batch=16, gas=1))
+    assert advice is not None and "of warm-up too, accordingly. " in advice.text()
+
+
 def test_more_gpus_make_a_larger_batch() -> None:
     study = spec(num_gpus=[2, 8])
     best = Candidate(stage=1, micro_batch=1, gas=1, knobs=(("num_gpus", 8),))
