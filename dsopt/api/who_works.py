@@ -7,11 +7,9 @@ from typing import Any
 
 from dsopt.api.storage import opened
 from dsopt.errors import DsoptError
-from dsopt.report.readable import readable_name
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import SILENT_SECONDS, ask_to_drain
-from dsopt.worker.history import load_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +107,9 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
 
 def _labels(store: Store, study: str) -> dict[str, str]:
     """What people read for the configurations of a study, by name; none if it was deleted, or has none yet."""
+    from dsopt.report.readable import readable_name  # who lists workers that wait needs neither
+    from dsopt.worker.history import load_history
+
     try:
         history = load_history(store, store.read(study))
     except DsoptError:

@@ -1,6 +1,7 @@
 """Describes an engine and its model: sizes, the settings in force, the batches that it gets."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -59,6 +60,19 @@ def describe_plain(
     )
 
 
+def _software() -> str:
+    """The versions of what this process trains with."""
+    torch, deepspeed = (sys.modules.get(name) for name in ("torch", "deepspeed"))
+    version = getattr(torch, "version", None)
+    found = {
+        "torch": getattr(torch, "__version__", None),
+        "DeepSpeed": getattr(deepspeed, "__version__", None),
+        "CUDA": getattr(version, "cuda", None),
+        "ROCm": getattr(version, "hip", None),
+    }
+    return ", ".join(f"{name} {text}" for name, text in found.items() if text)
+
+
 def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
     parameters = list(module.parameters())
     sizes = [(size_of(p), p.requires_grad) for p in parameters]
@@ -66,6 +80,7 @@ def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> d
     if memory_limit_bytes:
         capacity = min(capacity, memory_limit_bytes)
     return {
+        "software": _software(),
         "num_params": sum(size for size, _ in sizes),
         "trainable_params": sum(size for size, trainable in sizes if trainable),
         "device": device.name(),

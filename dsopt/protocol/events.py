@@ -29,6 +29,7 @@ class Engine:
     """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
 
     `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage.
+    `software`: versions of what the rank trains with, such as `torch 2.9.0, DeepSpeed 0.18.0, CUDA 12.8`.
     """
 
     kind: ClassVar[str] = "engine"
@@ -49,6 +50,7 @@ class Engine:
     framework: str = "deepspeed"
     pipeline_stages: int = 1
     pipeline_stage: int = 0
+    software: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from dsopt.report.rows import Row, bound_text
 from dsopt.report.secrets import secrets_of
 from dsopt.report.standing import Standing
 from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown_spec
@@ -36,13 +37,15 @@ class Report:
         spec: the study's.
         page: what its page shows.
         device: what its runs ran on, in words; None if no run has told.
-        versions: of packages and system, where the report is made.
+        software: versions of what the runs trained with, in words; None if no run has told.
+        made_with: versions of dsopt and Python where the report is made.
     """
 
     spec: StudySpec
     page: StudyPage
     device: str | None
-    versions: Mapping[str, str]
+    software: str | None
+    made_with: Mapping[str, str]
 
     def html(self) -> str:
         """One HTML file with everything in it."""
@@ -51,7 +54,8 @@ class Report:
             page=self.page,
             most=None,
             device=self.device,
-            versions=self.versions,
+            software=self.software,
+            made_with=self.made_with,
             cwd=self.spec.cwd,
             study_file=self._study_file(),
             style=Markup(style()),  # noqa: S704 - our own file
@@ -62,9 +66,11 @@ class Report:
         page = self.page
         lines = [f"# {page.name}", "", *_fenced(page.command), ""]
         lines += [page.table.text()] if page.table else _body(page)
-        lines += ["", f"Made with {', '.join(f'{name} {version}' for name, version in self.versions.items())}."]
+        lines += ["", f"Made with {', '.join(f'{name} {version}' for name, version in self.made_with.items())}."]
         if self.device:
-            lines.append(f"Runs ran on {self.device}.")
+            lines.append(f"Runs ran on {plain_markdown(self.device)}.")
+        if self.software:
+            lines.append(f"They trained with {plain_markdown(self.software)}.")
         lines += [
             "",
             "## How to reproduce it",
@@ -85,7 +91,8 @@ class Report:
             "answer": asdict(page.answer) if page.answer else None,
             "diff": page.diff.to_json() if page.diff else None,
             "device": self.device,
-            "versions": dict(self.versions),
+            "software": self.software,
+            "made_with": dict(self.made_with),
         }
 
     def _study_file(self) -> str:
@@ -105,7 +112,19 @@ def report_of(store: Store, study: StoredStudy) -> Report:
         table=table_for_others(page.table, secrets) if page.table else None,
         answer=answer_for_others(page.answer, secrets) if page.answer else None,
     )
-    return Report(spec=study.spec, page=page, device=_device(facts) if facts else None, versions=versions())
+    return Report(
+        spec=study.spec,
+        page=page,
+        device=_device(facts) if facts else None,
+        software=software_of(history),
+        made_with={name: version for name, version in versions().items() if name in ("dsopt", "python")},
+    )
+
+
+def software_of(history: History) -> str | None:
+    """What the runs trained with, each once: somebody may have updated a package meanwhile."""
+    told = dict.fromkeys(o.engine.software for o in history.everything if o.engine is not None and o.engine.software)
+    return "; ".join(told) or None
 
 
 def _device(facts: ModelFacts) -> str:
@@ -147,7 +166,7 @@ def _tried(standing: Standing) -> list[str]:
         (
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
             _searched(row, maximize=standing.maximize),
-            "failed" if row.unconfirmed else number(row.confirmed),
+            _confirmed(row),
             gib(row.needed_bytes) if row.needed_bytes else "-",
             "-" if row.batch is None else str(row.batch),
         )
@@ -159,7 +178,18 @@ def _tried(standing: Standing) -> list[str]:
 def _searched(row: Row, *, maximize: bool) -> str:
     if row.bound is not None:
         return f"{bound_text(row, maximize=maximize)} (stopped early)"
-    return number(row.searched) if row.searched is not None else row.reason or row.state
+    if row.searched is None:
+        return row.reason or row.state
+    return number(row.searched) + ("" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %")
+
+
+def _confirmed(row: Row) -> str:
+    if row.unconfirmed:
+        return "failed"
+    if row.confirmed is None or row.confirmed_interval is None:
+        return "-"
+    low, high = row.confirmed_interval
+    return f"{number(row.confirmed)} ({low:.4g}–{high:.4g})"
 
 
 def _fenced(text: str) -> list[str]:

@@ -68,6 +68,7 @@ def test_steps_are_those_of_the_optimizer(
     observer.flush()
     [engine] = seen(tmp_path, Engine)
     assert (engine.framework, engine.zero_stage, engine.world_size, engine.dtype) == ("torch", 0, 1, "fp32")
+    assert engine.software.startswith(f"torch {torch.__version__}")
     assert (engine.micro_batch, engine.gas, engine.num_params) == (rows, gas, 8 * 16 + 16 + 16 + 1)
     assert [batch.rows for batch in seen(tmp_path, Batch)] == [rows]
     steps = seen(tmp_path, Step)

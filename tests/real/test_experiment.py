@@ -1,5 +1,6 @@
 """Single real runs: what each way of going wrong becomes, and what is left on the machine afterwards."""
 
+import importlib.metadata
 import json
 import threading
 import time
@@ -88,6 +89,8 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
     assert outcome.engine.world_size == 2
     assert outcome.engine.num_params == outcome.engine.largest_layer_params == 64 * 64 + 64
     assert outcome.engine.host_memory_bytes > 2**30
+    installed = [importlib.metadata.version(name) for name in ("torch", "deepspeed")]
+    assert outcome.engine.software.startswith(f"torch {installed[0]}, DeepSpeed {installed[1]}")
     assert (outcome.rows, outcome.elements, outcome.passes) == (4, 4 * 64, 1)
     assert (outcome.weight_bytes, outcome.gradient_bytes, outcome.optimizer_bytes) == (4.0, 4.0, 8.0)
     parts = [outcome.metric(name) for name in ("forward", "backward", "step")]

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from dsopt.store.studies import Store
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.web.app import application
+from dsopt.web.report import software_of
+from dsopt.worker.history import load_history
 from tests.api.dry import dry_run
 from tests.store.ledger import begin, ledger_of
 from tests.web.asking import Ask, asker
@@ -174,12 +177,23 @@ def test_a_report_needs_nothing_but_itself(store: Store, tmp_path: Path) -> None
     assert "How to reproduce it" in html
     assert "gpt2-xl" in html
 
+    assert report.made_with.keys() == {"dsopt", "python"} and report.software is None  # nothing trained in a dry run
     text = report.markdown()
     assert text.startswith("# done\n")
     assert "| throughput" in text
     data = json.loads(json.dumps(report.to_json()))
     assert data["answer"]["headline"] in text
     assert data["standing"]["rows"][0]["is_best"]
+
+
+def test_a_report_says_the_versions_of_the_runs_and_not_of_its_machine(store: Store) -> None:
+    report = replace(dsopt.study_report("done", storage=store.shown_url), software="torch 1.2, DeepSpeed 3.4, CUDA 5.6")
+    told = "They trained with torch 1.2, DeepSpeed 3.4, CUDA 5.6."
+    assert told in report.html() and told in report.markdown()
+    assert report.to_json()["software"] == report.software
+    known = load_history(store, store.get("done"))
+    run = replace(known.reference[0], engine=replace(known.reference[0].engine, software="torch 1.2"))
+    assert software_of(replace(known, reference=[run, *known.reference])) == "torch 1.2"
 
 
 def test_markdown_shows_what_a_script_said_as_it_is() -> None:
