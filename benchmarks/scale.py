@@ -200,8 +200,11 @@ def _work_for(url: str, seconds: float, ready: Barrier, results: "multiprocessin
     worker.close()
 
 
-def at_once(folder: Path, url: str, processes: int, seconds: float) -> None:
+def at_once(folder: Path, url: str, processes: int, seconds: float, trials: int = 0) -> None:
+    """So many processes together, in a study that has so many finished trials already."""
     with new_study(folder, url, 1000) as (store, study):
+        if trials:
+            fill(store, study, trials)
         first = Worker(url)
         while len(store.runs(study)) < 5:  # what others wait for
             first.work()
@@ -222,7 +225,8 @@ def at_once(folder: Path, url: str, processes: int, seconds: float) -> None:
         names = [(run["stage"], run["candidate"], run["round"]) for run in runs]
         doubled = len(names) - len(set(names))
         rate = (len(runs) - began) / seconds
-        print(f"{processes} processes: {rate:.1f} claims and results/s, {_spread(taken)}; {doubled} doubled")
+        head = f"{processes} processes" + (f" after {trials} trials" if trials else "")
+        print(f"{head}: {rate:.1f} claims and results/s, {_spread(taken)}; {doubled} doubled")
 
 
 def after(folder: Path, url: str, trials: int) -> None:
@@ -234,11 +238,14 @@ def after(folder: Path, url: str, trials: int) -> None:
         worker.work()  # the baseline
         cold = time.perf_counter() - began
         worker.work()
-        taken = sorted(claim for claim in (worker.work() for _ in range(40)) if claim is not None)
+        used = time.process_time()
+        taken = sorted(claim for claim in (worker.work() for _ in range(200)) if claim is not None)
+        used = time.process_time() - used
         memory = psutil.Process().memory_info().rss
         worker.close()
         print(
-            f"after {trials} trials: {_spread(taken)}; first claim {cold:.2f} s; memory {memory / 1e6:.0f} MB "
+            f"after {trials} trials: {_spread(taken)}; {1000 * used / len(taken):.1f} ms of a processor for a claim and "
+            f"its result; first claim {cold:.2f} s; memory {memory / 1e6:.0f} MB "
             f"({(memory - before) / 1e6:+.0f})"
         )
 
@@ -329,6 +336,7 @@ def main() -> None:
                 at_once(folder, url, count, seconds)
             for count in (100, trials):
                 after(folder, url, count)
+                at_once(folder, url, 8, seconds, count)
         finally:
             server.cleanup()
 

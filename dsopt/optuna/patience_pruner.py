@@ -58,13 +58,30 @@ def since_best(results: Iterable[tuple[float | None, bool]]) -> int:
     Args:
         results: for each, its score (larger is better) or None, and whether it counts.
     """
-    since, best = 0, None
+    patience = SinceBest()
     for score, counts in results:
-        if score is not None and (best is None or score > best):
-            since, best = 0, score
+        patience.note(score, counts)
+    return patience.since
+
+
+class SinceBest:
+    """The same, one result after the other.
+
+    Attributes:
+        since: how many count after the best one.
+        best: the best score; None if none has one.
+    """
+
+    def __init__(self) -> None:
+        self.since = 0
+        self.best: float | None = None
+
+    def note(self, score: float | None, counts: bool) -> None:
+        """Takes in one more result."""
+        if score is not None and (self.best is None or score > self.best):
+            self.since, self.best = 0, score
         elif counts:
-            since += 1
-    return since
+            self.since += 1
 
 
 def _score(trial: FrozenTrial, sign: float) -> float | None:

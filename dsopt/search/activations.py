@@ -1,12 +1,12 @@
 """What a forward pass leaves on a device: what runs have shown for the settings that may change it."""
 
+import math
 from typing import Final
 
-import numpy as np
-
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import History
+from dsopt.search.history import History, Observation
 from dsopt.search.sharding import sharding_of
+from dsopt.search.tally import Tally, tallies
 from dsopt.search.zero_buffers import step_copies
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.space import Setting, activation_knobs
@@ -27,9 +27,8 @@ def activation_lines(spec: StudySpec, facts: ModelFacts, history: History) -> di
     seen: dict[Setting, dict[int, int]] = {}
     if facts.activation_bytes:
         seen[own] = {facts.micro_batch: facts.activation_bytes}
-    for o in history.everything:
-        if o.activations is not None:
-            kind, size, left = o.activations
+    for found in tallies(history, _Left):
+        for (kind, size), left in found.of.items():
             seen.setdefault(kind, {})[size] = left
     lines = {kind: _line(left) for kind, left in seen.items()}
     return {(): lines.get(own) or (0.0, _unseen(spec, facts) / facts.micro_batch), **lines}
@@ -47,9 +46,23 @@ def _unseen(spec: StudySpec, facts: ModelFacts) -> float:
     return max(_LEAST_SHARE * peak, at_most / 2 if is_of_step else at_most)
 
 
+class _Left(Tally):
+    """What forward passes left, in bytes, by kind of setting and micro-batch size; the last run of each counts."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[Setting, int], int] = {}
+
+    def add(self, run: Observation) -> None:
+        if run.activations is not None:
+            kind, size, left = run.activations
+            self.of[kind, size] = left
+
+
 def _line(left: dict[int, int]) -> tuple[float, float]:
-    sizes, sums = np.array(list(left), dtype=float), np.array(list(left.values()), dtype=float)
-    if len(sizes) == 1:
-        return 0.0, float(sums[0] / sizes[0])
-    slope, first = np.polyfit(sizes, sums, 1)
-    return (float(first), float(slope)) if slope > 0 else (0.0, float((sums / sizes).mean()))
+    """The line of least squares, in whole numbers: the same points give the same line to the last bit."""
+    count, sizes, sums = len(left), sum(left), sum(left.values())
+    squares, products = sum(size * size for size in left), sum(size * held for size, held in left.items())
+    rise, run = count * products - sizes * sums, count * squares - sizes * sizes
+    if rise > 0 and run > 0:
+        return (sums * squares - sizes * products) / run, rise / run
+    return 0.0, math.fsum(held / size for size, held in left.items()) / count

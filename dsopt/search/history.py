@@ -1,8 +1,9 @@
 """What is known of a study so far, read from its Optuna trials: the only input to the search's decisions."""
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -113,7 +114,8 @@ class History:
         aio: the `aio` section measured for the disk that is offloaded to, if one was.
         earlier: studies of the same script whose results the search starts from (`warm_start`).
         left_out: trials that are claimed, but cannot be the study's own.
-        learnt: what models keep, each by its class, to learn from later histories of the same reader only what is new.
+        learnt: what models and tallies keep, each by its class, to take in of later histories of the same reader only
+            what is new.
     """
 
     reference: Sequence[Observation]
@@ -123,7 +125,7 @@ class History:
     aio: Mapping[str, Any] | None = None
     earlier: "Sequence[Earlier]" = ()
     left_out: Sequence[LeftOut] = ()
-    learnt: dict[type, object] = field(default_factory=dict, repr=False, compare=False)
+    learnt: dict[Hashable, object] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, name: str, round_: int = 0) -> Observation | None:
         """A reference run by name and round."""
@@ -137,7 +139,7 @@ class History:
     @property
     def observations(self) -> list[Observation]:
         """Every candidate of every stage."""
-        return [o for stage in self.stages.values() for o in stage]
+        return [*itertools.chain.from_iterable(self.stages.values())]
 
     @property
     def everything(self) -> list[Observation]:

@@ -1,8 +1,7 @@
 """How much memory a candidate needs, and how likely it fits: ZeRO's formulas, calibrated on runs."""
 
 import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,8 +14,9 @@ from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, Observation
 from dsopt.search.memory_moments import SHARES, STAGES, WEIGHTS, Moments
-from dsopt.search.memory_runs import Point, point_of, telling
+from dsopt.search.memory_runs import Point, Telling, point_of
 from dsopt.search.sharding import sharding_of
+from dsopt.search.tally import tallies
 from dsopt.study.quantity import gib
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
@@ -30,7 +30,6 @@ _BEND: Final = 0.06  # of activations, for each doubling of the size; less, the 
 _SPREAD: Final = 0.005  # of peaks of one candidate, and of others like it
 # Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
-_FULL: Final = ("oom", "host_oom")
 _EVEN: Final = 0.5
 _ROUNDS: Final = 3
 _FEW: Final = 16  # runs
@@ -65,15 +64,16 @@ class MemoryModel:
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
-        self._out_of_memory = [o.candidate for o in history.observations if o.reason in _FULL and o.candidate]
+        of_reference, *of_stages = tallies(history, Telling)
+        self._out_of_memory = [candidate for told in of_stages for candidate in told.out_of_memory]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
         self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
         self._activations = activation_lines(spec, facts, history)
         self._moments = Moments(spec, facts, self._activations, self._kinds)
         self._belief = self._first = self._after = self._prior(history)
-        self._learnt_of: Sequence[Observation] = ()
+        self._learnt_of: Mapping[int, Observation] = {}  # by id, while they live
         self._sizes: dict[tuple[int, Setting], set[int]] = {}  # that ran, by stage and kind of activations
-        self._learn(history)
+        self._learn(history, [of_reference, *of_stages])
 
     def estimate(self, candidate: Candidate) -> float:
         """Expected peak of one rank, in bytes, as torch counts it."""
@@ -183,19 +183,22 @@ class MemoryModel:
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
 
-    def _learn(self, history: History) -> None:
+    def _learn(self, history: History, told: Sequence[Telling]) -> None:
         """Learns from each run; if the study's last model saw all before as this one does, only from the others."""
-        measured, without_peak = telling(history)
+        measured = [run for one in told for run in one.measured]
         before = history.learnt.get(MemoryModel)
-        if isinstance(before, MemoryModel) and before._sees_like(self) and before._has_learnt_of(measured):
+        new = before._not_learnt_of(measured) if isinstance(before, MemoryModel) and before._sees_like(self) else None
+        if isinstance(before, MemoryModel) and new is not None:
             self._belief, self._moments = before._after, before._moments
             self._sizes = {key: set(sizes) for key, sizes in before._sizes.items()}
-            self._teach(measured[len(before._learnt_of) :])
+            self._learnt_of = {**before._learnt_of, **{id(run): run for run in new}}
+            self._teach(new)
         else:
+            self._learnt_of = {id(run): run for run in measured}
             self._learn_anew(measured)
-        self._learnt_of, self._after = measured, self._belief
+        self._after = self._belief
         history.learnt[MemoryModel] = self
-        self._teach(without_peak)
+        self._teach([run for one in told for run in one.without_peak])  # again: what an OOM tells depends on the peaks
 
     def _learn_anew(self, runs: Sequence[Observation]) -> None:
         """Learns from all runs. Which moment a peak is of shows only when others are known, so it looks again."""
@@ -211,10 +214,11 @@ class MemoryModel:
         same.append(np.array_equal(self._first.covariance, other._first.covariance))
         return self.spec is other.spec and mine == theirs and all(same)
 
-    def _has_learnt_of(self, runs: Sequence[Observation]) -> bool:
-        """Whether the first of these runs are those that this model has learnt of, and enough to go on from."""
+    def _not_learnt_of(self, runs: Sequence[Observation]) -> list[Observation] | None:
+        """The runs that are new to this model; None if it knows too few to go on from, or some that count no more."""
         known = self._learnt_of
-        return _FEW <= len(known) <= len(runs) and all(map(operator.is_, known, runs))
+        new = [run for run in runs if id(run) not in known]
+        return new if len(known) >= _FEW and len(known) + len(new) == len(runs) else None
 
     def _teach(self, runs: Sequence[Observation], by: Belief | None = None) -> None:
         """Learns from runs, one after the other; `by` tells which moments their peaks are of, if not what is known."""

@@ -1,10 +1,14 @@
 """What runs have shown of memory."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import History, Observation
+from dsopt.search.history import Observation
+from dsopt.search.tally import Tally
 from dsopt.study.space import Candidate
+
+_FULL: Final = ("oom", "host_oom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +19,27 @@ class Point:
     peak_bytes: int | None
 
 
-def telling(history: History) -> tuple[list[Observation], list[Observation]]:
-    """The runs that show memory, in the order in which to learn from them: with a peak, then those that ran out."""
-    measured = [o for o in history.everything if o.facts is not None]
-    return measured, [o for o in history.everything if o.reason == "oom" and o.facts is None and o.candidate]
+class Telling(Tally):
+    """The runs that show memory.
+
+    Attributes:
+        measured: those with a peak.
+        without_peak: those that ran out of the device's memory and have none.
+        out_of_memory: the candidates that ran out of the device's memory or the host's.
+    """
+
+    def __init__(self) -> None:
+        self.measured: list[Observation] = []
+        self.without_peak: list[Observation] = []
+        self.out_of_memory: list[Candidate] = []
+
+    def add(self, run: Observation) -> None:
+        if run.facts is not None:
+            self.measured.append(run)
+        elif run.reason == "oom" and run.candidate:
+            self.without_peak.append(run)
+        if run.reason in _FULL and run.candidate:
+            self.out_of_memory.append(run.candidate)
 
 
 def point_of(run: Observation) -> Point:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsopt.optuna import MemoryPruner
-from dsopt.optuna.patience_pruner import since_best
+from dsopt.optuna.patience_pruner import SinceBest, since_best
 from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
+from dsopt.search.tally import Tally, tally
 from dsopt.study.space import Candidate
 
 
@@ -31,6 +32,22 @@ def memory_pruner(model: MemoryModel, stage: int) -> MemoryPruner:
 def runs_since_best(history: History, observations: Sequence[Observation]) -> int:
     """How many runs have ended since the best one; an imported or taken-over trial may be best, but is not a run."""
     return since_best((None if o.value is None else history.score(o), _counts(o)) for o in observations)
+
+
+def runs_since_best_of(history: History, stage: int) -> int:
+    """The same of the runs of one stage, in the order in which they began."""
+    return tally(history, stage, _SinceLargest if history.maximize else _SinceSmallest).since
+
+
+class _SinceLargest(Tally, SinceBest):
+    _sign = 1.0
+
+    def add(self, run: Observation) -> None:
+        self.note(None if run.value is None else self._sign * run.value, _counts(run))
+
+
+class _SinceSmallest(_SinceLargest):
+    _sign = -1.0
 
 
 def _counts(observation: Observation) -> bool:

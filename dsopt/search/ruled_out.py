@@ -6,12 +6,14 @@ from typing import Final
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.tally import Tally, tallies
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 _BATCH: Final = "fixed_batch"
 _ACCUMULATION: Final = "fixed_accumulation"
+_OWN_SIZES: Final = (_BATCH, _ACCUMULATION)
 _TOO_FEW: Final = ("no_metrics", "few_samples")  # steps, samples
 _REFUSED: Final = "unsupported"
 
@@ -45,22 +47,51 @@ class RuledOut:
 
 def ruled_out(spec: StudySpec, history: History, facts: ModelFacts) -> RuledOut:
     """What the runs of a study have shown; sizes that a script keeps are those of the user's own run."""
-    reasons = {o.reason for o in refusals(history)}
+    shown = tallies(history, _Shown)
+    reasons = set[str]().union(*(one.sizes for one in shown))
     baseline = history.find(BASELINE)
     is_measured = baseline is not None and baseline.facts is not None
     micro_batch = facts.micro_batch if is_measured else own_size(spec, MICRO_BATCH)
     gas = facts.gas if is_measured else own_size(spec, ACCUMULATION)
-    known = [(o.candidate, o.reason) for o in history.observations if o.candidate is not None]
-    early = (c.micro_batch * c.gas / 2 for c, reason in known if is_measured and reason in _TOO_FEW)
-    ran = max((o.facts.micro_batch * o.facts.gas for o in history.everything if o.facts is not None), default=0)
+    candidates = shown[1:]
+    early = (one.least_too_many / 2 for one in candidates if is_measured)
+    ran = max(one.most_ran for one in shown)
     return RuledOut(
         micro_batch=micro_batch if _BATCH in reasons else None,
         gas=gas if _ACCUMULATION in reasons else None,
         most_samples=max(min(early, default=math.inf), ran),
-        refused=frozenset((c.stage, c.knobs) for c, reason in known if reason == _REFUSED),
+        refused=frozenset[tuple[int, Setting]]().union(*(one.refused for one in candidates)),
     )
 
 
 def refusals(history: History) -> list[Observation]:
     """The runs that dsopt refused because the script has its own size."""
-    return [o for o in history.everything if o.reason in (_BATCH, _ACCUMULATION)]
+    return [o for o in history.everything if o.reason in _OWN_SIZES]
+
+
+class _Shown(Tally):
+    """What runs have shown.
+
+    Attributes:
+        sizes: the reasons that dsopt refused runs for, of those that say that the script has its own size.
+        least_too_many: the fewest samples of one rank in a step that the script's data were too few for.
+        most_ran: the most samples of one rank in a step that ran.
+        refused: what DeepSpeed has refused.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: set[str] = set()
+        self.least_too_many = math.inf
+        self.most_ran = 0
+        self.refused: set[tuple[int, Setting]] = set()
+
+    def add(self, run: Observation) -> None:
+        candidate = run.candidate
+        if run.reason in _OWN_SIZES:
+            self.sizes.add(run.reason)
+        elif run.reason in _TOO_FEW and candidate is not None:
+            self.least_too_many = min(self.least_too_many, candidate.micro_batch * candidate.gas)
+        elif run.reason == _REFUSED and candidate is not None:
+            self.refused.add((candidate.stage, candidate.knobs))
+        if run.facts is not None:
+            self.most_ran = max(self.most_ran, run.facts.micro_batch * run.facts.gas)

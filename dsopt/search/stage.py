@@ -11,6 +11,7 @@ from dsopt.search.memory import MemoryModel
 from dsopt.search.micro_batch import next_micro_batch, sizes_to_explore
 from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
+from dsopt.search.tally import Tally, tally
 from dsopt.search.verdicts import budget_spent, nothing_ran, reasons_against, unavailable
 from dsopt.study.own_sizes import smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
@@ -35,12 +36,12 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
         verdict = _why_not_entered(spec, history, space, memory)
         if verdict:
             return CloseStage(stage=stage, verdict=verdict)
-    running = any(o.state == "running" for o in observations)
-    spent = _budget_spent(spec, observations)
+    tried = tally(history, stage, _Tried)
+    running = tried.running > 0
+    spent = _budget_spent(spec, observations, tried)
     if spent:
         return Wait() if running else CloseStage(stage=stage, verdict=spent)
     left: list[Candidate] = []
-    tried = {o.name for o in observations}
     out = ruled_out(spec, history, facts)
     for group in space.groups():
         first = space.settings(group)[0]
@@ -57,7 +58,7 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
             measured = _by_size([o for o in observations if o.phase == "range"], first, gases[0])
             sizes = tuple(sizes_to_explore(measured, spec.autotuning.num_tuning_micro_batch_sizes, history.is_better))
         for gas in gases:
-            left += space.untried(tried, in_budget(spec, facts, first, sizes, gas), (gas,), group)
+            left += space.untried(tried.names, in_budget(spec, facts, first, sizes, gas), (gas,), group)
     if left:
         return Explore(stage=stage, candidates=left, phase="explore", memory=memory, forecast=forecast)
     if running:
@@ -67,11 +68,27 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     return CloseStage(stage=stage, verdict="explored")
 
 
-def _budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | None:
+class _Tried(Tally):
+    """What was tried at a stage: names, how many go on, how many spend the budget, whether patience was spent."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.running = 0
+        self.spent = 0
+        self.is_stopped = False
+
+    def add(self, run: Observation) -> None:
+        self.names.add(run.name)
+        self.running += run.state == "running"
+        self.spent += run.is_spent
+        self.is_stopped |= run.reason == "early_stopping"
+
+
+def _budget_spent(spec: StudySpec, observations: Sequence[Observation], tried: _Tried) -> str | None:
     """Why nothing more may be tried at a stage, if so."""
-    if any(o.reason == "early_stopping" for o in observations):
+    if tried.is_stopped:
         return f"explored; stopped after {spec.autotuning.tuner_early_stopping} runs without a better one"
-    return budget_spent(spec, observations)
+    return budget_spent(spec, observations) if tried.spent >= spec.autotuning.tuner_num_trials else None
 
 
 def _why_not_entered(spec: StudySpec, history: History, space: StageSpace, memory: MemoryModel) -> str | None:

@@ -134,7 +134,7 @@ class StageSpace:
     ) -> list[Candidate]:
         """The same without those whose names are given."""
         by_name = _by_name(self, tuple(micro_batches), tuple(gases), group)
-        return [candidate for name, candidate in by_name.items() if name not in tried]
+        return [by_name[name] for name in itertools.filterfalse(tried.__contains__, by_name)]
 
     def _repeats_another(self, setting: Setting) -> bool:
         chosen = dict(setting)

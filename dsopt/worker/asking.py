@@ -12,8 +12,10 @@ from dsopt.launch.device_locks import without_reserved
 from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
+from dsopt.search.history import Observation
 from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
+from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
 from dsopt.store.leases import can_take, count_free, find_orphans, sweep
 from dsopt.store.queries import Row, other_workers
@@ -155,7 +157,7 @@ class Asker:
         known = self._reader.snapshot()
         while self._foreign.leave_out(known.history):
             known = self._reader.snapshot()
-        over = sum(o.state != "running" for o in known.history.everything)
+        over = sum(one.count for one in tallies(known.history, _Over))
         if self._told != over:
             self._told = over
             self._hand.tell(StudyProgressed(study=self._study, history=known.history))
@@ -226,6 +228,16 @@ class Asker:
             return reference_candidate(self._study, task.name, ground.history)
         assert task.part.stage is not None
         return next(o.candidate for o in ground.history.stages[task.part.stage] if o.trial == task.trial)
+
+
+class _Over(Tally):
+    """How many runs are over."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, run: Observation) -> None:
+        self.count += run.state != "running"
 
 
 def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:

@@ -12,7 +12,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
 from dsopt.search.history import BASELINE, History, profile_attributes
-from dsopt.search.pruners import memory_pruner, runs_since_best
+from dsopt.search.pruners import memory_pruner, runs_since_best_of
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.steps import Explore, RunReference
 from dsopt.search.tuners import tuner_named
@@ -183,6 +183,6 @@ def _refusal(
     if memory_pruner(step.memory, step.stage).prune(optuna_study, trial):
         return "predicted_oom", step.memory.why_not(Candidate.from_params(step.stage, trial.params)) or ""
     patience = study.spec.autotuning.tuner_early_stopping
-    if step.phase == "explore" and runs_since_best(history, history.stages[step.stage]) >= patience:
+    if step.phase == "explore" and runs_since_best_of(history, step.stage) >= patience:
         return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
     return None

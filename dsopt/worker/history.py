@@ -1,6 +1,6 @@
 """Reads what counts of a study from dsopt's tables, for decisions and reports; what was read once is not read again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,9 +45,10 @@ class HistoryReader:
         self._references = references_of(study.spec)
         earlier = (_earlier(store, study, name) for name in study.spec.warm_start)
         self._earlier = [found for found in earlier if found is not None]
-        self._learnt: dict[type, object] = {}
+        self._learnt: dict[Hashable, object] = {}
         self._version = _NOTHING
-        self._seen: dict[Part, dict[int, Observation | LeftOut]]
+        self._seen: dict[Part, dict[int, Observation]]  # in the order of trials
+        self._left: dict[tuple[Part, int], LeftOut]
         self._free: set[tuple[Part, int]]
         self._forget()
 
@@ -60,7 +61,7 @@ class HistoryReader:
         known = known_since(self._store, self._study, self._version)
         self._note(known.changed)
         # claims were given back, or the database is an earlier one
-        if sum(map(len, self._seen.values())) != known.count or known.version < self._version:
+        if sum(map(len, self._seen.values())) + len(self._left) != known.count or known.version < self._version:
             self._forget()
             known = known_since(self._store, self._study, _NOTHING)
             self._note(known.changed)
@@ -69,7 +70,7 @@ class HistoryReader:
             history=self._history(known.marks),
             version=known.version,
             decisions=known.decisions,
-            numbers={part: max(seen, default=-1) + 1 for part, seen in self._seen.items()},
+            numbers={part: self._next_number(part) for part in self._seen},
             has_free=bool(self._free),
         )
 
@@ -80,27 +81,40 @@ class HistoryReader:
     def _forget(self) -> None:
         self._version = _NOTHING
         self._seen = {part: {} for part in self._study.parts}
+        self._left = {}
         self._free = set()
 
+    def _next_number(self, part: Part) -> int:
+        left = (number for of, number in self._left if of == part)
+        return max(next(reversed(self._seen[part]), -1), max(left, default=-1)) + 1
+
     def _note(self, changed: Sequence[Kept]) -> None:
-        for kept in changed:
+        for kept in sorted(changed, key=lambda one: one.trial.number):
             number = kept.trial.number
             seen = sift(self._study.spec, kept.part, kept.trial, kept.name, kept.round)
-            self._seen.setdefault(kept.part, {})[number] = seen
+            of_part = self._seen.setdefault(kept.part, {})
+            if isinstance(seen, LeftOut):
+                self._left[kept.part, number] = seen
+                of_part.pop(number, None)
+            else:
+                was_left_out = self._left.pop((kept.part, number), None) is not None
+                of_part[number] = seen
+                if was_left_out:
+                    self._seen[kept.part] = dict(sorted(of_part.items()))
             (self._free.add if kept.is_free else self._free.discard)((kept.part, number))
 
     def _history(self, marks: Mapping[str, Mapping[str, Any]]) -> History:
-        left: list[LeftOut] = []
+        left = [*self._left.values()]
         stages: dict[int, list[Observation]] = {}
         verdicts: dict[int, str] = {}
         for stage in self._study.spec.stages:
             part = Part.of(stage)
-            stages[stage] = _counted(self._seen[part], left)
+            stages[stage] = [*self._seen[part].values()]
             verdict = marks.get(part, {}).get(VERDICT)
             if isinstance(verdict, str):
                 verdicts[stage] = verdict
         reference = []
-        for o in _counted(self._seen[REFERENCE], left):
+        for o in self._seen[REFERENCE].values():
             why = not_a_reference(o, self._references, stages.values())
             if why is None:
                 reference.append(o)
@@ -116,17 +130,6 @@ class HistoryReader:
             left_out=left,
             learnt=self._learnt,
         )
-
-
-def _counted(seen: Mapping[int, Observation | LeftOut], left: list[LeftOut]) -> list[Observation]:
-    """The trials of a part that count; adds the others to `left`."""
-    counted = []
-    for one in seen.values():
-        if isinstance(one, LeftOut):
-            left.append(one)
-        else:
-            counted.append(one)
-    return counted
 
 
 def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier | None:
