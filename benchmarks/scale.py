@@ -243,9 +243,9 @@ def after(folder: Path, url: str, trials: int) -> None:
         used = time.process_time() - used
         memory = psutil.Process().memory_info().rss
         worker.close()
+        each = f"{1000 * used / len(taken):.1f} ms of a processor for a claim and its result"
         print(
-            f"after {trials} trials: {_spread(taken)}; {1000 * used / len(taken):.1f} ms of a processor for a claim and "
-            f"its result; first claim {cold:.2f} s; memory {memory / 1e6:.0f} MB "
+            f"after {trials} trials: {_spread(taken)}; {each}; first claim {cold:.2f} s; memory {memory / 1e6:.0f} MB "
             f"({(memory - before) / 1e6:+.0f})"
         )
 

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def ended(number: int, candidate: Candidate) -> Observation:
 
 def histories(count: int, workers: int = 8) -> Iterator[History]:
     """What a worker sees of a study, claim after claim, while runs of several workers end in any order."""
-    draw, learnt = random.Random(0), {}  # noqa: S311 - no secret
+    draw, learnt = random.Random(0), {}
     runs: list[Observation] = []
     baseline = observation(None, 100.0, facts=facts())
     for number, candidate in enumerate(candidates(count)):
@@ -51,7 +52,7 @@ def histories(count: int, workers: int = 8) -> Iterator[History]:
 
 
 class Looked(Tally):
-    looked: Counter[int] = Counter()
+    looked: ClassVar[Counter[int]] = Counter()
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -108,7 +109,7 @@ def test_a_model_learns_of_each_run_once_though_they_end_in_any_order(monkeypatc
 
 
 def test_a_line_of_activations_is_that_of_least_squares_and_the_same_to_the_last_bit() -> None:
-    draw = random.Random(1)  # noqa: S311 - no secret
+    draw = random.Random(1)
     left = {size: int(0.3 * GIB + size * GIB / 7) + draw.randrange(GIB // 50) for size in SIZES}
     first, slope = _line(left)
     np.testing.assert_allclose((slope, first), np.polyfit([*left], [*left.values()], 1), rtol=1e-9)
