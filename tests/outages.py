@@ -94,8 +94,9 @@ class Server:
         self._server._stop()
 
     def start(self) -> None:
-        for _ in range(5):  # it waits ten seconds, which a busy machine may exceed; then the server comes up anyway
-            with contextlib.suppress(subprocess.SubprocessError):
+        # it waits ten seconds, which a busy machine may exceed; then the server comes up anyway, "starting" at first
+        for _ in range(10):
+            with contextlib.suppress(subprocess.SubprocessError, AssertionError):
                 return self._server.ensure_postgres_running()
         raise AssertionError("the server does not start")
 
