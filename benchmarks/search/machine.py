@@ -123,7 +123,7 @@ class Simulated:
 
 
 def seconds_to_first_step(run: Run, start: Start, nodes: int) -> float:
-    """Wall clock from asking for a run to its first step. Ranks on several nodes need the launcher in any case."""
+    """Wall clock from asking for a run to its first step. Several nodes are charged the launcher."""
     beyond = START_SECONDS["launcher" if nodes > 1 else start]
     return max(run.start_seconds + beyond, _LEAST_START_SECONDS)
 

@@ -19,6 +19,7 @@ def diagnose(
     command: Sequence[str] | None = None,
     storage: str | None = None,
     devices: str | None = None,
+    engine: tuple[str, str] | None = None,
 ) -> list[Check]:
     """Checks this machine, the storage, and a study if one is given. It changes nothing.
 
@@ -32,6 +33,7 @@ def diagnose(
         command: instead of `source`, the launch command, word by word.
         storage: URL of the database; by default as for `create_study`.
         devices: those that runs may use, as for `Study.start_worker`.
+        engine: whose nodes runs may use, and what it is given, such as `("hostfile", "hosts")` or `("slurm", "")`.
 
     Returns:
         What each check found: its name, status (`ok`, `warning`, `problem` or `skipped`), message and fix.
@@ -39,7 +41,7 @@ def diagnose(
     Raises:
         TypeError: both `source` and `command` are given.
     """
-    return list(begin_diagnosis(source, command=command, storage=storage, devices=devices))
+    return list(begin_diagnosis(source, command=command, storage=storage, devices=devices, engine=engine))
 
 
 def begin_diagnosis(
@@ -48,6 +50,7 @@ def begin_diagnosis(
     command: Sequence[str] | None = None,
     storage: str | None = None,
     devices: str | None = None,
+    engine: tuple[str, str] | None = None,
 ) -> Iterator[Check]:
     """As `diagnose`, but gives what each check found as soon as it has."""
     if source is not None and command is not None:
@@ -57,4 +60,4 @@ def begin_diagnosis(
         read = functools.partial(load_spec, Path(source))
     elif command is not None:
         read = functools.partial(spec_of_command, command, {})
-    return checks(read, lambda: chosen_storage(storage), devices)
+    return checks(read, lambda: chosen_storage(storage), devices, engine)

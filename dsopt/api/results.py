@@ -1,9 +1,11 @@
 """The results of a study: its best configuration, and its runs."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
@@ -12,6 +14,7 @@ from dsopt.report.doubts import qualities_of
 from dsopt.report.files import CONFIG, optimum, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
+from dsopt.store.neighbours import Neighbour, neighbours
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
@@ -22,6 +25,7 @@ from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
 
 __all__ = ["Answer", "Result", "Run", "find_best", "not_confirmed", "runs_of", "training_of"]
+_COMPUTED: Final = ("needed_memory_bytes", "why", "taken_over", "devices", "beside")  # not columns of an attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,10 @@ class Run:
             what torch does not count; of the run that counts for its configuration and round.
         why: why it was chosen; only if the models chose it.
         taken_over: the study that it was taken over from, if it was.
+        devices: the nodes and devices that it had, such as `node1:0,1@node2:0,1`; a GPU by its number there. None: it
+            had none, as in a dry run, or an earlier version ran it.
+        beside: the runs that went on beside it on these nodes at some time, of this worker and of all others of the
+            database, by name, those of other studies behind `STUDY:`; None: none.
     """
 
     id: str
@@ -110,6 +118,8 @@ class Run:
     needed_memory_bytes: float | None
     why: str | None
     taken_over: str | None
+    devices: str | None
+    beside: str | None
 
     def to_json(self) -> dict[str, Any]:
         """The run as data."""
@@ -130,18 +140,34 @@ def diff_of(store: Store, study: StoredStudy) -> Diff:
 def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
     """Every launch of a study, oldest first."""
     whys = {o.name: o.why for o in history.observations}
+    with store.engine.connect() as connection:
+        met = neighbours(connection, study.id)
     sources = {(o.name, o.round): o.taken_over for o in history.everything}
     needed = {(o.name, o.round): o.facts.needed_bytes for o in history.everything if o.facts is not None}
-    kept = [key for key in Run.__dataclass_fields__ if key not in ("needed_memory_bytes", "why", "taken_over")]
+    kept = [key for key in Run.__dataclass_fields__ if key not in _COMPUTED]
     return [
         Run(
             **{key: row[key] for key in kept},
             needed_memory_bytes=None if row["metric"] is None else needed.get((row["candidate"], row["round"])),
             why=whys.get(row["candidate"]) if row["round"] == 0 else None,
             taken_over=sources.get((row["candidate"], row["round"])),
+            devices=None if row["devices"] is None else _devices(json.loads(row["devices"])),
+            beside=_beside(study.name, met.get(row["id"], ())),
         )
         for row in store.runs(study)
     ]
+
+
+def _beside(own: str, met: Sequence[Neighbour]) -> str | None:
+    """The runs that a run met, each once."""
+    names = [one.candidate if one.study == own else f"{one.study}: {one.candidate}" for one in met]
+    return ", ".join(dict.fromkeys(names)) or None
+
+
+def _devices(by_node: Mapping[str, Sequence[str]]) -> str:
+    """The devices of nodes as DeepSpeed's `--include` has them, from names in leases, such as `gpu:0/UUID`."""
+    numbers = {node: [re.split("[/@]", name)[0].partition(":")[2] for name in names] for node, names in by_node.items()}
+    return "@".join(f"{node}:{','.join(sorted(set(each), key=int))}" for node, each in numbers.items())
 
 
 def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr: bool | None) -> Result:

@@ -10,7 +10,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 TIMES: Final = ("started_at", "finished_at")  # in seconds since the epoch
-_LAST: Final = ("run_dir", "message", "why", "taken_over")
+_LAST: Final = ("devices", "beside", "run_dir", "message", "why", "taken_over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,8 @@ def described(study: Study, run: Run) -> list[str]:
         lines.append(f"memory: the fullest rank needed {run.needed_memory_bytes / 2**30:.2f} GiB at its peak")
     if run.finished_at is not None:
         lines.append(f"took: {run.finished_at - run.started_at:.0f} s")
+    lines += [f"devices: {run.devices}"] if run.devices else []
+    lines += [f"beside it on these nodes: {run.beside}"] if run.beside else []
     lines += [f"chosen: {run.why}"] if run.why else []
     lines += [f"{run.reason}: {plain_text(run.message or '')}"] if run.reason else []
     return [*lines, f"files: {run.run_dir}"]

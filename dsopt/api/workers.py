@@ -3,7 +3,6 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Final, TypeAlias
 
@@ -12,7 +11,7 @@ from typing_extensions import Self
 from dsopt.api.events import Event, TaskProgressed
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch.devices import DevicePool, parse_devices
-from dsopt.launch.placers import placer_named
+from dsopt.launch.placers import with_placer as with_placer
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.worker.desk import LEFT
@@ -128,17 +127,6 @@ def pool_of(devices: Devices) -> DevicePool:
         DsoptError: the text has another form, or names a GPU that is not there or cannot be used; or all are in use.
     """
     return devices if isinstance(devices, DevicePool) else parse_devices(devices)
-
-
-def with_placer(pool: DevicePool, name: str, text: str = "") -> DevicePool:
-    """The devices with the nodes of an engine, such as `hostfile` with a path, or `slurm`.
-
-    Raises:
-        DsoptError: there is no such engine, or it cannot be used here.
-    """
-    placer = placer_named(name, text)
-    placer.hosts()  # a mistake in what it reads is told now
-    return replace(pool, placer=placer)
 
 
 def work_on(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dsopt.cli.nodes import given_engine, nodes_options
 from dsopt.cli.options import devices_option, json_option, print_json, storage_option
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Doctor(click.Command):
 @click.command(cls=_Doctor)
 @storage_option
 @devices_option
+@nodes_options
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FILE | -- deepspeed …]")
 @click.pass_context
@@ -51,7 +53,8 @@ def doctor(
     file, command = _asked(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing of a check outlives this
     found = []
-    for check in begin_diagnosis(file, command=command, storage=storage, devices=devices):
+    asked = begin_diagnosis(file, command=command, storage=storage, devices=devices, engine=given_engine())
+    for check in asked:
         found.append(check)
         if not as_json:
             click.echo(_line(check))

@@ -1,6 +1,7 @@
 """The options that say on which nodes, beside a worker's own, its runs may take place."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -41,24 +42,28 @@ def nodes_options(command: _F) -> _F:
     return command
 
 
-def are_nodes_given() -> bool:
-    """Whether one of these options was given to the current command."""
-    return bool(click.get_current_context().meta.get(_KEPT))
+def given_engine() -> tuple[str, str] | None:
+    """The placer that one of these options names for the current command, and its text."""
+    given: list[tuple[str, str]] = click.get_current_context().meta.get(_KEPT, [])
+    if len(given) > 1:
+        raise click.UsageError("--hostfile, --slurm and --placer exclude each other. Keep one of them.")
+    return given[0] if given else None
 
 
-def pool_with_nodes(devices: str | None) -> "Devices":
+def pool_with_nodes(devices: str | None, *, is_exclusive: bool = False) -> "Devices":
     """The devices of this node that `--devices` names, with the nodes that these options name.
+
+    Args:
+        devices: as typed.
+        is_exclusive: whether each run shall have its nodes for itself.
 
     Raises:
         DsoptError: they do not exist, or cannot be used.
     """
     from dsopt.api.workers import pool_of, with_placer
 
-    given = click.get_current_context().meta.get(_KEPT, [])
-    if len(given) > 1:
-        raise click.UsageError("--hostfile, --slurm and --placer exclude each other. Keep one of them.")
-    pool = pool_of(devices)
-    return with_placer(pool, *given[0]) if given else pool
+    engine, pool = given_engine(), replace(pool_of(devices), is_exclusive=is_exclusive)
+    return with_placer(pool, *engine) if engine is not None else pool
 
 
 def _keep(placer: Callable[[Any], tuple[str, str]]) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dsopt.cli.created import page_line
-from dsopt.cli.nodes import are_nodes_given, nodes_options, pool_with_nodes
+from dsopt.cli.nodes import given_engine, nodes_options, pool_with_nodes
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     complete_study,
@@ -37,6 +37,9 @@ _T = TypeVar("_T")
 @click.argument("studies", nargs=-1, metavar="[STUDY …]", shell_complete=complete_study)
 @devices_option
 @nodes_options
+@click.option(
+    "--exclusive", is_flag=True, help="Begin a run only on nodes where no other goes on, and keep others off."
+)
 @click.option("--until-idle", is_flag=True, help="End when there is nothing to begin, instead of waiting for others.")
 @click.option("--drain", is_flag=True, help="Instead of working: let the workers of this node end after their runs.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="With --drain: of these nodes, such as 'gpu*'.")
@@ -46,6 +49,7 @@ _T = TypeVar("_T")
 def worker(
     studies: tuple[str, ...],
     devices: str | None,
+    exclusive: bool,
     until_idle: bool,
     drain: bool,
     nodes: tuple[str, ...],
@@ -59,14 +63,16 @@ def worker(
     end first. To do that from elsewhere: dsopt worker --drain
     """
     if drain:
-        if studies or devices or are_nodes_given() or until_idle or notify:
+        if studies or devices or given_engine() or exclusive or until_idle or notify:
             raise click.UsageError("--drain starts no worker: it takes only --node, --storage and --json.")
         _drain(nodes, storage, as_json)
         return
     if nodes:
         raise click.UsageError("--node needs --drain.")
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
-        found, problem = _start(studies, pool_with_nodes(devices), storage, notifier, until_idle=until_idle)
+        found, problem = _start(
+            studies, pool_with_nodes(devices, is_exclusive=exclusive), storage, notifier, until_idle=until_idle
+        )
     if as_json:
         print_results(found)
     if problem is not None:

@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.doctor.check import Check, ok, problem, skipped, warning
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
+from dsopt.launch.placers import with_placer
 from dsopt.study.spec import StudySpec
 from dsopt.worker.check_node import check_node
 
@@ -22,10 +23,11 @@ class Devices:
     why: str = ""
 
 
-def find_devices(text: str | None) -> Devices:
-    """The devices that a person asks for, or all that are free."""
+def find_devices(text: str | None, engine: tuple[str, str] | None = None) -> Devices:
+    """The devices that a person asks for, or all that are free, with the nodes of an engine if one is named."""
     try:
-        return Devices(pool=parse_devices(text))
+        pool = parse_devices(text)
+        return Devices(pool=pool if engine is None else with_placer(pool, *engine))
     except DsoptError as error:
         return Devices(why=str(error))
 
@@ -39,6 +41,9 @@ def check_devices(found: Devices) -> Iterator[Check]:
         warning(GPUS, f"{used}; no run uses it", "Wait until it is free, or name it in --devices")
         for used in found.pool.left_out
     )
+    if found.pool.placer is not None:
+        yield ok(GPUS, f"runs use {found.pool}")
+        return
     if found.pool.kind == "cpu":
         yield ok(GPUS, f"runs use the CPU: {found.pool}")
         return

@@ -15,24 +15,27 @@ from dsopt.study.spec import StudySpec
 _SLOW: Final = (packages.NAME, operators.NAME, ranks.NAME)
 
 
-def checks(read: ReadStudy | None, storage: Callable[[], str], names: str | None) -> Iterator[Check]:
+def checks(
+    read: ReadStudy | None, storage: Callable[[], str], names: str | None, engine: tuple[str, str] | None = None
+) -> Iterator[Check]:
     """What all checks find, as they find it. They change nothing, and one that fails does not end the others.
 
     Args:
         read: reads the study to check; None: only the machine and the storage.
         storage: gives the URL of the database.
         names: the devices that runs may use, as a person writes them.
+        engine: the name of a placer whose nodes runs may use, and its text.
     """
     reading = read_study(read)
     spec = reading.spec
     yield from guarded(COMMAND, check_command, reading)
     yield from guarded(CONFIGURATION, check_configuration, reading)
     yield from guarded(STORAGE, check_storage, storage)
-    found = devices.find_devices(names)
+    found = devices.find_devices(names, engine)
     yield from guarded(devices.GPUS, devices.check_devices, found)
     if spec is not None:
         yield from guarded(devices.NODE, devices.check_place, spec, found.pool)
-        yield from guarded(hosts.NAME, hosts.check_hosts, spec)
+        yield from guarded(hosts.NAME, hosts.check_hosts, spec, found.pool)
     else:
         yield from (skipped(name, reading.why_none) for name in (devices.NODE, hosts.NAME))
     yield from guarded(disks.NAME, disks.check_disks, spec, found.pool)

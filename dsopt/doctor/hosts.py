@@ -1,61 +1,82 @@
-"""The nodes of a host file: whether each can be reached without a password."""
+"""The other nodes of a study's runs: whether ranks can be started on each."""
 
+import shlex
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
 from dsopt.doctor.programs import Program, run_all
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.placement import Reach
 from dsopt.study.command import LaunchCommand
-from dsopt.study.host_file import hosts_of
-from dsopt.study.own_programs import own_environment
+from dsopt.study.own_programs import own_environment, own_program
 from dsopt.study.spec import StudySpec
+from dsopt.worker.capacity import places_of
 
 NAME: Final = "host-file"
 _ANSWER_SECONDS: Final = 5
-_LIMIT_SECONDS: Final = 20.0
+_LIMIT_SECONDS: Final = 30.0
 _AT_ONCE: Final = 16
 
 
-def check_hosts(spec: StudySpec) -> Iterator[Check]:
-    """Asks each node of the host file to do nothing, by ssh, as DeepSpeed's launcher does before it starts ranks."""
-    command = spec.resources
-    if not command.uses_hostfile or spec.is_simulated:
+def check_hosts(spec: StudySpec, pool: DevicePool | None) -> Iterator[Check]:
+    """Does on each node what comes before ranks start: what dsopt does there, or the ssh of DeepSpeed's launcher."""
+    if pool is None:
+        yield skipped(NAME, "the devices cannot be used")
+        return
+    places, command = places_of(spec, pool), spec.resources
+    if places.placer is not None and places.wanted is not None:
+        yield from _check_starts({node: places.placer.reach(node, 1) for node in places.wanted.hosts})
+    elif places.hosts and command.has_launcher_flag("--no_ssh"):
+        yield skipped(NAME, f"{len(places.hosts)} nodes; with --no_ssh you start the command on each of them")
+    elif places.hosts:
+        yield from _check_ssh(list(places.hosts), command)
+    else:
         yield skipped(NAME, "runs use this machine alone")
-        return
-    hosts = list(hosts_of(command, Path(spec.cwd), f"study '{spec.name}'"))
-    if command.has_launcher_flag("--no_ssh"):
-        yield skipped(NAME, f"{len(hosts)} nodes; with --no_ssh you start the command on each of them")
-        return
-    if command.option("--launcher") in (None, "pdsh") and shutil.which("pdsh") is None and len(hosts) > 1:
+
+
+def _check_starts(reaches: Mapping[str, Reach]) -> Iterator[Check]:
+    """Starts the program there that starts ranks; it ends at once, since nobody speaks to it."""
+    programs = {node: reach.argv(own_program("dsopt.launch.part")) for node, reach in reaches.items()}
+    own = [sys.executable, "-c", "import dsopt"]
+    fixes = {
+        node: f"Make this work, without a password: {shlex.join(reach.argv(own))}" for node, reach in reaches.items()
+    }
+    yield from _answers(programs, fixes)
+
+
+def _check_ssh(nodes: Sequence[str], command: LaunchCommand) -> Iterator[Check]:
+    """Asks each node to do nothing, as DeepSpeed's launcher does before it starts ranks with pdsh."""
+    if command.option("--launcher") in (None, "pdsh") and shutil.which("pdsh") is None:
         yield problem(NAME, "DeepSpeed starts ranks on other nodes with pdsh, which is not installed", "Install pdsh")
-    if shutil.which("ssh") is None:
-        yield problem(NAME, "there is no ssh here", "Install an ssh client, such as openssh-client")
+    port = command.option("--ssh_port")
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_ANSWER_SECONDS}", *(["-p", port] if port else [])]
+    programs = {node: ["ssh", *options, "--", node, "true"] for node in nodes}
+    fixes = {node: f"Make this work without a password: {' '.join(words)}" for node, words in programs.items()}
+    yield from _answers(programs, fixes)
+
+
+def _answers(programs: Mapping[str, Sequence[str]], fixes: Mapping[str, str]) -> Iterator[Check]:
+    missing = {words[0] for words in programs.values() if shutil.which(words[0]) is None}
+    for name in sorted(missing):
+        yield problem(NAME, f"there is no {name} here", "Install it, such as openssh-client for ssh")
+    if missing:
         return
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        answers = list(threads.map(lambda host: _trouble(host, command), hosts))
-    for host, wrong in zip(hosts, answers, strict=True):
-        if wrong:
-            yield problem(
-                NAME,
-                f"{host} does not answer: {wrong}",
-                f"Make this work without a password: {' '.join(_words(host, command))}",
-            )
-    if not any(answers):
-        yield ok(NAME, f"all nodes answer: {', '.join(hosts)}")
+        answers = dict(zip(programs, threads.map(_trouble, programs.values()), strict=True))
+    yield from (
+        problem(NAME, f"{node} does not answer: {wrong}", fixes[node]) for node, wrong in answers.items() if wrong
+    )
+    if not any(answers.values()):
+        yield ok(NAME, f"all nodes answer: {', '.join(programs)}")
 
 
-def _trouble(host: str, command: LaunchCommand) -> str:
-    program = Program(argv=_words(host, command), environment=own_environment(), cwd=Path.cwd())
-    [ended] = run_all([program], seconds=_LIMIT_SECONDS)
+def _trouble(words: Sequence[str]) -> str:
+    [ended] = run_all([Program(argv=words, environment=own_environment(), cwd=Path.cwd())], seconds=_LIMIT_SECONDS)
     if ended.code is None:
         return f"no answer within {_LIMIT_SECONDS:.0f} seconds"
     return ended.last_words if ended.code else ""
-
-
-def _words(host: str, command: LaunchCommand) -> list[str]:
-    port = command.option("--ssh_port")
-    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_ANSWER_SECONDS}", *(["-p", port] if port else [])]
-    return ["ssh", *options, "--", host, "true"]

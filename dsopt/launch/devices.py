@@ -31,6 +31,7 @@ class DevicePool:
         uuids: what identifies GPUs wherever they are seen from, by index.
         left_out: which GPUs it has not because others use them, as text.
         placer: has the nodes on which runs may take place; None: this one, and those of a command's host file.
+        is_exclusive: whether a run has its nodes for itself.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class DevicePool:
     uuids: Mapping[int, str] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     placer: "Placer | None" = field(default=None, compare=False)
+    is_exclusive: bool = field(default=False, compare=False)
 
     def without(self, indices: Collection[int]) -> "DevicePool":
         """The others of them."""

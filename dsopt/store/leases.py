@@ -3,6 +3,7 @@
 A row gives one name of a device to one attempt. A CPU slot has one name: node and `cpu:0`. A GPU has its UUID, whatever
 the node is called (`_ANYWHERE`), and on its node `gpu:0/UUID`: jobs that see other GPUs of the node may count them from
 0, too. What a launcher takes by a host file is named as there: node and `gpu:0`, which is that GPU whatever its UUID.
+What an engine has granted, as Slurm does, is counted within that grant: node and `gpu:0@JOB`.
 """
 
 import itertools
@@ -26,6 +27,7 @@ from dsopt.study.wanted import Wanted
 
 _PORTS_TRIED: Final = 8
 _ANYWHERE: Final = ""  # as a node: of a name that means the same device on every node
+_WHOLE: Final = "node"  # as a device: all that the node has
 
 Name = tuple[str, str]  # a node, and the device there
 
@@ -41,6 +43,8 @@ class Request:
         wanted: what to choose among several nodes, in place of `pool` and `count`.
         own: of these nodes, the worker's own, if it is one.
         last: nodes to choose only if there are no others.
+        scope: within what the devices of `wanted` are counted, such as a job; empty: on their nodes.
+        is_exclusive: whether no other attempt may have devices of the same nodes meanwhile.
     """
 
     pool: DevicePool
@@ -49,6 +53,12 @@ class Request:
     wanted: Wanted | None = None
     own: str | None = None
     last: Sequence[str] = ()
+    scope: str = ""
+    is_exclusive: bool = False
+
+    def name_of(self, node: str, index: int) -> Name:
+        """What a device of several nodes is leased as."""
+        return node, f"{self.pool.kind}:{index}{'@' if self.scope else ''}{self.scope}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +91,7 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
     """
     pool, count, hosts = request.pool, request.count, request.hosts
     among = set(request.wanted.hosts if request.wanted is not None else hosts)
-    if pool.kind == "gpu" or among:
+    if count or among:
         queries.lock_nodes(connection, {me.node, *among})
     held, slots = _held(connection, me.node, *among)
     chosen = _choose(me, request, held, slots)
@@ -91,13 +101,18 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
         pool, count = replace(pool, indices=own), len(own)
     left = (index for index in without_reserved(pool).indices if _is_free(_names(me.node, pool, index), held, slots))
     free = list(itertools.islice(left, count))
-    listed = [(node, f"{pool.kind}:{index}") for node, indices in hosts.items() for index in indices]
-    if len(free) < count or not _is_free(listed, held, slots):
+    listed = [request.name_of(node, index) for node, indices in hosts.items() for index in indices]
+    nodes = {*hosts, *([me.node] if free else [])}
+    if len(free) < count or not _is_free(listed, held, slots) or not all(_admits(request, n, held) for n in nodes):
         raise DevicesTaken
     values = {"host": me.host, "run_dir": str(run_dir), "attempt_id": attempt_id}
     wanted = sorted({*listed, *(name for index in free for name in _names(me.node, pool, index))})
+    if wanted:
+        by_node = {node: [device for on, device in wanted if on == node] for node in sorted(nodes)}
+        queries.note_devices(connection, attempt_id, by_node)
+    wanted += [(node, _WHOLE) for node in sorted(nodes)] if request.is_exclusive else []
     # sorted, so that two transactions never wait for each other
-    rows = [{**values, "node": node, "device": device} for node, device in wanted]
+    rows = [{**values, "node": node, "device": device} for node, device in sorted(wanted)]
     if rows and queries.lease(connection, rows) < len(rows):
         raise DevicesTaken
     for _, port in zip(range(_PORTS_TRIED), free_ports(), strict=False):
@@ -131,7 +146,8 @@ def _choose(me: Registration, request: Request, held: set[Name], slots: set[Name
         node: [
             index
             for index in indices
-            if _is_free([(node, f"{pool.kind}:{index}")], held, slots)
+            if _admits(request, node, held)
+            and _is_free([request.name_of(node, index)], held, slots)
             and (node != request.own or (index in mine and _is_free(_names(me.node, pool, index), held, slots)))
         ]
         for node, indices in wanted.hosts.items()
@@ -142,15 +158,23 @@ def _choose(me: Registration, request: Request, held: set[Name], slots: set[Name
     return chosen
 
 
-def count_free(connection: sa.Connection, node: str, pool: DevicePool) -> int:
-    """How many devices of a node's pool no attempt has now."""
+def count_free(connection: sa.Connection, node: str, request: Request) -> int:
+    """How many devices of a node's pool an attempt that requests some could get now."""
     held, slots = _held(connection, node)
-    return sum(_is_free(_names(node, pool, index), held, slots) for index in pool.indices)
+    if not _admits(request, node, held):
+        return 0
+    return sum(_is_free(_names(node, request.pool, index), held, slots) for index in request.pool.indices)
+
+
+def _admits(request: Request, node: str, held: set[Name]) -> bool:
+    """Whether those that have devices of a node let another have some, and it lets them."""
+    return (node, _WHOLE) not in held and not (request.is_exclusive and any(on == node for on, _ in held))
 
 
 def _held(connection: sa.Connection, *nodes: str) -> tuple[set[Name], set[Name]]:
-    """The names that attempts have on these nodes, and the same without UUIDs."""
-    held = {(row["node"], row["device"]) for row in queries.leases_on(connection, _ANYWHERE, *nodes)}
+    """The names of devices that attempts have on these nodes, and the same without UUIDs."""
+    rows = queries.leases_on(connection, _ANYWHERE, *nodes)
+    held = {(row["node"], row["device"]) for row in rows if not row["device"].startswith("port:")}
     return held, {(node, device.partition("/")[0]) for node, device in held}
 
 

@@ -97,7 +97,7 @@ claims = Table(
     Index("ix_dsopt_claims_study_id_version", "study_id", "version"),
 )
 
-# One row is one launch for a claim; it keeps who ran it, and where, for good.
+# One row is one launch for a claim; it keeps who ran it, and where, for good: `devices` is JSON, names by node.
 attempts = Table(
     "dsopt_attempts",
     metadata,
@@ -115,6 +115,7 @@ attempts = Table(
     Column("run_dir", LongText, nullable=False),
     Column("started_at", Time, nullable=False),
     Column("finished_at", Time),
+    Column("devices", LongText),
     _one_of("state", ATTEMPT_STATES),
 )
 

@@ -1,11 +1,14 @@
 """Who works on what, for people who look: it changes nothing, and a role that can only read may ask."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 
 from dsopt.store.queries import Row, now
 from dsopt.store.tables import attempts, leases, studies
+
+_IS_DEVICE: Final = leases.c.device.like("_pu:%")  # not a port, and not a node as a whole
 
 
 def running_attempts(connection: sa.Connection, study_id: str | None = None) -> Sequence[Row]:
@@ -35,7 +38,7 @@ def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str)
         sa.select(count, studies.c.name, sa.func.coalesce(attempts.c.node, sa.func.min(leases.c.node)))
         .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))
         .outerjoin(studies, studies.c.id == attempts.c.study_id)
-        .where(leases.c.node.in_(list(nodes)), leases.c.device.not_like("port:%"))
+        .where(leases.c.node.in_(list(nodes)), _IS_DEVICE)
         .where(sa.or_(attempts.c.worker_id.is_(None), attempts.c.worker_id != without))
         .group_by(studies.c.name, attempts.c.node)
         .order_by(studies.c.name, attempts.c.node)
@@ -54,7 +57,7 @@ def devices_of_workers(connection: sa.Connection) -> dict[str, int]:
     query = (
         sa.select(attempts.c.worker_id, sa.func.count().label("held"))
         .join(leases, leases.c.attempt_id == attempts.c.id)
-        .where(attempts.c.state == "running", leases.c.node != "", leases.c.device.not_like("port:%"))
+        .where(attempts.c.state == "running", leases.c.node != "", _IS_DEVICE)
         .group_by(attempts.c.worker_id)
     )
     return {row.worker_id: row.held for row in connection.execute(query)}

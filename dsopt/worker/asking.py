@@ -30,7 +30,7 @@ from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import pool_of, request_of, smallest_of
+from dsopt.worker.capacity import places_of_runs, pool_of, request_of, smallest_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
@@ -132,11 +132,12 @@ class Asker:
         """Whether there are devices for some run: to plan takes longer than to look."""
         spec, hand = self._study.spec, self._hand
         with hand.store.engine.connect() as connection:
-            request = request_of(smallest_of(spec, hand.pool))
-            if request.wanted is not None:
-                return can_take(connection, hand.ledger.me, request)
-            free = count_free(connection, hand.ledger.me.node, without_reserved(pool_of(spec, hand.pool)))
-            return free >= request.count
+            requests = [request_of(places) for places in places_of_runs(spec, hand.pool)]
+            if any(one.wanted is not None for one in requests):
+                return any(one.wanted is None or can_take(connection, hand.ledger.me, one) for one in requests)
+            least = min(requests, key=lambda one: one.count)
+            mine = replace(least, pool=without_reserved(pool_of(spec, hand.pool)))
+            return count_free(connection, hand.ledger.me.node, mine) >= least.count
 
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""

@@ -1,5 +1,6 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from dsopt.study.candidate_run import candidate_command
 from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import specs_of_runs
 from dsopt.study.host_file import USUAL_HOST_FILE, hosts_of, wanted_among, wanted_of
-from dsopt.study.space import NUM_GPUS, Candidate
+from dsopt.study.space import NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.wanted import Wanted
 
@@ -138,6 +139,8 @@ def request_of(places: Places, last: Sequence[str] = ()) -> Request:
         wanted=wanted,
         own=None if placer is not None and placer.is_granting else own,
         last=last,
+        scope=placer.scope if placer is not None else "",
+        is_exclusive=places.pool.is_exclusive,
     )
 
 
@@ -169,12 +172,12 @@ def check_capacity(spec: StudySpec, pool: DevicePool) -> None:
     Raises:
         DsoptError: says what is missing.
     """
-    _places_of_runs(spec, pool)
+    places_of_runs(spec, pool)
 
 
 def lanes_of(spec: StudySpec, pool: DevicePool) -> int:
     """How many runs of a study the devices allow side by side. Those of a launcher by a host file take the same."""
-    places = _places_of_runs(spec, pool)
+    places = places_of_runs(spec, pool)
     if any(one.hosts for one in places):
         return 1
     if any(one.wanted is not None for one in places):
@@ -185,13 +188,16 @@ def lanes_of(spec: StudySpec, pool: DevicePool) -> int:
 
 def smallest_of(spec: StudySpec, pool: DevicePool) -> Places:
     """Where the run of a study takes place that needs the fewest devices of a node."""
-    return min(_places_of_runs(spec, pool), key=lambda one: one.count)
+    return min(places_of_runs(spec, pool), key=lambda one: one.count)
 
 
-def _places_of_runs(spec: StudySpec, pool: DevicePool) -> list[Places]:
-    given = spec.autotuning.num_gpus
-    tuned = [
-        Candidate(stage=0, micro_batch=1, gas=1, knobs=((NUM_GPUS, number),))
-        for number in (given if isinstance(given, list) else [])
-    ]
+def places_of_runs(spec: StudySpec, pool: DevicePool) -> list[Places]:
+    """Where the runs of a study take place: its own, and one for each choice of nodes and GPUs.
+
+    Raises:
+        DsoptError: as `places_of`.
+    """
+    dimensions = {NUM_NODES: spec.autotuning.num_nodes, NUM_GPUS: spec.autotuning.num_gpus}
+    listed = [[(key, value) for value in values] for key, values in dimensions.items() if isinstance(values, list)]
+    tuned = [Candidate(stage=0, micro_batch=1, gas=1, knobs=knobs) for knobs in itertools.product(*listed) if knobs]
     return [places_of(run, pool, candidate) for run in specs_of_runs(spec) for candidate in [None, *tuned]]

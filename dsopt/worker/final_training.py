@@ -14,7 +14,7 @@ from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
 from dsopt.launch.foreground import train
 from dsopt.launch.gpus import Gpu, installed_gpus
 from dsopt.store.identity import identity_of
-from dsopt.store.leases import count_free
+from dsopt.store.leases import Request, count_free
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
 from dsopt.study.command import LaunchCommand
@@ -82,7 +82,7 @@ def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | No
         return f"workers on another database use {pool}"
     try:
         with store.engine.connect() as connection:
-            is_used = count_free(connection, socket.gethostname(), pool) < len(pool.indices)
+            is_used = count_free(connection, socket.gethostname(), Request(pool=pool, count=0)) < len(pool.indices)
     except Exception as error:
         if not is_away(error):
             raise

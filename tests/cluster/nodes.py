@@ -103,6 +103,11 @@ class Daemon:
         """Whether it has not ended."""
         return self._nsenter.poll() is None
 
+    @property
+    def children(self) -> list[psutil.Process]:
+        """What it has started, such as a server for each session."""
+        return [child for program in psutil.Process(self._nsenter.pid).children() for child in program.children()]
+
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, and waits until it is gone. What it has started stays."""
         for program in psutil.Process(self._nsenter.pid).children() if self.is_alive else ():

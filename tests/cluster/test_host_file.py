@@ -1,15 +1,18 @@
 """Runs over the nodes of a host file, by real ssh: packed side by side, ended with the worker, and not with a node."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dsopt.study.host_file import USUAL_HOST_FILE
 from tests.cluster.left import present
 from tests.cluster.nodes import wait_until
 from tests.cluster.sshd import Hosts, hosts
 from tests.cluster.studies import are_side_by_side, check_finished, create, runs_of, told_by_ranks
-from tests.conftest import Dsopt
+from tests.conftest import SCRIPTS, Dsopt
+from tests.studies import write_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
@@ -74,6 +77,67 @@ def test_a_node_that_fails_is_no_fault_of_the_candidate(dsopt: Dsopt, tmp_path: 
     assert "node 'node2': the connection has ended" in lost["message"]
     assert "node node2 is avoided from now on" in output
     assert not [run for run in runs if run["state"] == "failed" and run is not lost]
+
+
+def test_a_session_that_ends_is_no_fault_of_the_candidate(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
+    placed(dsopt, ssh_hosts, slots=1)
+    create(dsopt, "deepspeed", nodes=2, ranks=1)
+    before = present(ssh_hosts.config.parent)
+    worker = dsopt.start("worker", "simulated", "--hostfile", "hosts")
+    log = dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log"
+    wait_until(lambda: log.exists() and "node2" in log.read_text(), "a rank runs on node2")
+    [session] = ssh_hosts.daemons["node2"].children
+    session.kill()
+    output, _ = worker.communicate(timeout=300)
+    assert worker.returncode == 0, output
+    runs = check_finished(dsopt)
+    [lost] = [run for run in runs if run["state"] == "failed"]
+    assert (lost["reason"], lost["candidate"]) == ("hardware", "baseline")
+    assert "node 'node2': the connection has ended" in lost["message"]
+    wait_until(lambda: present(ssh_hosts.config.parent) <= before, "nothing is left on the nodes")
+
+
+@pytest.fixture
+def usual_host_file(ssh_hosts: Hosts) -> Iterator[Path]:
+    """The host file that DeepSpeed looks for if a command names none."""
+    path = Path(USUAL_HOST_FILE)
+    if path.parent.exists():
+        pytest.skip(f"this machine has a {path.parent} of its own")
+    path.parent.mkdir()
+    path.write_text(ssh_hosts.host_file(1))
+    yield path
+    path.unlink()
+    path.parent.rmdir()
+
+
+def test_the_usual_host_file_is_found(dsopt: Dsopt, ssh_hosts: Hosts, usual_host_file: Path) -> None:
+    dsopt.environment |= ssh_hosts.environment
+    create(dsopt, "deepspeed", nodes=2, ranks=1)
+    dsopt("worker", "simulated")
+    check_finished(dsopt)
+    assert told_by_ranks(dsopt) == ["rank 0 of 2 on node1", "rank 1 of 2 on node2"]
+
+
+def test_each_node_has_as_many_ranks_as_slots_without_a_folder_in_common(dsopt: Dsopt, tmp_path: Path) -> None:
+    """The results of each node are a file system of its own. What ranks wrote there comes back by ssh."""
+    (tmp_path / "cluster").mkdir()
+    with hosts(tmp_path / "cluster", "node1", "node2") as found:
+        placed(dsopt, found, slots=1)
+        (dsopt.cwd / "hosts").write_text("node1 slots=1\nnode2 slots=2\n")
+        command = f"deepspeed --hostfile hosts {SCRIPTS / 'pretends.py'} --deepspeed_config ds.json"
+        write_study(dsopt.cwd, command=command)
+        dsopt("study", "create", "study.yaml")
+        results = dsopt.cwd / "autotuning_results"
+        results.mkdir()
+        for node in found.nodes.values():
+            node.run("mount", "-t", "tmpfs", "tmpfs", str(results))
+        dsopt("worker", "simulated")
+        for node in found.nodes.values():
+            assert node.run("ls", "-A", str(results)) == ""
+    check_finished(dsopt)
+    ranks = ["rank 0 of 3 on node1", "rank 1 of 3 on node2", "rank 2 of 3 on node2"]
+    assert told_by_ranks(dsopt) == ranks
+    assert (results / "ds_config_optimal.json").exists()
 
 
 def test_a_node_that_does_not_answer_is_named(dsopt: Dsopt, ssh_hosts: Hosts) -> None:

@@ -8,8 +8,8 @@ import pytest
 from dsopt import load_study
 from tests.cluster.nodes import wait_until
 from tests.cluster.slurm import Slurm
-from tests.cluster.studies import check_finished, create, told_by_ranks
-from tests.conftest import STUDIES, Dsopt
+from tests.cluster.studies import check_finished, create, create_real, told_by_ranks
+from tests.conftest import Dsopt
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
@@ -83,16 +83,7 @@ def test_what_a_cancelled_job_ran_is_run_again(slurm_cluster: Slurm, dsopt: Dsop
 
 @pytest.mark.real
 def test_a_real_study_ends_on_a_node_without_gpus(slurm_cluster: Slurm, dsopt: Dsopt) -> None:
-    for name in ("train.py", "ds_config.json"):
-        (dsopt.cwd / name).write_bytes((STUDIES / "tiny-gpt" / name).read_bytes())
-    (dsopt.cwd / "tiny.yaml").write_text(
-        "command: deepspeed --num_gpus 2 train.py --deepspeed_config ds_config.json\n"
-        "ds_config: {train_micro_batch_size_per_gpu: 4, zero_optimization: {stage: [1]}, "
-        "optimizer: {type: AdamW, params: {lr: 0.0003, torch_adam: true}}}\n"
-        "autotuning: {max_train_batch_size: 16, num_tuning_micro_batch_sizes: 1}\n"
-        "measurement: {max_steps: 10, max_seconds: 3}\nconfirmation: {finalists: 1, rounds: 1}\n"
-    )
-    dsopt("study", "create", "tiny.yaml")
+    create_real(dsopt, "deepspeed --num_gpus 2")
     job = submitted(slurm_cluster, dsopt, "tiny", "--gpus-per-node=0", "--cpus-per-task=2", "--time=20")
     assert slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=600) == "COMPLETED", log_of(dsopt.cwd)
     assert (dsopt.cwd / "autotuning_results" / "ds_config_optimal.json").exists()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,7 +33,12 @@ NOT_COMPARED = {"_", "SHLVL", "PWD", "OLDPWD", "DSOPT_RUN_DIR", "DSOPT_WORKERS_R
 
 
 def spread(
-    tmp_path: Path, words: str, counts: tuple[int, ...] = (2, 1), reach: Reach | None = None, cwd: Path | None = None
+    tmp_path: Path,
+    words: str,
+    counts: tuple[int, ...] = (2, 1),
+    reach: Reach | None = None,
+    cwd: Path | None = None,
+    port: int | None = None,
 ) -> Spread:
     """A run of our script on two "nodes", which are both this one."""
     run_dir = RunDir.create(tmp_path / "results", "run")
@@ -49,7 +55,7 @@ def spread(
             cwd=cwd or tmp_path,
             run_dir=run_dir,
             devices=DevicePool(kind="cpu", indices=(0,)),
-            port=next(free_ports()),
+            port=port or next(free_ports()),
             placement=Placement(places=tuple(places)),
         )
     )
@@ -176,6 +182,19 @@ def test_a_node_that_cannot_be_reached_is_told(tmp_path: Path, reach: Reach, why
             [error] = [json.loads(line) for line in run_dir.events(0).read_text().splitlines()]
             assert error["type"] == "NodeLost"
             assert why in error["message"]
+
+
+def test_ranks_meet_at_another_port_if_theirs_is_taken_on_the_first_node(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        port = next(free_ports())
+        other.bind(("", port))
+        other.listen()
+        run = spread(tmp_path, str(SCRIPT), port=port)
+        with killed_at_the_end(run) as run_dir:
+            assert ended(run) == 0, run_dir.stderr.read_text()
+            ports = {one["environment"]["MASTER_PORT"] for one in told(run_dir.stdout.read_text()).values()}
+    assert len(ports) == 1
+    assert ports != {str(port)}
 
 
 def test_ranks_see_the_devices_that_an_engine_has_granted(tmp_path: Path) -> None:

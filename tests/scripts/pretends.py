@@ -17,8 +17,8 @@ stage, micro_batch = config.get("zero_optimization", {}).get("stage", 0), config
 gas, rank, ranks = config.get("gradient_accumulation_steps", 1), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
 os.write(1, f"rank {rank} of {ranks} on {os.uname().nodename}\n".encode())
-if "DSOPT_WORKERS_RUN_DIR" in os.environ:  # ranks of a training wait for each other
-    meeting = Path(os.environ["DSOPT_WORKERS_RUN_DIR"])
+meeting = Path(os.environ.get("DSOPT_WORKERS_RUN_DIR", "/no/such"))
+if meeting.is_dir():  # ranks of a training wait for each other, here where all nodes have the folder
     (meeting / f"rank-{rank}").touch()
     while len(list(meeting.glob("rank-*"))) < ranks:
         time.sleep(0.02)

@@ -1,5 +1,6 @@
 """Who may hold a device at the same time, whatever it is called, and who frees it when a worker has died."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +18,12 @@ from dsopt.store.attempts import Attempt
 from dsopt.store.lease_queries import leases_left
 from dsopt.store.leases import Request, find_orphans, sweep
 from dsopt.store.ledger import Ledger
+from dsopt.store.neighbours import neighbours
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.transactions import DevicesTaken
 from dsopt.store.who_works import holders_on
 from dsopt.store.workers import leave
+from dsopt.study.wanted import Wanted
 from tests.runs import launch
 from tests.store.ledger import ledger_of, new_task, spec
 
@@ -66,9 +69,13 @@ def begin(
     count: int | None = None,
 ) -> Attempt:
     """Begins an attempt with devices of a pool: all of them, if no number is given."""
-    count = len(pool.indices) if count is None else count
     task = replace(new_task(f"of {ledger.me.id}"), round=0)
-    return ledger.begin(study, task, run_dir, Request(pool=pool, count=count, hosts=hosts or {}))[1]
+    return ledger.begin(study, task, run_dir, request(pool, count, hosts))[1]
+
+
+def request(pool: DevicePool, count: int | None = None, hosts: Mapping[str, Sequence[int]] | None = None) -> Request:
+    count = len(pool.indices) if count is None else count
+    return Request(pool=pool, count=count, hosts=hosts or {}, is_exclusive=pool.is_exclusive)
 
 
 TWICE = {
@@ -105,6 +112,71 @@ def test_other_devices_are_held_side_by_side(store: Store, study: StoredStudy, c
     for node, pool, hosts in TOGETHER[case]:
         begin(at(store, node), study, pool, hosts=hosts)
     assert len(store.runs(study)) == 2
+
+
+def granted(store: Store, node: str, study: StoredStudy, job: str) -> Attempt:
+    """An attempt of a worker that Slurm has given a GPU of each node."""
+    wanted = Wanted(hosts={"a": (0,), "b": (0,)}, nodes=2, devices=1)
+    ledger = at(store, node)
+    task = replace(new_task(f"of {ledger.me.id}"), round=0)
+    request = Request(pool=NONE, count=1, wanted=wanted, scope=job)
+    return ledger.begin(study, task, Path("/made/up"), request)[1]
+
+
+def test_jobs_that_slurm_gave_other_gpus_of_a_node_do_not_know_them_by_the_same_name(
+    store: Store, study: StoredStudy
+) -> None:
+    for job in ("17.0", "18.0"):
+        assert granted(store, "a", study, job).hosts == {"a": (0,), "b": (0,)}
+    with pytest.raises(DevicesTaken):
+        granted(store, "b", study, "17.0")  # another worker in the same job
+    begin(at(store, "b"), study, gpus("x"))  # one that sees UUIDs
+    assert len(store.runs(study)) == 3
+
+
+def alone(pool: DevicePool) -> DevicePool:
+    return replace(pool, is_exclusive=True)
+
+
+# who begins first, and who then asks for other devices of the same node
+KEPT_OFF = {
+    "another GPU": (alone(gpus("x")), gpus("y")),
+    "another slot": (alone(slots(1)), replace(slots(2), indices=(1,))),
+    "one that wants to be alone": (gpus("x"), alone(gpus("y"))),
+    "two that want to be alone": (alone(gpus("x")), alone(gpus("y"))),
+}
+
+
+@pytest.mark.parametrize("case", KEPT_OFF)
+@pytest.mark.parametrize("by_host_file", [True, False])
+def test_an_exclusive_run_has_no_neighbours(store: Store, study: StoredStudy, case: str, by_host_file: bool) -> None:
+    first, second = KEPT_OFF[case]
+    begun = begin(at(store, "a"), study, first)
+    if by_host_file:
+        wanted = Wanted(hosts={"a": (4, 5), "b": (4, 5)}, nodes=2, devices=1)
+        ask = Request(pool=second, count=1, wanted=wanted, is_exclusive=second.is_exclusive)
+    else:
+        ask = request(second)
+    ledger = at(store, "a", "boot/2")
+    with pytest.raises(DevicesTaken):
+        ledger.begin(study, replace(new_task("other"), round=0), Path("/made/up"), ask)
+    assert begin(at(store, "c"), study, alone(slots(1))).devices.indices  # of another node
+    at(store, "a").free(begun)
+    ledger.begin(study, replace(new_task("other"), round=0), Path("/made/up"), ask)
+
+
+def test_devices_and_neighbours_are_kept_after_leases_have_gone(store: Store, study: StoredStudy) -> None:
+    one = begin(at(store, "a"), study, gpus("x"), hosts={"a": (3,), "b": (0, 1)})
+    other = begin(at(store, "b"), study, NONE, hosts={"b": (2,)})
+    apart = begin(at(store, "c"), study, slots(2))
+    for attempt in (one, other, apart):
+        at(store, "a").free(attempt)
+    kept = {run["id"]: json.loads(run["devices"]) for run in store.runs(study)}
+    assert kept[one.id] == {"a": ["gpu:0/x", "gpu:3"], "b": ["gpu:0", "gpu:1"]}
+    assert kept[apart.id] == {"c": ["cpu:0", "cpu:1"]}
+    with store.engine.connect() as connection:
+        found = neighbours(connection, study.id)
+    assert {of: [met.node for met in ones] for of, ones in found.items()} == {one.id: ["b"], other.id: ["b"]}
 
 
 def test_a_worker_takes_the_gpus_that_no_other_has(store: Store, study: StoredStudy) -> None:

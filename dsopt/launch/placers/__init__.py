@@ -1,11 +1,13 @@
 """The engines whose nodes dsopt can use: one file each, and one line here. `docs/extending.md` shows how to add one."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool
 from dsopt.launch.placers.placer import Placer
 from dsopt.launch.placers.slurm import Slurm
 from dsopt.launch.placers.ssh import HostFile
@@ -38,3 +40,14 @@ def placer_named(name: str, argument: str = "") -> Placer:
             ) from None
     placer: Placer = make(argument)
     return placer
+
+
+def with_placer(pool: DevicePool, name: str, text: str = "") -> DevicePool:
+    """The devices with the nodes of an engine, such as `hostfile` with a path, or `slurm`.
+
+    Raises:
+        DsoptError: there is no such engine, or it cannot be used here.
+    """
+    placer = placer_named(name, text)
+    placer.hosts()  # a mistake in what it reads is told now
+    return replace(pool, placer=placer)

@@ -13,10 +13,12 @@ class Placer(ABC):
     Attributes:
         name: what people call it.
         is_granting: whether a program that is started there sees the devices that it was granted and no others.
+        scope: within what the devices are counted, such as the number of a job; empty: on their nodes.
     """
 
     name: ClassVar[str]
     is_granting: ClassVar[bool] = False
+    scope: str = ""
 
     @abstractmethod
     def hosts(self) -> Mapping[str, tuple[int, ...]]:

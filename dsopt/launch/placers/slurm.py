@@ -11,43 +11,48 @@ from dsopt.launch.placement import Reach
 from dsopt.launch.placers.placer import Placer
 
 _ASK_SECONDS: Final = 30.0
-_GPUS: Final = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
+_DETAIL: Final = re.compile(r"^\s*Nodes=(\S+) .*\bGRES=(\S+)", re.MULTILINE)  # of some nodes, in what a job was given
+_GPUS: Final = re.compile(r"\bgpu(?::[^:(,]+)?:(\d+)")  # as `gpu:2(IDX:0-1)` or `gpu:h100:8(IDX:0-7)`
 
 
 class Slurm(Placer):
-    """The allocation that this process runs in (`sbatch`, `salloc`)."""
+    """The allocation that this process runs in (`sbatch`, `salloc`).
+
+    Raises:
+        DsoptError: it runs in none, or Slurm does not answer.
+    """
 
     name: ClassVar = "Slurm"
     is_granting: ClassVar = True
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        listed = environment.get("SLURM_JOB_NODELIST")
-        if not listed:
+        listed, job = environment.get("SLURM_JOB_NODELIST"), environment.get("SLURM_JOB_ID")
+        if not listed or not job:
             raise DsoptError(
                 "--slurm: this is no Slurm allocation (SLURM_JOB_NODELIST is not set). Start the worker within one, "
                 "such as: sbatch --nodes 2 --gpus-per-node 8 --wrap 'dsopt worker --slurm'"
             )
-        self._nodes = _names(listed)
-        self._cpus = _each(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(self._nodes))
-        told = next((environment[name] for name in _GPUS if environment.get(name)), "")
-        number = re.search(r"\d+$", told)  # as `8` or `h100:8`
-        self._gpus = int(number.group()) if number else 0
+        nodes = _names(listed)
+        self._cpus = dict(zip(nodes, _each(environment.get("SLURM_JOB_CPUS_PER_NODE", "1"), len(nodes)), strict=True))
+        self._gpus = _gpus(job)
+        # Slurm ends all steps of a job before it starts it anew: what they held, nobody has any more
+        self.scope = f"{job}.{environment.get('SLURM_RESTART_COUNT', '0')}"
 
     @property
     def has_gpus(self) -> bool:
         """Whether the allocation has GPUs."""
-        return self._gpus > 0
+        return bool(self._gpus)
 
     def hosts(self) -> Mapping[str, tuple[int, ...]]:
-        """The GPUs of each node, or its CPUs if the allocation has none."""
-        counts = [self._gpus] * len(self._nodes) if self._gpus else self._cpus
-        return {node: tuple(range(count)) for node, count in zip(self._nodes, counts, strict=True)}
+        """The GPUs of each node that has some, or the CPUs of each if the allocation has no GPUs."""
+        counts = self._gpus or self._cpus
+        return {node: tuple(range(counts[node])) for node in self._cpus if node in counts}
 
     def reach(self, node: str, devices: int) -> Reach:
         """By a job step with its share of the node: steps of other runs go on beside it."""
-        cpus = dict(zip(self._nodes, self._cpus, strict=True))[node]
-        own = max(1, cpus * devices // self._gpus) if self._gpus else devices
-        gpus = (f"--gpus-per-node={devices}",) if self._gpus else ()
+        cpus, all_gpus = self._cpus[node], self._gpus.get(node)
+        own = max(1, cpus * devices // all_gpus) if all_gpus else devices
+        gpus = (f"--gpus-per-node={devices}",) if all_gpus else ()
         return Reach(
             words=(
                 *("srun", "--exact", "--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--cpus-per-task={own}"),
@@ -58,9 +63,23 @@ class Slurm(Placer):
 
 def _names(listed: str) -> list[str]:
     """The nodes of a list such as `gpu[01-04]`."""
+    return _told("show", "hostnames", listed).split()
+
+
+def _gpus(job: str) -> dict[str, int]:
+    """How many GPUs a job was given, by node; nodes without any are left out."""
+    counts: dict[str, int] = {}
+    for listed, gres in _DETAIL.findall(_told("show", "job", "--details", job)):
+        count = sum(map(int, _GPUS.findall(gres)))
+        counts |= dict.fromkeys(_names(listed), count) if count else {}
+    return counts
+
+
+def _told(*words: str) -> str:
+    """What Slurm's controller answers."""
     try:
         told = subprocess.run(
-            ["scontrol", "show", "hostnames", listed],  # noqa: S607
+            ["scontrol", *words],  # noqa: S607
             capture_output=True,
             text=True,
             check=True,
@@ -68,8 +87,8 @@ def _names(listed: str) -> list[str]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
-        raise DsoptError(f"--slurm: `scontrol show hostnames {listed}` does not work: {said}") from None
-    return told.stdout.split()
+        raise DsoptError(f"--slurm: `scontrol {' '.join(words)}` does not work: {said}") from None
+    return told.stdout
 
 
 def _each(told: str, nodes: int) -> list[int]:
