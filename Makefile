@@ -70,14 +70,15 @@ bench-search: install ## put tuners side by side on simulated clusters and recor
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.warm_start
 
-bench-scale: install ## measure what many workers, many trials and their pages cost (ten minutes)
+bench-scale: install ## measure what many workers, many trials, takeovers and pages cost (a quarter of an hour)
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.takeover 2
 	$(BIN)/python -m benchmarks.pages
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl
-	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir .whl deepspeed==0.19.8 .
-	$(PYTHON) -m pip download --quiet --dest .whl --only-binary=:all: --python-version 3.12 --implementation cp \
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir .whl -c constraints.txt deepspeed .
+	$(PYTHON) -m pip download --quiet --dest .whl -c constraints.txt --only-binary=:all: --python-version 3.12 --implementation cp \
 		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
 		--no-deps -r benchmarks/gpu-wheels.txt
 

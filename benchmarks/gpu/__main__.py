@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _facts(args: argparse.Namespace) -> None:
-    facts.write(args.folder)
+    facts.write(args.folder, args.seconds)
     print((args.folder / "facts.json").read_text(encoding="utf-8"))
 
 

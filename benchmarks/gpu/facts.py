@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.errors import DsoptError
 from dsopt.launch.gpus import driver_version, installed_gpus
 
 _LIBRARIES: Final = ("torch", "deepspeed", "transformers", "bitsandbytes", "transformer_engine", "flash_attn")
+_LONGEST_IMPORT: Final = 120.0
 # run in a program of its own: open files, threads, and whether a fork could still use CUDA
 _LOOK: Final = """
 import importlib, json, os, sys, time
@@ -34,23 +34,36 @@ print(json.dumps({
 """
 
 
-def facts() -> dict[str, Any]:
-    """Everything, as JSON."""
-    return {"date": time.strftime("%Y-%m-%d"), "gpus": _gpus(), "torch": _torch(), "imports": _imports()}
+def write(folder: Path, seconds: float) -> None:
+    """Writes `facts.json`, again after each fact: what is found first is there if the rest is cut off.
 
+    Args:
+        folder: where.
+        seconds: no library is imported for longer than what is left of this.
+    """
+    ends = time.monotonic() + seconds
+    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "imports": {}}
 
-def write(folder: Path) -> None:
-    """Writes `facts.json`."""
-    (folder / "facts.json").write_text(json.dumps(facts(), indent=1) + "\n", encoding="utf-8")
+    def keep() -> None:
+        (folder / "facts.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    for name, look in (("gpus", _gpus), ("torch", _torch)):
+        try:
+            found[name] = look()
+        except Exception as error:  # whatever is missing there: the other facts are worth the hour
+            found[name] = {"error": repr(error)}
+        keep()
+    for library in _LIBRARIES:
+        told = _imported(library, min(_LONGEST_IMPORT, ends - time.monotonic()))
+        if told is not None:
+            found["imports"][library] = told
+        keep()
 
 
 def _gpus() -> dict[str, Any]:
-    try:
-        found = installed_gpus()
-        told = [{"name": gpu.name, "bytes": gpu.memory_bytes, "fault": gpu.fault, "users": gpu.users} for gpu in found]
-        return {"driver": driver_version(), "found": told}
-    except DsoptError as error:
-        return {"error": str(error)}
+    found = installed_gpus()
+    told = [{"name": gpu.name, "bytes": gpu.memory_bytes, "fault": gpu.fault, "users": gpu.users} for gpu in found]
+    return {"driver": driver_version(), "found": told}
 
 
 def _torch() -> dict[str, Any]:
@@ -63,18 +76,18 @@ def _torch() -> dict[str, Any]:
     return told
 
 
-def _imports() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in _LIBRARIES:
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        command = [sys.executable, "-c", _LOOK, name]
-        environment = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-            found[name] = {"version": version, **json.loads(done.stdout.splitlines()[-1])}
-        except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-            found[name] = {"version": version, "failed": repr(error)}
-    return found
+def _imported(name: str, seconds: float) -> dict[str, Any] | None:
+    """What the import of a library leaves behind; None: it is not installed."""
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+    if seconds <= 0:
+        return {"version": version, "failed": "no time was left"}
+    command = [sys.executable, "-c", _LOOK, name]
+    environment = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment, check=False)
+        return {"version": version, **json.loads(done.stdout.splitlines()[-1])}
+    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        return {"version": version, "failed": repr(error)}

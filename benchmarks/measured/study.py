@@ -59,7 +59,7 @@ def facts_of(run: Run, activation_bytes: int = 0) -> ModelFacts:
     """
     frozen = run.params - run.trainable
     peak = run.peak or _NO_PEAK
-    weight, gradient, optimizer = run.held or (0.0, 0.0, 0.0)
+    weight, gradient, optimizer = run.held or (None, None, None)
     return ModelFacts(
         num_params=run.trainable + round(frozen * run.frozen_bytes / (4 if run.dtype == "fp32" else 2)),
         trainable_params=run.trainable,

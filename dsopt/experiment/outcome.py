@@ -36,9 +36,10 @@ class Measured:
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
         peak_allocated_bytes: the largest peak of any rank, as allocated by tensors; 0 if unknown.
         outside_bytes: the most in use on a device in addition to what torch reserved; 0 if unknown.
+        alloc_retries: the most often that a rank's allocator gave cached blocks back, or ran out and was forgiven.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
-        weight_bytes, gradient_bytes, optimizer_bytes: what one parameter takes, as `States`; 0 if unknown.
+        weight_bytes, gradient_bytes, optimizer_bytes: what one parameter takes, as `States`; None if it was not seen.
         pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
         rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
         elements: of all tensors of the first batch, 0 if unknown.
@@ -66,11 +67,12 @@ class Measured:
     step_elements: float = 0.0
     is_evaluated: bool = False
     evaluation_share: float = 0.0
-    weight_bytes: float = 0.0
-    gradient_bytes: float = 0.0
-    optimizer_bytes: float = 0.0
+    weight_bytes: float | None = None
+    gradient_bytes: float | None = None
+    optimizer_bytes: float | None = None
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
+    alloc_retries: int = 0
     skipped: tuple[int, ...] = ()
     unlike: tuple[int, ...] = ()
     nonfinite: tuple[int, ...] = ()
@@ -144,6 +146,7 @@ class Measured:
             "peak_memory_bytes": self.peak_memory_bytes,
             "peak_allocated_bytes": self.peak_allocated_bytes,
             "outside_bytes": self.outside_bytes,
+            "alloc_retries": self.alloc_retries,
             "activation_bytes": self.activation_bytes,
             "flops_per_step": self.flops_per_step,
             "rows": self.rows,
@@ -285,11 +288,12 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         step_elements=content.get("step_elements", 0.0),
         is_evaluated=content.get("is_evaluated", False),
         evaluation_share=content.get("evaluation_share", 0.0),
-        weight_bytes=content.get("weight_bytes", 0.0),
-        gradient_bytes=content.get("gradient_bytes", 0.0),
-        optimizer_bytes=content.get("optimizer_bytes", 0.0),
+        weight_bytes=content.get("weight_bytes"),
+        gradient_bytes=content.get("gradient_bytes"),
+        optimizer_bytes=content.get("optimizer_bytes"),
         peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
         outside_bytes=content.get("outside_bytes", 0),
+        alloc_retries=content.get("alloc_retries", 0),
         skipped=tuple(content.get("skipped_steps", ())),
         unlike=tuple(content.get("unlike_steps", ())),
         nonfinite=tuple(content.get("nonfinite_losses", ())),

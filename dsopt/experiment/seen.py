@@ -12,7 +12,6 @@ from dsopt.experiment.pipeline import whole
 from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, States, Step, Withheld
 
 _SHORTEST_SECONDS: Final = 1e-6  # no optimizer step takes less; with less, figures would overflow
-_NO_STATES: Final = States(rank=0, weight_bytes=0.0, gradient_bytes=0.0, optimizer_bytes=0.0)
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class Seen:
         ready: batches that were read ahead before the first step.
         steps: the optimizer steps that ended.
         memory: by rank, its last peaks.
-        states: what rank 0 holds for one parameter, once its optimizer has stepped; 0 before.
+        states: what rank 0 holds for one parameter, once its optimizer has stepped; None before.
         counted: by rank, its floating-point operations in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none.
@@ -41,7 +40,7 @@ class Seen:
     ready: int = 0
     steps: list[Step] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
-    states: States = _NO_STATES
+    states: States | None = None
     counted: dict[int, float] = field(default_factory=dict)
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
@@ -118,9 +117,9 @@ class Seen:
             peak_memory_bytes=max((m.peak_reserved_bytes for m in self.memory.values()), default=0),
             activation_bytes=max((m.activation_bytes for m in self.memory.values()), default=0),
             flops_per_step=self.flops,
-            weight_bytes=self.states.weight_bytes,
-            gradient_bytes=self.states.gradient_bytes,
-            optimizer_bytes=self.states.optimizer_bytes,
+            weight_bytes=self.states.weight_bytes if self.states else None,
+            gradient_bytes=self.states.gradient_bytes if self.states else None,
+            optimizer_bytes=self.states.optimizer_bytes if self.states else None,
             pass_seconds=self.passes(),
             rows=0 if usual_rows(self.steps) < 0 else self.rows,
             elements=self.elements,
@@ -131,6 +130,7 @@ class Seen:
             evaluation_share=left_out / seconds,
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
+            alloc_retries=max((m.alloc_retries + m.ooms for m in self.memory.values()), default=0),
             skipped=self.skipped(),
             unlike=tuple(sorted(unlike_others(self.steps))),
             nonfinite=tuple(index for index, step in enumerate(self.steps) if step.nonfinite_loss),

@@ -1,11 +1,13 @@
 """Peak memory of one rank: torch's counters on a device, the kernel's on the CPU."""
 
 import os
+import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dsopt.protocol.events import EventWriter, Memory
 
+_ASK_SECONDS: Final = 1.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM, _STATUS = Path("/proc/self/statm"), Path("/proc/self/status")
 
@@ -23,6 +25,10 @@ class MemoryMeter(Protocol):
 
     def outside(self) -> int:
         """What is in use on the device beyond what torch reserved."""
+        ...
+
+    def trouble(self) -> tuple[int, int]:
+        """How often the allocator gave cached blocks back to serve somebody, and how often that was not enough."""
         ...
 
 
@@ -50,6 +56,9 @@ class HostMemory:
     def outside(self) -> int:
         return 0
 
+    def trouble(self) -> tuple[int, int]:
+        return 0, 0
+
 
 class DeviceMemory:
     """torch's own counters, which do not include the context and communication libraries."""
@@ -72,20 +81,34 @@ class DeviceMemory:
         free, total = self._library.mem_get_info(self._index)
         return max(0, int(total - free - self._library.memory_reserved(self._index)))
 
+    def trouble(self) -> tuple[int, int]:
+        told = self._library.memory_stats(self._index)
+        return int(told.get("num_alloc_retries", 0)), int(told.get("num_ooms", 0))
+
 
 class PeakWriter:
-    """Emits a rank's memory peaks whenever they have grown."""
+    """Emits a rank's memory peaks whenever they have grown, or the allocator had trouble.
+
+    To ask for trouble takes a tenth of a millisecond, so it asks once in a second.
+    """
 
     def __init__(self, writer: EventWriter, meter: MemoryMeter) -> None:
         self._writer = writer
         self._meter = meter
         self._last = (0, 0)
+        self._trouble = (0, 0)
+        self._ask_at = 0.0
 
     def emit(self, activation_bytes: int) -> None:
         """Call it after each step, with what a forward pass of a micro-batch left allocated."""
         peaks = self._meter.peaks()
-        if any(new > 1.002 * old for new, old in zip(peaks, self._last, strict=True)):
-            self._last = peaks
+        has_grown = any(new > 1.002 * old for new, old in zip(peaks, self._last, strict=True))
+        trouble = self._trouble
+        if has_grown or time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+            trouble = self._meter.trouble()
+        if has_grown or trouble != self._trouble:
+            self._last, self._trouble = peaks, trouble
             allocated, reserved = peaks
             self._writer.emit(
                 Memory(
@@ -94,6 +117,8 @@ class PeakWriter:
                     peak_reserved_bytes=reserved,
                     activation_bytes=activation_bytes,
                     outside_bytes=self._meter.outside(),
+                    alloc_retries=trouble[0],
+                    ooms=trouble[1],
                 )
             )
 

@@ -24,9 +24,19 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         micro_batch=engine.train_micro_batch_size_per_gpu(),
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
+        autocast=_autocast(engine),
         **_pipeline(engine),
         **_model_and_device(engine.module, device, memory_limit_bytes),
     )
+
+
+def _autocast(engine: Any) -> str:  # noqa: ANN401
+    """The data type of `torch_autocast`, where it is on and DeepSpeed has it."""
+    is_on = getattr(engine, "torch_autocast_enabled", None)
+    if is_on is None or not is_on():
+        return ""
+    names = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    return names.get(str(engine.torch_autocast_dtype()), "")
 
 
 def _pipeline(engine: Any) -> dict[str, Any]:  # noqa: ANN401

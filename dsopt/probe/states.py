@@ -16,7 +16,7 @@ def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspee
     """
     own = list(engine.module.parameters())
     optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
-    updated = dict(getattr(optimizer, "state", {}))
+    updated = dict(optimizer.state) or {weight: {} for weight in _updated(engine.optimizer, optimizer)}
     count = sum(parameter.numel() for parameter in updated)
     elements = sum(map(size_of, own))
     if not count or not elements:
@@ -31,6 +31,12 @@ def held_by(engine: Any, rank: int) -> States | None:  # noqa: ANN401 - deepspee
         gradient_bytes=float(accumulated.itemsize),
         optimizer_bytes=(copies + states) / count,
     )
+
+
+def _updated(wrapper: Any, optimizer: Any) -> list[Any]:  # noqa: ANN401
+    """The weights of an optimizer without states, such as plain SGD. ZeRO 3 shows it its own only while it steps."""
+    shown = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return shown or list(getattr(wrapper, "fp32_partitioned_groups_flat", ()))
 
 
 def _is_of_elements(value: Any) -> bool:  # noqa: ANN401

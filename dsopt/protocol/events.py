@@ -28,6 +28,7 @@ _LARGEST_WHOLE: Final = 2**62
 class Engine:
     """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
 
+    `autocast`: the data type that torch computes in, whatever `dtype` holds; empty without `torch_autocast`.
     `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage.
     `software`: versions of what the rank trains with, such as `torch 2.9.0, DeepSpeed 0.18.0, CUDA 12.8`.
     """
@@ -43,6 +44,7 @@ class Engine:
     micro_batch: int
     gas: int
     dtype: str
+    autocast: str = ""
     largest_layer_params: int = 0
     hidden_size: int | None = None
     num_layers: int | None = None
@@ -99,6 +101,7 @@ class Memory:
     """Peak memory of this rank so far; activations are what one forward pass of a micro-batch left allocated.
 
     `outside_bytes` is in use on the device in addition to what torch reserved: context, communication libraries.
+    `alloc_retries`: how often torch gave cached blocks back to allocate; `ooms`: how often that was not enough.
     """
 
     kind: ClassVar[str] = "memory"
@@ -107,6 +110,8 @@ class Memory:
     peak_reserved_bytes: int
     activation_bytes: int = 0
     outside_bytes: int = 0
+    alloc_retries: int = 0
+    ooms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,12 @@ class Headroom:
     Attributes:
         needed_bytes: the most that any run of the best needed (`ModelFacts.needed_bytes`).
         device_bytes: what a rank may use.
+        retries: how often torch had to give cached blocks back to go on, in any run of the best.
     """
 
     needed_bytes: int
     device_bytes: int
+    retries: int = 0
 
     @property
     def share(self) -> float:
@@ -29,12 +31,18 @@ class Headroom:
     @property
     def is_little(self) -> bool:
         """Whether a long training may not fit."""
-        return self.share < _LITTLE
+        return self.share < _LITTLE or self.retries > 0
 
     def text(self) -> str:
         """In words, with a warning if it is little."""
         free = f"{100 * max(0.0, self.share):.0f} %"
         used = f"It needs up to {gib(self.needed_bytes)} of a device's {gib(self.device_bytes)}"
+        if self.retries:
+            times = "once" if self.retries == 1 else f"{self.retries} times"
+            return (
+                f"WARNING: {used}, and PyTorch's allocator ran out {times} in short runs, and gave cached blocks back "
+                "to go on. That is slow, and a long training may run out. Consider a smaller micro-batch."
+            )
         if not self.is_little:
             return f"{used}; {free} stay free."
         return (
@@ -49,4 +57,5 @@ def headroom_of(history: History, best: str) -> Headroom | None:
     if not shown:
         return None
     needed = max(facts.needed_bytes for facts in shown)
-    return Headroom(needed_bytes=needed, device_bytes=shown[-1].device_memory_bytes)
+    retries = max(facts.alloc_retries for facts in shown)
+    return Headroom(needed_bytes=needed, device_bytes=shown[-1].device_memory_bytes, retries=retries)

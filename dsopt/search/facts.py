@@ -20,6 +20,7 @@ class ModelFacts:
         num_params, trainable_params: parameters of the whole model.
         world_size: ranks.
         dtype: fp32, fp16 or bf16.
+        autocast: what torch computes in, whatever that is; empty if in the same.
         device_memory_bytes: what one rank may use of its device.
         zero_stage, micro_batch, gas: what the engine ran with.
         peak_memory_bytes: the largest peak of any rank, as reserved from the device.
@@ -35,7 +36,8 @@ class ModelFacts:
         device: its name; empty if it is not known.
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
-            kept it (`ParamBytes`); 0 if it was not seen.
+            kept it (`ParamBytes`); None if it was not seen.
+        alloc_retries: how often a rank's allocator had to give cached blocks back, or ran out and was forgiven.
     """
 
     num_params: int
@@ -63,9 +65,11 @@ class ModelFacts:
     outside_bytes: int = 0
     device: str = ""
     pipeline_stages: int = 1
-    weight_bytes: float = 0.0
-    gradient_bytes: float = 0.0
-    optimizer_bytes: float = 0.0
+    weight_bytes: float | None = None
+    gradient_bytes: float | None = None
+    optimizer_bytes: float | None = None
+    autocast: str = ""
+    alloc_retries: int = 0
 
     @property
     def needed_bytes(self) -> int:
@@ -82,10 +86,12 @@ class ModelFacts:
     def held(self) -> ParamBytes:
         """What one parameter needs: as seen, else as data type and Adam have it."""
         usual = bytes_per_param(self.dtype)
+        if not self.weight_bytes:
+            return usual
         return ParamBytes(
-            self.weight_bytes or usual.weight,
-            self.gradient_bytes or usual.gradient,
-            self.optimizer_bytes or usual.optimizer,
+            self.weight_bytes,
+            usual.gradient if self.gradient_bytes is None else self.gradient_bytes,
+            usual.optimizer if self.optimizer_bytes is None else self.optimizer_bytes,
         )
 
     def candidate(self, knobs: Setting = ()) -> Candidate:
@@ -128,6 +134,7 @@ def _of_engine(engine: Engine) -> ModelFacts:
         trainable_params=engine.trainable_params,
         world_size=engine.world_size,
         dtype=engine.dtype,
+        autocast=engine.autocast,
         device_memory_bytes=engine.device_memory_bytes,
         zero_stage=engine.zero_stage,
         micro_batch=engine.micro_batch,

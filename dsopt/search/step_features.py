@@ -194,7 +194,7 @@ class StepFeatures:
     def _sample_seconds(self) -> float | None:
         """How long a sample's operations take a rank, by what its device is good for; None if either is not known."""
         facts = self._facts
-        rate = peak_flops(facts.device, facts.dtype)
+        rate = peak_flops(facts.device, facts.autocast or facts.dtype)
         if rate is None or not facts.flops_per_step:
             return None
         return facts.flops_per_step / (facts.micro_batch * facts.gas) / (_USED * rate)

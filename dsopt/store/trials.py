@@ -174,13 +174,14 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "step_rows": outcome.step_rows,
         "step_elements": outcome.step_elements,
         "is_evaluated": outcome.is_evaluated,
-        "weight_bytes": outcome.weight_bytes,
-        "gradient_bytes": outcome.gradient_bytes,
-        "optimizer_bytes": outcome.optimizer_bytes,
     }
+    if outcome.weight_bytes is not None and outcome.gradient_bytes is not None and outcome.optimizer_bytes is not None:
+        headline["weight_bytes"], headline["gradient_bytes"] = outcome.weight_bytes, outcome.gradient_bytes
+        headline["optimizer_bytes"] = outcome.optimizer_bytes
     if outcome.flops_per_step is not None:
         headline["flops_per_step"] = outcome.flops_per_step
     troubles: TrialAttributes = {
+        "alloc_retries": outcome.alloc_retries,
         "drifting": m.drifting,
         "pause_seconds": m.pause_seconds,
         "unsound": not is_sound(outcome),

@@ -41,6 +41,7 @@ class TrialAttributes(TypedDict, total=False):
         peak_memory_bytes, peak_allocated_bytes, outside_bytes, activation_bytes, rows, elements, passes,
             step_rows, step_elements, is_evaluated, weight_bytes, gradient_bytes, optimizer_bytes, flops_per_step:
             as `Measured`.
+        alloc_retries: as `Measured`; absent: none.
         dtype: of the engine; its other fields are written and read by the names of `Engine`.
     """
 
@@ -86,6 +87,7 @@ class TrialAttributes(TypedDict, total=False):
     gradient_bytes: float
     optimizer_bytes: float
     flops_per_step: float
+    alloc_retries: int
     dtype: str
 
 

@@ -49,3 +49,13 @@ def test_tables_show_the_memory_that_the_headroom_is_of() -> None:
     assert row.needed_bytes == headroom.needed_bytes == 21 * GIB
     untold = rows_of(spec(), known(peak_allocated_bytes=20 * GIB), None)
     assert untold[0].needed_bytes == 23 * GIB, "what was reserved, where nothing else is known"
+
+
+@pytest.mark.parametrize(("retries", "said"), [(1, "ran out once in short runs"), (7, "ran out 7 times in short runs")])
+def test_an_allocator_that_had_to_give_blocks_back_is_a_warning_though_much_seems_free(retries: int, said: str) -> None:
+    seen = known(peak_allocated_bytes=20 * GIB, outside_bytes=GIB, alloc_retries=retries)
+    headroom = headroom_of(seen, BEST.name)
+    assert headroom is not None
+    assert headroom.is_little
+    assert headroom.text().startswith("WARNING: It needs up to 21.00 GiB")
+    assert said in headroom.text()

@@ -1,0 +1,53 @@
+"""What a parameter needs: as a run was seen to hold it, else as its data type and Adam have it."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.scale import outcome_of
+from dsopt.estimates.zero_memory import ParamBytes
+from dsopt.experiment.outcome import Measured, from_json
+from dsopt.search.history import _facts
+from dsopt.search.sharding import sharding_of
+from dsopt.search.step_features import StepFeatures
+from dsopt.store.trials import _headline
+from dsopt.study.trial_attributes import engine_attributes
+from tests.made_up import facts, spec
+
+
+@pytest.mark.parametrize(
+    ("seen", "held"),
+    [
+        ({}, ParamBytes(2, 2, 12)),
+        ({"weight_bytes": 4.0, "gradient_bytes": 4.0, "optimizer_bytes": 0.0}, ParamBytes(4, 4, 0)),  # plain SGD
+        ({"weight_bytes": 2.0, "gradient_bytes": 4.0, "optimizer_bytes": 12.0}, ParamBytes(2, 4, 12)),
+        # what studies kept before 0 meant none
+        ({"weight_bytes": 0.0, "gradient_bytes": 0.0, "optimizer_bytes": 0.0}, ParamBytes(2, 2, 12)),
+    ],
+)
+def test_no_states_are_not_the_same_as_states_that_nobody_saw(seen: dict[str, float], held: ParamBytes) -> None:
+    assert facts(**seen).held == held
+
+
+def test_plain_sgd_needs_no_memory_for_states() -> None:
+    known = facts(weight_bytes=4.0, gradient_bytes=4.0, optimizer_bytes=0.0)
+    assert sharding_of(spec(), known, 0, ()).device_bytes(known) == 8 * known.num_params
+    assert sharding_of(spec(), known, 0, ()).device_bytes(facts()) == 16 * known.num_params
+
+
+def test_what_autocast_computes_in_decides_how_fast_a_device_is() -> None:
+    """Its weights are of fp32, for which nobody knows how fast a device is."""
+    shown = {"device": "NVIDIA A100-SXM4-80GB", "dtype": "fp32", "flops_per_step": 1e12}
+    assert StepFeatures(spec(), facts(**shown), 1.0)._sample_seconds() is None
+    seconds = StepFeatures(spec(), facts(**shown, autocast="bf16"), 1.0)._sample_seconds()
+    assert seconds == StepFeatures(spec(), facts(**{**shown, "dtype": "bf16"}), 1.0)._sample_seconds()
+
+
+def test_both_pass_through_a_trial_s_attributes() -> None:
+    stateless = replace(outcome_of(None), weight_bytes=4.0, gradient_bytes=4.0, optimizer_bytes=0.0, alloc_retries=2)
+    for outcome, expected in ((stateless, (4.0, 4.0, 0.0, 2)), (outcome_of(None), (None, None, None, 0))):
+        known = _facts({**engine_attributes(outcome.engine), **_headline(outcome)})
+        assert (known.weight_bytes, known.gradient_bytes, known.optimizer_bytes, known.alloc_retries) == expected
+        again = from_json({**outcome.to_json(), "state": "measured"})
+        assert isinstance(again, Measured)
+        assert again.optimizer_bytes == expected[2]
