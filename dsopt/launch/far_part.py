@@ -97,6 +97,8 @@ class FarPart:
 
     def started(self, order: Mapping[str, Any], seconds: float) -> bool:
         """Starts processes there. False: it cannot, and `problem` says why."""
+        if self.problem is not None:
+            return False  # nobody was there who could begin anything
         self._has_begun = True
         answer = self.ask(seconds, start=order)
         if answer is not None and answer["refusal"] is not None:
