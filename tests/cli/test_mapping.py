@@ -44,7 +44,7 @@ def test_a_person_at_a_terminal_goes_on_with_the_mapping(own_batch: Dsopt) -> No
     assert said.too_wide(100) == []
     words = " ".join(said.text.split())
     assert "in study 'train-mapped', which takes over what 'train' has measured. That one stays as it is." in words
-    assert "Taken over from study 'train', not measured again: baseline" in words
+    assert "Taken over from study 'train', not measured again: your configuration" in words
     assert "Study 'train' is finished." in words and "Study 'train-mapped' is finished." in words
     assert sizes(own_batch, "train") == {"baseline"}  # nothing else can be measured there
     assert sizes(own_batch, "train-mapped") > {"baseline"}

@@ -10,7 +10,7 @@ import pytest
 
 from dsopt.launch.devices import free_ports
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # it builds operators
 
 PROGRAM = """
 import json, sys
