@@ -124,7 +124,7 @@ def test_patience_is_counted_over_all_stages() -> None:
     assert len(explored(machine)) == 2  # the first is the best until then
     verdicts = {stage: machine.verdicts[stage] for stage in machine.stages}
     for stage, runs in machine.stages.items():
-        stopped, left_out = "explored; stopped after 1 run without", "not tried: the last run at other stages brought"
+        stopped, left_out = "explored, with 1 run here; the last run", "not tried: the last run at other stages brought"
         assert verdicts[stage].startswith(stopped if runs else left_out)
     assert any(not runs for runs in machine.stages.values())
 

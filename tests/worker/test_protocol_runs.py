@@ -345,7 +345,7 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     dsopt_on("study", "create", "study.yaml")
     dsopt_on.environment["SIMULATED_FAILURES"] = "z*:1"
     output = dsopt_on("worker", "simulated", "--devices", "cpu:2", code=1)
-    assert "Not confirmed. In the search z1_gas1_tmbspg16 had 13" in output
+    assert "Not confirmed. In the search ZeRO 1 · 16 × 1 had 13" in output
     assert "(round 1): rank 0: RuntimeError: the disk is full." in output
     assert "error: study 'simulated': the result is not confirmed" in output
     assert "keep it" not in output
