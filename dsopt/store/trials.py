@@ -57,8 +57,17 @@ def _note(
         note = trial_note(outcome, tuning.metric, tuning.unit, run_seconds)
         with connection.begin_nested():
             optuna_rows.put_note(connection, name, number, note)
-    except Exception as error:  # a fault of the note's own; one of the connection ends the transaction, too
+    except Exception as error:
+        if not _goes_on(connection):
+            raise  # the outcome is not recorded either
         _LOG.warning("Optuna's trial %s of %s has no note: %s", number, name, error)
+
+
+def _goes_on(connection: sa.Connection) -> bool:
+    """Whether a transaction is still there: a lost connection ends it, and in SQLite a full disk may."""
+    if connection.invalidated:
+        return False
+    return bool(getattr(connection.connection.driver_connection, "in_transaction", True))  # SQLite's alone says it
 
 
 def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> bool:

@@ -11,6 +11,7 @@ from optuna.trial import TrialState
 
 from dsopt.store import trials
 from dsopt.store.studies import Store
+from dsopt.store.trouble import is_away
 from dsopt.study.part import Part
 from tests.store.ledger import begin, ledger_of, measured, new_task, spec
 
@@ -93,3 +94,18 @@ def test_a_note_does_not_wait_for_somebody_who_writes_one(postgres_url: str, cap
         assert "has no note: " in caplog.text
     finally:
         store.close()
+
+
+def test_a_connection_that_is_lost_at_the_note_is_no_outcome(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever tells it waits for the database, and tells it again."""
+
+    def lose(connection: sa.Connection, *_: object) -> None:
+        connection.invalidate()
+        raise sa.exc.OperationalError("INSERT", {}, Exception("server closed the connection"))
+
+    monkeypatch.setattr(trials.optuna_rows, "put_note", lose)
+    with pytest.raises(sa.exc.SQLAlchemyError) as raised:
+        end_one(store)
+    assert is_away(raised.value)
+    [run] = store.runs(store.get("s"))
+    assert run["state"] == "running"
