@@ -6,6 +6,7 @@ Its step time follows from stage, micro-batch size and ranks. `PRETENDED_SECONDS
 import argparse
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -17,11 +18,21 @@ stage, micro_batch = config.get("zero_optimization", {}).get("stage", 0), config
 gas, rank, ranks = config.get("gradient_accumulation_steps", 1), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
 os.write(1, f"rank {rank} of {ranks} on {os.uname().nodename}\n".encode())
-meeting = Path(os.environ.get("DSOPT_WORKERS_RUN_DIR", "/no/such"))
-if meeting.is_dir():  # ranks of a training wait for each other, here where all nodes have the folder
-    (meeting / f"rank-{rank}").touch()
-    while len(list(meeting.glob("rank-*"))) < ranks:
+meeting = os.environ.get("DSOPT_WORKERS_RUN_DIR")
+if meeting and Path(meeting).is_dir():  # ranks of a training wait for each other, here where all nodes have the folder
+    (Path(meeting) / f"rank-{rank}").touch()
+    while len(list(Path(meeting).glob("rank-*"))) < ranks:
         time.sleep(0.02)
+elif meeting and rank == 0:  # and without such a folder where a training meets
+    with socket.create_server(("", int(os.environ["MASTER_PORT"]))) as server:
+        met = [server.accept() for _ in range(ranks - 1)]
+elif meeting:
+    while True:
+        try:
+            met = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+            break
+        except OSError:
+            time.sleep(0.02)
 
 with Path(os.environ["DSOPT_RUN_DIR"], f"events-rank{rank}.jsonl").open("a", buffering=1) as events:
 
