@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTHONS := 3.10 3.11 3.12 3.13
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-browser test-cluster test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
+.PHONY: help install demo test test-slow test-chaos test-browser test-trackers test-cluster test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -30,10 +30,18 @@ test-slow: install ## longer studies, and outages
 test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
 
+NO_BROWSER := SKIPPED: no page was tested in a browser: chromium is not here, and apt-get could not install it (see above).
+START := chromium --headless --no-sandbox --dump-dom about:blank
+DEAD_BROWSER := FAILED: chromium is installed, and does not start. See what it says: $(START)
 test-browser: install ## the pages in a real browser, where Debian's chromium is or can be installed
 	command -v chromium > /dev/null || timeout 300 apt-get install -y -qq --no-install-recommends chromium > /dev/null || true
+	@! command -v chromium > /dev/null || timeout 60 $(START) > /dev/null 2>&1 || { echo "$(DEAD_BROWSER)"; exit 1; }
 	$(BIN)/python -m pip install --quiet -c constraints.txt playwright axe-playwright-python
-	$(BIN)/python -m pytest tests/web/test_browser.py
+	@if command -v chromium > /dev/null; then $(BIN)/python -m pytest tests/web/test_browser.py; else echo "$(NO_BROWSER)"; fi
+
+test-trackers: install ## exports to MLflow and Weights & Biases, which it installs in half a minute
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,mlflow,wandb]'
+	$(BIN)/python -m pytest tests/cli/test_trackers.py
 
 CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
 test-cluster: install ## real clusters on this machine: Slurm, OpenSSH, Ray; needs root, and Debian's packages or apt-get
@@ -59,21 +67,23 @@ docs: install ## build the documentation site into docs/_build; a warning is an 
 
 bench: install ## measure what docs/benchmarks.md says
 	$(BIN)/python -m benchmarks.coverage
-	$(BIN)/python -m benchmarks.races
+	$(BIN)/python -m benchmarks.stakes
 	$(BIN)/python -m benchmarks.gap
 	$(BIN)/python -m benchmarks.choosing
 	$(BIN)/python -m benchmarks.left
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.deepspeed_autotuner
 
-bench-search: install ## put tuners side by side on simulated clusters and recorded grids (an hour)
+bench-search: install ## put tuners side by side on simulated clusters, published runs and recorded grids (hours)
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.warm_start
+	$(BIN)/python -m benchmarks.trees
 
 bench-scale: install ## measure what many workers, many trials, takeovers and pages cost (a quarter of an hour)
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.takeover 2
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.notes
 
 wheels-gpu: ## collect into .whl what a GPU machine with PyTorch lacks
 	rm -rf .whl

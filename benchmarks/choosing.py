@@ -31,7 +31,7 @@ def main(rounds: int = 5) -> None:
         peak_memory_bytes=known.device_memory_bytes // 2, activation_bytes=known.device_memory_bytes // 8,
     )  # fmt: skip
     space = spec.space(2, facts.hidden_size)
-    candidates = space.candidates(range(1, 200), (1, 2))
+    candidates = list(space.candidates(range(1, 200), (1, 2)))
     random.Random(0).shuffle(candidates)
     observations = [_measured(number, candidate, facts) for number, candidate in enumerate(candidates[:_KNOWN])]
     baseline = Observation(

@@ -1,4 +1,4 @@
-"""Several nodes on this machine, by real ssh and a real Slurm: how full they are, and what it takes to start a run.
+"""Several nodes on this machine, by real ssh, Slurm and Ray: how full they are, and what it takes to start a run.
 
 Needs root and what `make test-cluster` installs. Ranks pretend to train, so that they need no processor of their own.
 
@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import yaml
 from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.launch import Launch
 from dsopt.launch.placement import Placement
+from dsopt.launch.placers.ray import Ray
 from dsopt.launch.placers.slurm import Slurm
 from dsopt.launch.placers.ssh import HostFile
 from dsopt.launch.process import Process
@@ -28,6 +30,8 @@ from dsopt.launch.spread import Spread
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
+from dsopt.study.wanted import Wanted
+from tests.cluster.raylets import raylets
 from tests.cluster.slurm import slurm
 from tests.cluster.sshd import Hosts, hosts
 
@@ -104,12 +108,38 @@ def starts(folder: Path, rounds: int) -> None:
         job = cluster.submit(script)
         state = cluster.wait(job, "COMPLETED", "FAILED", seconds=600)
         print((folder / "out").read_text(), end="" if state == "COMPLETED" else f"{state}\n")
+    with raylets("node1", "node2") as cluster:
+        words = ("-m", "benchmarks.clusters", "starts-on-a-head", str(rounds))
+        head = cluster.nodes["head"]
+        print(head.run(sys.executable, *words, environment=cluster.environment, seconds=600), end="")
 
 
 def starts_in_a_job(folder: Path, rounds: int) -> None:
     """The same where a worker runs in an allocation."""
     placement = Slurm().place({"node1": (0,), "node2": (0,)})
     tell({"two nodes by Slurm": lambda: started(folder, placement)}, rounds)
+
+
+def starts_on_a_head(folder: Path, rounds: int) -> None:
+    """The same where a worker asks Ray for GPUs, which takes a part of the time."""
+    placer = Ray("auto")
+    wanted = Wanted(hosts=placer.hosts(), nodes=2, devices=1)
+    shares: list[float] = []
+
+    def measure() -> float:
+        is_granted, began = threading.Event(), time.perf_counter()
+        while (placement := placer.acquire(wanted, (), is_granted.set)) is None:
+            is_granted.wait()
+            is_granted.clear()
+        shares.append(time.perf_counter() - began)
+        try:
+            return shares[-1] + started(folder, placement)
+        finally:
+            placer.release(placement)
+
+    tell({"two nodes by Ray": measure}, rounds)
+    placer.close()
+    print(f"of this, until Ray has placed it and holds each bundle: {statistics.median(shares[1:]):.2f} s")
 
 
 def tell(ways: dict[str, Callable[[], float]], rounds: int) -> None:
@@ -164,6 +194,8 @@ def main(words: Sequence[str]) -> None:
                 starts(folder, rounds)
             case ["starts-in-a-job"]:
                 starts_in_a_job(folder, rounds)
+            case ["starts-on-a-head"]:
+                starts_on_a_head(folder, rounds)
             case _:
                 raise SystemExit(__doc__)
 

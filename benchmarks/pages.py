@@ -1,11 +1,12 @@
-"""What people wait for: the pages of `dsopt dashboard`, and `dsopt study show`, with 10,000 trials in SQLite.
+"""What people wait for: the pages of `dsopt dashboard`, `dsopt study show` and `dsopt workers`, with 10,000 trials.
 
-Makes 50 studies of 100 trials, of which every other one is finished, and one of 5,000 that goes on. Claims and outcomes
-are those of a worker; only the figures are made up. Then a real dashboard is asked as a browser asks it.
+Makes 50 studies of 100 trials in SQLite, of which every other one is finished, and one of 5,000 that goes on. Claims
+and outcomes are those of a worker; only the figures are made up. Then a real dashboard is asked as a browser asks it.
 
-    python -m benchmarks.pages [FOLDER]
+    python -m benchmarks.pages [FOLDER [OTHER]]
 
-With a folder, what was made stays in it, and is used again.
+With a folder, what was made stays in it, and is used again. With another checkout of dsopt, its commands are measured
+in turn with those of this one, and nothing else is.
 """
 
 import http.client
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,22 +119,36 @@ def page(served: Dashboard, url: str, what: str, path: str, study: str) -> None:
     )
 
 
-def command(url: str, *words: str) -> None:
-    """Runs a command again and again."""
-    walls, processors = [], []
-    for _ in range(ROUNDS):
-        before, began = os.times(), time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "dsopt", *words], env={**os.environ, "DSOPT_STORAGE": url},
-                              stdout=subprocess.DEVNULL, check=False)  # fmt: skip
-        assert done.returncode == 0, words
-        walls.append(time.perf_counter() - began)
-        after = os.times()
-        processors.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    least = f"least {1000 * min(walls):.0f} and {1000 * min(processors):.0f} ms"
-    print(f"dsopt {' '.join(words)}: {_ms(walls)}, of the processor {_ms(processors)} ({least})")
+def commands(url: str, checkouts: Sequence[Path]) -> None:
+    """Runs commands again and again, those of several checkouts in turn, while a run of the large study goes on."""
+    worker = Worker(url, "large")
+    worker.begin()
+    for words in (["--help"], ["--version"], ["study", "list"], ["study", "show", "large"], ["workers"]):
+        taken: dict[Path, list[tuple[float, float]]] = {checkout: [] for checkout in checkouts}
+        for _ in range(ROUNDS):
+            for checkout in checkouts:
+                taken[checkout].append(_command(url, checkout, words))
+        for checkout, found in taken.items():
+            walls, processors = zip(*found, strict=True)
+            least = f"least {1000 * min(walls):.0f} and {1000 * min(processors):.0f} ms"
+            where = f"{checkout}: " if len(checkouts) > 1 else ""
+            print(f"{where}dsopt {' '.join(words)}: {_ms(walls)}, of the processor {_ms(processors)} ({least})")
+    worker.close()
 
 
-def _ms(seconds: Iterator[float] | list[float]) -> str:
+def _command(url: str, checkout: Path, words: Sequence[str]) -> tuple[float, float]:
+    """The seconds that a command took, and those of a processor."""
+    environment = {**os.environ, "DSOPT_STORAGE": url, "PYTHONPATH": str(checkout)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
+    before, began = os.times(), time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "dsopt", *words], cwd=checkout, env=environment,
+                          stdout=subprocess.DEVNULL, check=False)  # fmt: skip
+    assert done.returncode == 0, words
+    wall, after = time.perf_counter() - began, os.times()
+    return wall, after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def _ms(seconds: Iterable[float]) -> str:
     return f"{1000 * statistics.median(seconds):.0f} ms"
 
 
@@ -146,8 +161,9 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = scratch
         if not (folder / "pages.db").exists():
             make(folder, url)
-        for words in (["--help"], ["--version"], ["study", "list"], ["study", "show", "large"]):
-            command(url, *words)
+        commands(url, [Path.cwd(), *(Path(other).resolve() for other in sys.argv[2:])])
+        if sys.argv[2:]:
+            return
         with dashboard(url) as served:
             page(served, url, f"overview of {STUDIES + 1} studies", "/", "small-0")
             page(served, url, f"a study of {TRIALS} trials", "/study/large", "large")

@@ -7,6 +7,7 @@ of the recorded launches of the nearest candidate, its warm-up as it was, then i
 """
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,6 +86,10 @@ class Recorded:
     def accumulations(self) -> tuple[int, ...]:
         """All that were recorded."""
         return tuple(sorted({launched.candidate.gas for launched in self.grid.launches}))
+
+    @property
+    def flags(self) -> Mapping[str, tuple[Knob, ...]]:
+        return {}
 
     @property
     def without_noise(self) -> "Recorded":

@@ -120,6 +120,10 @@ class Worker:
         hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
         self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
 
+    def begin(self) -> None:
+        """Claims a candidate, whose run then goes on until this worker is closed."""
+        assert self._asker.next(-1) is not None
+
     def work(self) -> float | None:
         """One claim and its result; returns how long the claim took, in seconds. None: nothing to claim now."""
         began = time.perf_counter()
@@ -250,7 +254,8 @@ def after(folder: Path, url: str, trials: int) -> None:
         )
 
 
-def statements(folder: Path, url: str) -> None:
+def count_statements(folder: Path, url: str) -> tuple[float, float]:
+    """The statements and the commits of one trial, from the claim to the recorded outcome."""
     with new_study(folder, url, 100):
         worker = Worker(url)
         for _ in range(10):
@@ -267,7 +272,7 @@ def statements(folder: Path, url: str) -> None:
         for _ in range(20):
             worker.work()
         worker.close()
-        print(f"one trial: {counts['statements'] / 20:.1f} statements, {counts['commits'] / 20:.1f} commits")
+        return counts["statements"] / 20, counts["commits"] / 20
 
 
 def idle(folder: Path, url: str, seconds: float) -> None:
@@ -329,7 +334,8 @@ def main() -> None:
         try:
             url = server.get_uri()
             _allow_connections(server)
-            statements(folder, url)
+            statements, commits = count_statements(folder, url)
+            print(f"one trial: {statements:.1f} statements, {commits:.1f} commits")
             with _no_vacuum(server):
                 idle(folder, url, 30)
             for count in (1, 8, processes):

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -21,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"
 TINY_GPT = STUDIES / "tiny-gpt" / "train.py"
+_started: list[subprocess.Popen[str]] = []
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +86,38 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'storage' / 'dsopt.db'}"
 
 
+def start_process(
+    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[str] | int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Starts a process that ends with its test at the latest, whatever becomes of that (`ends_processes`)."""
+    started = subprocess.Popen(argv, cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT, text=True)
+    _started.append(started)
+    return started
+
+
+@pytest.fixture(autouse=True)
+def ends_processes() -> Iterator[None]:
+    """Ends what a test has left, closes its pipe and shows what it said: pytest prints that if the test failed."""
+    earlier = len(_started)  # those of the fixtures of a module or of the session
+    yield
+    for process in _started[earlier:]:
+        process.kill()
+        if process.stdout is not None and not process.stdout.closed:
+            print(f"{shlex.join(map(str, process.args))}, ended by its test, said:\n{_rest_of(process)}")
+        process.wait()
+    del _started[earlier:]
+
+
+def _rest_of(process: subprocess.Popen[str]) -> str:
+    """What a process that was killed has said and nobody has read."""
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            return process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired as error:
+            return f"{error.output!r}, and others still hold its output"
+
+
 class Dsopt:
     """The installed command, run as a person runs it: another process in a working directory."""
 
@@ -92,14 +127,7 @@ class Dsopt:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Starts the command and does not wait for it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "dsopt", *args],
-            cwd=self.cwd,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return start_process([sys.executable, "-m", "dsopt", *args], self.cwd, self.environment)
 
     def __call__(self, *args: str, code: int = 0) -> str:
         """Runs the command to its end, checks its exit code, gives all it printed."""

@@ -87,7 +87,7 @@ class Machine:
         since = runs_since_best(self.history, self.stages[step.stage])
         if not model.fits(candidate):
             return self.refused(candidate, "predicted_oom", step.phase)
-        if step.phase == "explore" and since >= self.spec.autotuning.tuner_early_stopping:
+        if step.phase == "explore" and since >= self.spec.autotuning.patience:
             return self.refused(candidate, "early_stopping", step.phase)
         return self.observe(candidate.name, 0, candidate, step.phase)
 

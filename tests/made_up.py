@@ -54,3 +54,8 @@ def history(*observations: Observation, baseline: ModelFacts | None = None, valu
         assert seen.candidate is not None
         stages[seen.candidate.stage].append(seen)
     return History(reference=[observation(None, value, facts=known)], stages=stages)
+
+
+def confirming(study: StudySpec, **confirmation: int) -> StudySpec:
+    """The same study with rounds, as the user may ask for them."""
+    return StudySpec.model_validate({**study.model_dump(exclude_unset=True), "confirmation": confirmation})

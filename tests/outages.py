@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.conftest import Dsopt
+from tests.conftest import Dsopt, start_process
 
 
 class Freezer:
@@ -113,7 +113,5 @@ def on_node(
     if subprocess.run(["unshare", *whom, "--uts", "hostname", node], check=False, capture_output=True).returncode:
         pytest.skip("this user may not give a process another host name")
     renamed = f"hostname {node} && exec {sys.executable} -m dsopt {' '.join(args)}"
-    return subprocess.Popen(
-        ["unshare", *whom, "--uts", "sh", "-c", renamed], cwd=dsopt.cwd,
-        env={**os.environ, **dsopt.environment, **environment}, stdout=output, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    argv = ["unshare", *whom, "--uts", "sh", "-c", renamed]
+    return start_process(argv, dsopt.cwd, {**os.environ, **dsopt.environment, **environment}, output)

@@ -22,7 +22,11 @@ _AFTER: Final = (1, 2, 3)
 
 def main() -> None:
     """Prints the tables of a folder."""
-    print_tables(read_groups(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA))
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
+    groups = read_groups(folder)
+    if not groups:
+        sys.exit(f"{folder}: there are no runs. Expected files *.csv with the columns that {DATA}/README.md describes.")
+    print_tables(groups)
 
 
 def print_tables(groups: Groups) -> None:

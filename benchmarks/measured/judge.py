@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.measured.runs import Run
-from benchmarks.measured.study import candidate_of, forecast_of
+from benchmarks.measured.study import MILLISECONDS, candidate_of, forecast_of
 from dsopt.search.grid import Grid
 
 Groups = dict[str, list[Run]]
@@ -78,7 +78,7 @@ def time_guesses(groups: Groups, after: int) -> Iterator[Guess]:
         line = _line(told[:after], lambda run: run.seconds / run.gas)
         outlook = forecast.of([candidate_of(run, told[0]) for run in told[after:]])
         for run, score, deviation in zip(told[after:], outlook.score, outlook.deviation, strict=True):
-            predicted = forecast.metric(float(score))
+            predicted = forecast.metric(float(score)) / MILLISECONDS
             yield Guess(
                 group=name,
                 run=run,

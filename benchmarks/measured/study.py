@@ -12,6 +12,7 @@ from dsopt.study.spec import StudySpec
 
 _DEVICES: Final = ("offload_optimizer", "offload_param")
 _NO_PEAK: Final = 2**30  # of a run whose source says only its time
+MILLISECONDS: Final = 1000.0  # of a second; the unit of latency
 _HALF_WIDTH: Final = 0.005  # of the mean of hundreds of steps, which published figures are
 
 
@@ -126,7 +127,7 @@ def _observed(run: Run, candidate: Candidate | None, activation_bytes: int = 0) 
         state="infeasible" if ran_out else "measured",
         reason="oom" if ran_out else None,
         message="",
-        value=None if ran_out else run.seconds or None,
+        value=None if ran_out or not run.seconds else MILLISECONDS * run.seconds,
         facts=None if ran_out else facts_of(run, activation_bytes),
         half_width=_HALF_WIDTH,
         order=0.0,

@@ -1,7 +1,7 @@
 """Puts tuners side by side and writes what `docs/benchmarks.md` quotes.
 
-    python -m benchmarks.search [--cases published|held-out|development|recorded|all] [--scenarios 200]
-                                [--noise 0.02 0.10] [--modes fast full] [--jobs 2] [--out docs]
+    python -m benchmarks.search [--cases published|held-out|development|recorded|measured|recomputing|all]
+                                [--scenarios 200] [--noise 0.02 0.10] [--modes fast full] [--jobs 2] [--out docs]
 
 Writes `benchmarks-search.json` (figures, and a line for each case and tuner) and `images/search-*.png` into `--out`,
 and prints tables. The same arguments give the same results: every process hashes and draws with fixed seeds.
@@ -23,6 +23,8 @@ from benchmarks.search.side_by_side import Task, run_all
 from benchmarks.search.tables import figure_table, tuner_table
 
 _MODES = ("fast", "full")
+# a grid has the knobs that it was recorded with, no published run varies any, and there it is the flag that counts
+_WITHOUT_KNOBS = ("recorded", "measured", "measured-development", "recomputing", "recomputing-development")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +56,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("docs"))
     args = parser.parse_args()
-    sets: Sequence[Cases] = ("published", "held-out", "recorded") if args.cases == "all" else (args.cases,)
+    published: Sequence[Cases] = ("published", "held-out", "recorded", "measured", "recomputing")
+    sets = published if args.cases == "all" else (args.cases,)
     tasks = [
         Task(case=case, is_fast=mode == "fast", only=tuple(args.tuners))
         for which in sets
         for case in cases_of(which, count=args.scenarios, noises=tuple(args.noise))
         for mode in args.modes
-        if not (which == "recorded" and mode == "full")  # a grid has the knobs that it was recorded with
+        if not (which in _WITHOUT_KNOBS and mode == "full")
     ]
     rows = list(run_all(tasks, args.jobs))
     groups: dict[_Group, list[Row]] = {}
@@ -74,7 +77,7 @@ def main() -> None:
 def _report(group: _Group, rows: Sequence[Row], out: Path) -> dict[str, Any]:
     """Prints and draws a group; what the JSON file says of it."""
     names = {row.tuner for row in rows}
-    found = figures(rows, noise=group.noise) if {OURS, THEIRS} <= names else []
+    found = figures(rows) if {OURS, THEIRS} <= names else []
     print(f"\n## {group.title}: {len(by_case(rows))} cases\n\n{tuner_table(rows)}")
     if found:
         print(f"\n{figure_table(found)}")

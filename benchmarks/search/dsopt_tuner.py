@@ -4,25 +4,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from benchmarks.search.machine import DsConfig, Machine, Start, concrete, seconds_to_first_step, shown
+from benchmarks.search.machine import (
+    DsConfig,
+    Machine,
+    Start,
+    concrete,
+    configured,
+    seconds_to_first_step,
+    shown,
+    without_flags,
+)
 from benchmarks.search.measuring import measured
 from benchmarks.search.records import Journal, Phase, Record
 from benchmarks.search.space import Space
-from dsopt.experiment.race import Race
 from dsopt.search.carry_out import next_run
-from dsopt.search.confirm import compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast
 from dsopt.search.grid import Grid
 from dsopt.search.history import BASELINE, Earlier, History, Observation
 from dsopt.search.memory import MemoryModel
+from dsopt.search.standing import compare
 from dsopt.search.steps import Explore, Finish, RunReference, Wait
 from dsopt.search.tuners.model_based import ranked
 from dsopt.simulated.cluster import Run
-from dsopt.study.ds_config import baseline_config, candidate_config
+from dsopt.study.ds_config import baseline_config
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
-from dsopt.worker.preparing import race_of
+from dsopt.worker.stakes import stake_of
 
 _HOPELESS = 0.02  # probability of fitting below which a configuration counts as ruled out
 
@@ -30,9 +38,12 @@ _HOPELESS = 0.02  # probability of fitting below which a configuration counts as
 def spec_of(machine: Machine, *, fast: bool, **changes: Any) -> StudySpec:  # noqa: ANN401 - fields of a spec
     """The study of a machine."""
     nodes, ranks = machine.facts.nodes, machine.facts.gpus_per_node
-    command = f"deepspeed --num_nodes {nodes} --num_gpus {ranks} train.py --deepspeed_config ds_config.json"
+    own_flags = " ".join(f"{flag} {values[0]}" for flag, values in machine.flags.items() if values[0] is not None)
+    command = f"deepspeed --num_nodes {nodes} --num_gpus {ranks} train.py --deepspeed_config ds_config.json {own_flags}"
     tuning = {"fast": fast, "max_train_batch_size": machine.max_train_batch_size}
-    content = {"name": "s", "command": command, "cwd": "/", "ds_config": concrete(machine.baseline)}
+    content = {"name": "s", "command": command, "cwd": "/", "ds_config": without_flags(machine.baseline)}
+    if machine.flags:
+        content["search"] = {"args": {flag: list(values) for flag, values in machine.flags.items()}}
     stage = concrete(machine.baseline).get("zero_optimization", {}).get("stage")
     if stage is not None:  # the user's stage is where it begins; all of them may be tried
         content["ds_config"]["zero_optimization"] = {
@@ -104,7 +115,7 @@ class Study:
 
     def run_reference(self, step: RunReference) -> Observation:
         phase: Phase = "confirm" if step.round else "profile" if step.name == "profile" else "baseline"
-        found = self.observe(step.candidate, phase)
+        found = self.observe(step.candidate, phase, step.name)
         candidate = None if step.name == BASELINE else step.candidate
         self.reference.append(replace(found, name=step.name, round=step.round, candidate=candidate))
         return self.reference[-1]
@@ -113,18 +124,18 @@ class Study:
         candidate = ranked(step.candidates, step.forecast)[0]
         if step.forecast is not None:
             self.predict(step.forecast, candidate)
-        found = self.observe(candidate, "search", race_of(self.spec, step.phase, self.history))
+        found = self.observe(candidate, "search", candidate.name)
         self.stages[step.stage].append(replace(found, phase=step.phase))
         return self.stages[step.stage][-1]
 
     def close(self) -> Record:
         history = self.history
-        result = compare(history)
+        result = compare(self.spec, history)
         choice = None
         stated = None
         if result is not None and result.best != BASELINE:
             chosen = next(o.candidate for o in history.measured if o.name == result.best)
-            choice = candidate_config(self.spec.ds_config, chosen)
+            choice = configured(self.spec.ds_config, chosen)
             stated = result.interval
         return self.journal.close(
             choice, stated_factor=stated, memory_errors=tuple(self.memory_errors), ruled_out=self.ruled_out()
@@ -144,18 +155,16 @@ class Study:
 
     def predict(self, forecast: Forecast, candidate: Candidate) -> None:
         outlook = forecast.of([candidate])
-        run = self.machine.run(candidate_config(self.spec.ds_config, candidate), self.launch)
+        run = self.machine.run(configured(self.spec.ds_config, candidate), self.launch)
         peak, _ = forecast.memory.predict(Grid.of([candidate]))
         expected, true = peak[0] / 2**30, run.peak_allocated_bytes / 2**30
         self.log.append(f"{candidate.name}: {outlook.why(0, forecast.best)}, peak {expected:.2f} (is {true:.2f}) GiB")
         if len(self.journal.tried) >= 3 and run.oom is None:
             self.memory_errors.append(abs(float(peak[0]) / run.peak_allocated_bytes - 1))
 
-    def observe(self, candidate: Candidate | None, phase: Phase, race: Race | None = None) -> Observation:
+    def observe(self, candidate: Candidate | None, phase: Phase, name: str) -> Observation:
         config: DsConfig = (
-            baseline_config(self.machine.baseline)
-            if candidate is None
-            else candidate_config(self.spec.ds_config, candidate)
+            baseline_config(self.machine.baseline) if candidate is None else configured(self.spec.ds_config, candidate)
         )
         self.launch += 1
         run = self.machine.run(config, self.launch)
@@ -169,7 +178,8 @@ class Study:
             seconds = seconds_to_first_step(run, self.tuner.start, nodes)
             self.journal.add(config, phase, "oom", None, seconds)
             return Observation(**common, state="infeasible", reason="oom", value=None, facts=None, seconds=seconds)
-        result = measured(run, self.tuner.start, nodes, self.spec.measurement, race)
+        stake = stake_of(self.spec, name, None, candidate, self.history)
+        result = measured(run, self.tuner.start, nodes, self.spec.measurement, stake)
         found = result.measurement
         ended: Literal["slow", "measured"] = "slow" if result.lost else "measured"
         self.journal.add(config, phase, ended, found.samples_per_second, result.cluster_seconds)
@@ -182,6 +192,9 @@ class Study:
             facts=_facts(self.machine, config, run),
             half_width=found.relative_half_width,
             seconds=result.cluster_seconds,
+            noise=found.noise,
+            steps=found.warmup_steps + found.measured_steps,
+            step_seconds=found.step_seconds,
         )
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from dsopt.simulated.cluster import Run, Scenario, run, true_throughput
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH
+from dsopt.study.ds_config import candidate_config
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Knob, is_script_flag
 
 DsConfig: TypeAlias = Mapping[str, Any]
 Start = Literal["launcher", "direct", "warm"]
@@ -48,6 +49,8 @@ class Machine(Protocol):
         baseline: the user's own configuration, with concrete values.
         max_train_batch_size: largest global batch that is allowed, or None.
         accumulations: those to try; none where only the user's own, and what fills the largest batch, are.
+        flags: of the script, with the values to try, the user's own first. In a configuration, each that is set is a
+            key with its value.
         without_noise: the same machine, as far as what is true of it goes.
     """
 
@@ -61,6 +64,8 @@ class Machine(Protocol):
     def max_train_batch_size(self) -> int | None: ...
     @property
     def accumulations(self) -> tuple[int, ...]: ...
+    @property
+    def flags(self) -> Mapping[str, tuple[Knob, ...]]: ...
     @property
     def without_noise(self) -> "Machine": ...
 
@@ -112,6 +117,10 @@ class Simulated:
         return ()
 
     @property
+    def flags(self) -> Mapping[str, tuple[Knob, ...]]:
+        return {}
+
+    @property
     def without_noise(self) -> "Simulated":
         return Simulated(replace(self.scenario, noise=0.0))
 
@@ -133,10 +142,22 @@ def concrete(ds_config: DsConfig) -> dict[str, Any]:
     return {key: value for key, value in ds_config.items() if key not in ("autotuning", "train_batch_size")}
 
 
+def without_flags(ds_config: DsConfig) -> dict[str, Any]:
+    """What of a configuration DeepSpeed reads."""
+    return {key: value for key, value in concrete(ds_config).items() if not is_script_flag(key)}
+
+
+def configured(base: DsConfig, candidate: Candidate) -> DsConfig:
+    """What a candidate runs with."""
+    flags = {key: value for key, value in candidate.script_flags.items() if value is not None}
+    return {**candidate_config(without_flags(base), candidate), **flags}
+
+
 def shown(ds_config: DsConfig) -> str:
     """A configuration in short, as tables show it: stage, accumulation and micro-batch size, then what else is set."""
     zero = ds_config.get("zero_optimization", {})
     rest = "".join(f" {key}={_short(value)}" for key, value in sorted(zero.items()) if key != "stage")
+    rest += "".join(f" {key}={_short(value)}" for key, value in sorted(ds_config.items()) if is_script_flag(key))
     return f"z{zero.get('stage', 0)}_gas{ds_config.get(ACCUMULATION, 1)}_tmbspg{ds_config[MICRO_BATCH]}{rest}"
 
 

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from benchmarks.search.machine import Start, seconds_to_first_step
+from benchmarks.search.machine import DsConfig, Machine, Start, seconds_to_first_step
+from benchmarks.search.records import Journal
 from dsopt.experiment.judge import FEWEST_STEPS
 from dsopt.experiment.measure import Measurement, measure
-from dsopt.experiment.race import Race
+from dsopt.experiment.stake import Stake
 from dsopt.simulated.cluster import Run
 from dsopt.study.spec import MeasurementBudget
 
@@ -25,15 +26,15 @@ class Measured:
     lost: bool = False
 
 
-def measured(run: Run, start: Start, nodes: int, budget: MeasurementBudget, race: Race | None = None) -> Measured:
-    """Measures a run that has memory enough until it is precise, its race is lost, or its budget is spent.
+def measured(run: Run, start: Start, nodes: int, budget: MeasurementBudget, stake: Stake | None = None) -> Measured:
+    """Measures a run that has memory enough until more is not worth it, it has lost, or its budget is spent.
 
     Args:
         run: the launch.
         start: how its ranks are started.
         nodes: of the job.
         budget: precision wanted, most steps and most seconds after the first one.
-        race: what it has to be able to reach.
+        stake: what further steps are worth.
     """
     assert run.oom is None
     times = run.step_seconds
@@ -43,9 +44,23 @@ def measured(run: Run, start: Start, nodes: int, budget: MeasurementBudget, race
         if found is None:
             continue
         is_over = count >= within and found.measured_steps >= FEWEST_STEPS
+        seconds = seconds_to_first_step(run, start, nodes) + float(times[:count].sum())
         is_over = is_over or found.is_precise(budget.precision) or count == min(len(times), budget.max_steps)
-        lost = not is_over and race is not None and race.lost(found) is not None
+        is_over = is_over or (stake is not None and stake.is_enough(found, seconds))
+        lost = not is_over and stake is not None and stake.lost(found) is not None
         if is_over or lost:
-            seconds = seconds_to_first_step(run, start, nodes) + float(times[:count].sum())
             return Measured(measurement=found, cluster_seconds=seconds, lost=lost)
     raise ValueError(f"{len(times)} steps are too few to measure anything")
+
+
+def run_once(machine: Machine, config: DsConfig, launch: int, journal: Journal) -> float | None:
+    """Launches a configuration as dsopt does, writes it down, and returns its samples per second; None if it is OOM."""
+    nodes = machine.facts.nodes
+    run = machine.run(config, launch)
+    if run.oom is not None:
+        journal.add(config, "search", "oom", None, seconds_to_first_step(run, "direct", nodes))
+        return None
+    result = measured(run, "direct", nodes, MeasurementBudget())
+    value = result.measurement.samples_per_second
+    journal.add(config, "search", "measured", value, result.cluster_seconds)
+    return value

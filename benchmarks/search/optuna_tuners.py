@@ -15,13 +15,12 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from benchmarks.search.machine import DsConfig, Machine, seconds_to_first_step
-from benchmarks.search.measuring import measured
+from benchmarks.search.machine import Machine
+from benchmarks.search.measuring import run_once
 from benchmarks.search.records import Journal, Record
 from benchmarks.search.space import Space
 from dsopt.optuna import XGBoostSampler
 from dsopt.study.space import Candidate, Knob
-from dsopt.study.spec import MeasurementBudget
 
 SamplerName = Literal["tpe", "gp", "random", "xgboost"]
 _STARTUP_TRIALS = 4
@@ -76,7 +75,7 @@ class OptunaTuner:
                     repeats = 0
                 if candidate not in known:
                     launch = 1000 * seed + len(known)
-                    known[candidate] = _run(machine, space.config(candidate), launch, journal)
+                    known[candidate] = run_once(machine, space.config(candidate), launch, journal)
                 value = known[candidate]
                 if value is None:
                     trial.set_constraint("fits", 1.0)
@@ -86,18 +85,6 @@ class OptunaTuner:
                     study.tell(trial, value)
         ran = {candidate: value for candidate, value in known.items() if value is not None}
         return journal.close(space.config(max(ran, key=ran.__getitem__)) if ran else None)
-
-
-def _run(machine: Machine, config: DsConfig, launch: int, journal: Journal) -> float | None:
-    nodes = machine.facts.nodes
-    run = machine.run(config, launch)
-    if run.oom is not None:
-        journal.add(config, "search", "oom", None, seconds_to_first_step(run, "direct", nodes))
-        return None
-    result = measured(run, "direct", nodes, MeasurementBudget())
-    value = result.measurement.samples_per_second
-    journal.add(config, "search", "measured", value, result.cluster_seconds)
-    return value
 
 
 def _sampler(name: SamplerName, seed: int) -> BaseSampler:

@@ -8,7 +8,16 @@ from benchmarks.search.oracle import Oracle
 from benchmarks.search.records import Record
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 
-Cases = Literal["published", "held-out", "development", "recorded"]
+Cases = Literal[
+    "published",
+    "held-out",
+    "development",
+    "recorded",
+    "measured",
+    "measured-development",
+    "recomputing",
+    "recomputing-development",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

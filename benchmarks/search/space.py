@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.search.machine import DsConfig, Machine, concrete
-from dsopt.study.ds_config import candidate_config, offload_devices, user_zero
+from benchmarks.search.machine import DsConfig, Machine, concrete, configured
+from dsopt.study.ds_config import offload_devices, user_zero
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, OFFLOADS, STAGES, Candidate, StageSpace, stage_space
 from dsopt.study.zero_stages import least_stage
 
@@ -21,7 +21,7 @@ class Space:
     Attributes:
         base: the user's own configuration, which candidates change.
         stages: knobs of each ZeRO stage that can have the user's offload.
-        smallest: of each stage the smallest micro-batch size: the user's, or where no such runs, 1.
+        smallest: of each stage the smallest micro-batch size: the user's; 1 where no such runs, and beside flags.
         limit: largest micro-batch size. No larger one runs at any stage with any knobs; a person would not know it, so
             it helps whoever samples blindly.
         samples_per_rank: most samples a rank and optimizer step, or None.
@@ -44,14 +44,16 @@ class Space:
         gas = 1 if machine.accumulations else base.get(ACCUMULATION, 1)
         offloads = zip(OFFLOADS, offload_devices(base), strict=True)
         lowest = max(0 if to == "none" else least_stage(section, "device", to) for section, to in offloads)
-        stages = tuple(stage_space(stage, fast=fast, user_zero=user_zero(base)) for stage in STAGES[lowest:])
+        stages = tuple(
+            stage_space(stage, fast=fast, user_zero=user_zero(base), further=machine.flags) for stage in STAGES[lowest:]
+        )
         most = min(_LARGEST_MICRO_BATCH, max(1, samples // gas) if samples else _LARGEST_MICRO_BATCH)
         own = base[MICRO_BATCH]
         largest = {space.stage: _largest_that_runs(machine, base, space, most) for space in stages}
         return cls(
             base=base,
             stages=stages,
-            smallest={stage: own if size >= own else 1 for stage, size in largest.items()},
+            smallest={stage: own if size >= own and not machine.flags else 1 for stage, size in largest.items()},
             limit=max(largest.values()),
             samples_per_rank=samples,
             accumulations=machine.accumulations,
@@ -86,7 +88,7 @@ class Space:
 
     def config(self, candidate: Candidate) -> DsConfig:
         """What a candidate runs with."""
-        return candidate_config(self.base, candidate)
+        return configured(self.base, candidate)
 
     def random(self, random: np.random.Generator) -> Candidate:
         """One of them by chance: first the stage, then the size, then the rest."""
@@ -108,7 +110,7 @@ def _largest_that_runs(machine: Machine, base: DsConfig, space: StageSpace, most
 
     def runs(size: int) -> bool:
         return any(
-            machine.true_throughput(candidate_config(base, candidate)) is not None
+            machine.true_throughput(configured(base, candidate)) is not None
             for candidate in space.candidates([size], [least_gas])
         )
 

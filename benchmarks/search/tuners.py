@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from benchmarks.search.deepspeed_tuner import DeepSpeedTuner
+from benchmarks.search.doubling_tuner import DoublingTuner
 from benchmarks.search.dsopt_tuner import DsoptTuner
 from benchmarks.search.machine import Machine
 from benchmarks.search.optuna_tuners import OptunaTuner
@@ -35,4 +36,5 @@ def tuners(*, fast: bool) -> list[Tuner]:
         OptunaTuner(sampler="tpe", runs=OPTUNA_RUNS, fast=fast),
         OptunaTuner(sampler="gp", runs=OPTUNA_RUNS, fast=fast),
         OptunaTuner(sampler="random", runs=OPTUNA_RUNS, fast=fast),
+        DoublingTuner(fast=fast),
     ]

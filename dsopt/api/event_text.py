@@ -80,7 +80,10 @@ def awaited_text(event: DevicesAwaited) -> str:
         f"{count} held by {f'study {name!r}' if name else 'a deleted study'} on {node}"
         for count, name, node in event.holders
     ]
-    return f"Waiting for devices: {', '.join(held) or 'runs outside of this database have them'}."
+    elsewhere = (
+        "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"
+    )
+    return f"Waiting for devices: {', '.join(held) or elsewhere}."
 
 
 def label_of(task: Task) -> str:
@@ -126,8 +129,7 @@ def budget_text(study: StoredStudy, history: History | None, in_hand: Collection
     parts = {task.part for task in in_hand} - {REFERENCE}
     if not parts or history is None:
         over = [o for o in (history.everything if history else []) if o.launched and o.state != "running"]
-        runs, rounds = len(over), study.spec.confirmation.rounds
-        return f"{runs} run{'s' * (runs != 1)} done; the confirmation takes up to {rounds} round{'s' * (rounds != 1)}"
+        return f"{len(over)} run{'s' * (len(over) != 1)} done"
     stage = min(part.stage or 0 for part in parts)
     used = sum(o.is_spent for o in history.stages[stage])
     return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"

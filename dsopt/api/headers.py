@@ -1,6 +1,6 @@
 """Lists and deletes studies without reading them, and so without the modules that search and report."""
 
-from dsopt.api.storage import opened
+from dsopt.api.storage import looked_at, opened
 from dsopt.store.stored import StudyHeader
 from dsopt.store.studies import NoStudiesError
 
@@ -14,7 +14,7 @@ def list_studies(*, storage: str | None = None) -> list[StudyHeader]:
         DsoptError: the database cannot be used.
     """
     try:
-        with opened(storage) as store:
+        with looked_at(storage) as store:
             return store.headers()
     except NoStudiesError:
         return []

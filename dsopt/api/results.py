@@ -10,7 +10,6 @@ from typing import Any, Final
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.doubts import qualities_of
 from dsopt.report.files import CONFIG, optimum, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
@@ -77,10 +76,10 @@ class Run:
 
     Attributes:
         id: of the launch in the database; random, and never given again.
-        stage: `z0` … `z3` in the search, `reference` for the baseline and the confirmation.
+        stage: `z0` … `z3` in the search, `reference` for the baseline and what runs again.
         trial: number of its trial in the stage's Optuna study.
         candidate: name of what ran.
-        round: 0 in the search, 1, 2 … in the confirmation.
+        round: 0 of the first run, 1, 2 … of those after it.
         state: `running`, `measured`, `slow`, `infeasible`, `failed` or `cancelled`.
         reason, message: why it was not measured.
         started_at, finished_at: seconds since the epoch.
@@ -134,7 +133,7 @@ def diff_of(store: Store, study: StoredStudy) -> Diff:
     """
     confirmed_summary(store, study)
     history = load_history(store, study)
-    return best_diff(study.spec, history, qualities_of(history))
+    return best_diff(study.spec, history)
 
 
 def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
@@ -195,7 +194,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         config = save_config(study.spec, output, best.ds_config)
         files = [config]
     found, command = summary.comparison, shown(best.command.with_config(str(config)))
-    diff = best_diff(study.spec, history, qualities_of(history))
+    diff = best_diff(study.spec, history)
     return Result(
         study=study.name,
         name=found.best,

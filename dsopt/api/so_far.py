@@ -8,8 +8,10 @@ from typing import Any
 from dsopt.api.results import save_config
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
+from dsopt.report.batch_size import batches_text
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
+from dsopt.search.global_batch import global_batch, own_batch
 from dsopt.search.history import BASELINE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command_secrets import shown
@@ -27,6 +29,7 @@ class SoFar:
         ds_config: DeepSpeed's configuration.
         file, command: where it was written, if that was asked for, and the command that goes with it.
         is_imported: whether DeepSpeed's autotuner measured it, and not this study.
+        batch, own_batch: its global batch in samples, and that of the user's own configuration; None if not known.
     """
 
     name: str
@@ -38,6 +41,8 @@ class SoFar:
     file: Path | None
     command: str | None
     is_imported: bool
+    batch: int | None
+    own_batch: int | None
 
     def to_json(self) -> dict[str, Any]:
         """All of it as data."""
@@ -46,7 +51,10 @@ class SoFar:
     def __str__(self) -> str:
         times = "" if self.factor is None else f", {self.factor:.2f} times as fast as yours"
         how = "imported, not measured here" if self.is_imported else "single runs of the search"
-        return f"So far: {self.label}, {number(self.value)} {self.unit}{times} ({how})"
+        told = f"So far: {self.label}, {number(self.value)} {self.unit}{times} ({how})"
+        if self.batch is None or self.own_batch in (None, self.batch):
+            return told
+        return f"{told}. {batches_text(self.batch, self.own_batch)}"
 
 
 def best_so_far(study: Study, output: Path | None = None) -> SoFar:
@@ -71,6 +79,7 @@ def best_so_far(study: Study, output: Path | None = None) -> SoFar:
     factor = None
     if best.imported is None and own and own[0].value is not None:
         factor = best.value / own[0].value if history.maximize else own[0].value / best.value
+    facts = history.facts_for(spec)
     config = run_config(spec, best.candidate, history.aio)
     command = None
     if output is not None:
@@ -86,4 +95,6 @@ def best_so_far(study: Study, output: Path | None = None) -> SoFar:
         file=output.absolute() if output else None,
         command=command,
         is_imported=best.imported is not None,
+        batch=global_batch(spec, facts, best.candidate) if facts and best.candidate else None,
+        own_batch=own_batch(spec, history, facts) if facts else None,
     )

@@ -84,6 +84,15 @@ def open_store(storage: str | None, *, make: bool = False) -> "Store":
 
 
 @contextlib.contextmanager
+def looked_at(storage: str | None) -> "Iterator[Store]":
+    """A storage to look at dsopt's own tables alone, without Optuna; closed in the end. Raises as `open_store`."""
+    from dsopt.store.studies import Store
+
+    with contextlib.closing(Store.open(chosen_storage(storage))) as store:
+        yield store
+
+
+@contextlib.contextmanager
 def opened(storage: str | None) -> "Iterator[Store]":
     """A storage, closed in the end; raises as `open_store`."""
     store = open_store(storage)

@@ -5,7 +5,7 @@ from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.protocol.text import plain_text
-from dsopt.report.readable import readable_name
+from dsopt.report.named import labels
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
 from dsopt.worker.history import load_history
@@ -25,8 +25,8 @@ def find_run(study: Study, name: str, round_: int | None = None) -> Run:
     Raises:
         DsoptError: it has none.
     """
-    runs, labels = study.runs, _labels(study)
-    name = next((known for known, label in labels.items() if _spelt(label) == _spelt(name)), name)
+    runs, known_labels = study.runs, _labels(study)
+    name = next((known for known, label in known_labels.items() if _spelt(label) == _spelt(name)), name)
     found = [run for run in runs if run.candidate == name and round_ in (None, run.round)]
     if found:
         return found[-1]
@@ -39,8 +39,7 @@ def find_run(study: Study, name: str, round_: int | None = None) -> Run:
 
 def _labels(study: Study) -> dict[str, str]:
     """What people read for each configuration that was tried, by its name."""
-    history = load_history(study._store, study._stored)
-    return {o.name: readable_name(o.name, o.candidate) for o in history.everything}
+    return labels(load_history(study._store, study._stored).everything)
 
 
 def _spelt(label: str) -> str:

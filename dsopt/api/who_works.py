@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dsopt.api.storage import opened
+from dsopt.api.storage import looked_at, opened
 from dsopt.errors import DsoptError
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
@@ -73,7 +73,7 @@ def list_workers(*, storage: str | None = None) -> list[WorkerInfo]:
         DsoptError: the database cannot be used.
     """
     try:
-        with opened(storage) as store:
+        with looked_at(storage) as store:
             return _workers_of(store)
     except NoStudiesError:
         return []
@@ -84,7 +84,10 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
         rows = queries.other_workers(connection, None)
         running = who_works.running_attempts(connection)
     kept = [key for key in RunInHand.__dataclass_fields__ if key != "label"]
-    labels = {name: _labels(store, name) for name in {run["study"] for run in running}}
+    by_study: dict[str, set[str]] = {}
+    for run in running:
+        by_study.setdefault(run["study"], set()).add(run["candidate"])
+    labels = {study: _labels(store, study, names) for study, names in by_study.items()}
     return [
         WorkerInfo(
             id=row["id"],
@@ -105,16 +108,15 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
     ]
 
 
-def _labels(store: Store, study: str) -> dict[str, str]:
-    """What people read for the configurations of a study, by name; none if it was deleted, or has none yet."""
-    from dsopt.report.readable import readable_name  # who lists workers that wait needs neither
-    from dsopt.worker.history import load_history
+def _labels(store: Store, study: str, names: Collection[str]) -> dict[str, str]:
+    """What people read for these configurations of a study, by name; none if it was deleted."""
+    from dsopt.report.named import labels  # who lists workers that wait needs neither
+    from dsopt.worker.history import observations_of
 
     try:
-        history = load_history(store, store.read(study))
+        return labels(observations_of(store, store.read(study), names))
     except DsoptError:
         return {}
-    return {o.name: readable_name(o.name, o.candidate) for o in history.everything}
 
 
 def drain_workers(nodes: Collection[str] = ("*",), *, storage: str | None = None) -> list[WorkerInfo]:

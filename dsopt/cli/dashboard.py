@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.api.storage import TOKEN_FILE_VARIABLE, secret_in, shown_storage
 from dsopt.cli.options import storage_option
 
@@ -29,6 +30,7 @@ def dashboard(
     port: int, host: str, token: str | None, token_file: Path | None, root_path: str, storage: str | None
 ) -> None:
     """Serve an overview of all studies, a page for each, and optuna-dashboard, read-only."""
+    calculate_on_one_thread()
     from dsopt.api.databases import dashboard_server
     from dsopt.api.page_address import noted_address
 

@@ -170,7 +170,7 @@ class LiveView:
         table.add_row("best", best_text(self.study, self.history))
         table.add_row("progress", f"{self._done()}; {short_duration(time.monotonic() - self.began)} so far")
         if self._left is not None:
-            table.add_row("left", self._left.removesuffix(" left"))
+            table.add_row("left", self._left.replace(" left", "", 1))
         return table
 
     def line(self) -> str:

@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 something the user can fix; 2 wrong usage; 3 a bug in dsop
 """
 
 import difflib
+import gc
 import importlib
 import os
 import sys
@@ -14,8 +15,11 @@ import click
 
 from dsopt.api.storage import database_error
 from dsopt.cli.prose import say
+from dsopt.cli.streams import prepare_streams
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.version import __version__
+
+_OBJECTS_UNTIL_COLLECTION = 50_000  # most of what a command makes, it needs until its end
 
 _COMMANDS = {
     "study": ("dsopt.cli.study", "study", "Create, list, show, stop, resume and delete studies."),
@@ -83,6 +87,8 @@ def dsopt() -> None:
 
 def main() -> None:
     """Runs the command line and exits."""
+    gc.set_threshold(_OBJECTS_UNTIL_COLLECTION)
+    prepare_streams()
     try:
         _check_text(sys.argv[1:])
         code = dsopt(standalone_mode=False, prog_name="dsopt")

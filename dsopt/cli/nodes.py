@@ -14,7 +14,7 @@ _KEPT: Final = "dsopt.cli.nodes"  # in the context: what was given, as names and
 
 
 def nodes_options(command: _F) -> _F:
-    """`--hostfile`, `--slurm`, `--placer`: `pool_with_nodes` takes what they say."""
+    """`--hostfile`, `--ray`, `--slurm`, `--placer`: `pool_with_nodes` takes what they say."""
     for option in (
         click.option(
             "--placer",
@@ -29,6 +29,13 @@ def nodes_options(command: _F) -> _F:
             expose_value=False,
             callback=_keep(lambda _: ("slurm", "")),
             help="Start runs on all nodes of the Slurm allocation that this command is in.",
+        ),
+        click.option(
+            "--ray",
+            metavar="ADDRESS",
+            expose_value=False,
+            callback=_keep(lambda value: ("ray", value)),
+            help="Start runs where this Ray cluster gives them GPUs: HOST:PORT of its head, or auto.",
         ),
         click.option(
             "--hostfile",
@@ -46,7 +53,7 @@ def given_engine() -> tuple[str, str] | None:
     """The placer that one of these options names for the current command, and its text."""
     given: list[tuple[str, str]] = click.get_current_context().meta.get(_KEPT, [])
     if len(given) > 1:
-        raise click.UsageError("--hostfile, --slurm and --placer exclude each other. Keep one of them.")
+        raise click.UsageError("--hostfile, --ray, --slurm and --placer exclude each other. Keep one of them.")
     return given[0] if given else None
 
 
@@ -62,8 +69,10 @@ def pool_with_nodes(devices: str | None, *, is_exclusive: bool = False) -> "Devi
     """
     from dsopt.api.workers import pool_of, with_placer
 
-    engine, pool = given_engine(), replace(pool_of(devices), is_exclusive=is_exclusive)
-    return with_placer(pool, *engine) if engine is not None else pool
+    engine = given_engine()
+    if engine is None:
+        return replace(pool_of(devices), is_exclusive=is_exclusive)
+    return with_placer(devices, *engine, is_exclusive=is_exclusive)
 
 
 def _keep(placer: Callable[[Any], tuple[str, str]]) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.options import complete_study, print_json, storage_option
 from dsopt.errors import DsoptError
 
@@ -17,6 +18,7 @@ from dsopt.errors import DsoptError
 @storage_option
 def report(study: str, output: Path | None, as_markdown: bool, as_json: bool, storage: str | None) -> None:
     """Write a STUDY as one file that needs nothing else: first what to change, then the evidence."""
+    calculate_on_one_thread()
     from dsopt.api.reporting import study_report
 
     if as_markdown and as_json:

@@ -50,7 +50,8 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
     if standing.stages:
         parts.append("")
         parts += [Text(f"ZeRO {stage}: {verdict}.", style="dim") for stage, verdict in standing.stages]
-    parts += [Text(f"\n{line}") for line in standing.advice]
+    if standing.advice:
+        parts += ["", *(Text(line) for line in standing.advice)]
     told = [line for line in standing.doubts if why or line.startswith("WARNING: ")]
     if told:
         parts += ["", *(Text(f"• {line}") for line in told)]
@@ -61,26 +62,31 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
 
 
 def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console) -> Table:
-    """The table with all columns, or without the least important ones where they would squeeze it."""
+    """The table with all columns, or without the least important ones where names would not fit on a line.
+
+    Where they fit beside no number of columns, they get the room of a short one.
+    """
+    tables = [_table(rows, standing, left_out) for left_out in ((), ("batch",), ("batch", "memory"))]
+    unbounded = console.options.update(width=_UNBOUNDED)
+    widths = [Measurement.get(console, unbounded, table).maximum for table in tables]
     longest = max(len(row.label) for row in rows)
-    for left_out in ((), ("batch",), ("batch", "memory")):
-        table = _table(rows, standing, left_out)
-        whole = Measurement.get(console, console.options.update(width=_UNBOUNDED), table).maximum
-        if whole - max(0, longest - _LABEL) <= console.width:
-            break
-    return table
+    for spared in (0, max(0, longest - _LABEL)):
+        for table, width in zip(tables, widths, strict=True):
+            if width - spared <= console.width:
+                return table
+    return tables[-1]
 
 
 def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str]) -> Table:
-    is_confirmed = any(row.confirmed is not None or row.unconfirmed for row in rows)
+    is_estimated = any(row.estimate is not None or row.unconfirmed for row in rows)
     searched = partial(_searched, maximize=standing.maximize)
-    columns: dict[str, Callable[[Row], Text]] = {f"search, {standing.unit}": searched}
-    columns |= {"confirmed": _confirmed} if is_confirmed else {}
+    columns: dict[str, Callable[[Row], Text]] = {f"search,\n{standing.unit}": searched}
+    columns |= {"all runs": _estimated} if is_estimated else {}
     columns |= {"memory": _memory, "batch": _batch}
     columns = {name: cell for name, cell in columns.items() if name not in left_out}
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("")
-    table.add_column("configuration")
+    table.add_column("configuration", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right")
     for row in rows:
@@ -91,12 +97,9 @@ def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str
 
 
 def _reasons(row: "Row") -> list[Text]:
-    told = [line for line in (f"chosen: {row.why}" if row.why else "", row.origin, row.message, _failed(row)) if line]
+    chosen = f"chosen: {row.why}" if row.why else ""
+    told = [line for line in (chosen, row.origin, row.message, *row.again, row.unconfirmed) if line]
     return [Text(f"\n{row.label}  {row.name}"), *(Text(line, style="dim") for line in told)] if told else []
-
-
-def _failed(row: "Row") -> str:
-    return f"confirmation {row.unconfirmed}" if row.unconfirmed else ""
 
 
 def _searched(row: "Row", *, maximize: bool) -> Text:
@@ -111,13 +114,13 @@ def _searched(row: "Row", *, maximize: bool) -> Text:
     return Text(f"{row.searched:.5g}{precision} {how}".rstrip())
 
 
-def _confirmed(row: "Row") -> Text:
+def _estimated(row: "Row") -> Text:
     if row.unconfirmed is not None:
         return Text("failed", style="red")
-    if row.confirmed is None or row.confirmed_interval is None:
+    if row.estimate is None or row.estimate_interval is None:
         return Text("")
-    low, high = row.confirmed_interval
-    return Text(f"{row.confirmed:.5g} ({low:.4g}–{high:.4g})")
+    low, high = row.estimate_interval
+    return Text(f"{row.estimate:.5g} ({low:.4g}–{high:.4g})")
 
 
 def _memory(row: "Row") -> Text:

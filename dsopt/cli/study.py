@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 import dsopt
+from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.api.storage import shown_storage
 from dsopt.cli.created import created_json, page_line, show_created
 from dsopt.cli.options import (
@@ -114,6 +115,7 @@ def list_(storage: str | None, as_json: bool) -> None:
 @json_option
 def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as_json: bool) -> None:
     """Show a study on one screen: how far it is, how good its best is, and what goes on now."""
+    calculate_on_one_thread()
     from dsopt.cli.shown import show as print_shown
     from dsopt.cli.shown import watch as keep_shown
 

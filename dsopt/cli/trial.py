@@ -12,7 +12,7 @@ def trial() -> None:
 
 
 _round = click.option(
-    "--round", "round_", type=int, help="Of the confirmation; 0 is the search. Default: the last run."
+    "--round", "round_", type=int, help="0 is the first run, 1, 2 … those after it. Default: the last."
 )
 
 

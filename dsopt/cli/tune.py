@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import page_line, show_created
 from dsopt.cli.mapping import map_option, offered, with_mappings
 from dsopt.cli.nodes import nodes_options, pool_with_nodes
@@ -168,6 +169,7 @@ def _tune(
     Returns:
         The last study, and the error to end with, if there is one.
     """
+    calculate_on_one_thread()
     from dsopt.api.tuning import begin_tuning
 
     pool = pool_with_nodes(devices)

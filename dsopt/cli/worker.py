@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import page_line
 from dsopt.cli.nodes import given_engine, nodes_options, pool_with_nodes
 from dsopt.cli.notifications import Notifier, notify_option, notifying
@@ -69,6 +70,7 @@ def worker(
         return
     if nodes:
         raise click.UsageError("--node needs --drain.")
+    calculate_on_one_thread()
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
         found, problem = _start(
             studies, pool_with_nodes(devices, is_exclusive=exclusive), storage, notifier, until_idle=until_idle

@@ -26,8 +26,7 @@ class Devices:
 def find_devices(text: str | None, engine: tuple[str, str] | None = None) -> Devices:
     """The devices that a person asks for, or all that are free, with the nodes of an engine if one is named."""
     try:
-        pool = parse_devices(text)
-        return Devices(pool=pool if engine is None else with_placer(pool, *engine))
+        return Devices(pool=parse_devices(text) if engine is None else with_placer(text, *engine))
     except DsoptError as error:
         return Devices(why=str(error))
 

@@ -10,6 +10,7 @@ from dsopt.doctor.study import COMMAND, CONFIGURATION, ReadStudy, check_command,
 from dsopt.doctor.training import training_of
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.study.spec import StudySpec
 
 _SLOW: Final = (packages.NAME, operators.NAME, ranks.NAME)
@@ -62,11 +63,15 @@ def _training(spec: StudySpec | None, pool: DevicePool | None) -> Iterator[Check
         yield from (skipped(name, "the training environment is not known") for name in later)
         return
     works = True
-    for one in guarded(packages.NAME, packages.check_packages, training, pool):
+    engine = pool.placer if pool is not None and isinstance(pool.placer, ChoosingPlacer) else None
+    for one in guarded(packages.NAME, packages.check_packages, training, pool if engine is None else None):
         works = works and one.status != "problem"
         yield one
     if not works:
         yield from (skipped(name, "torch or DeepSpeed cannot be used") for name in later)
+        return
+    if engine is not None:
+        yield from (skipped(name, f"runs are on nodes that {engine.name} chooses") for name in later)
         return
     yield from guarded(operators.NAME, operators.check_operators, training, spec, pool)
     yield from guarded(ranks.NAME, ranks.check_all_reduce, training, pool)

@@ -12,6 +12,7 @@ from dsopt.doctor.check import Check, ok, problem, skipped
 from dsopt.doctor.programs import Program, run_all
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.placement import Reach
+from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.study.command import LaunchCommand
 from dsopt.study.own_programs import own_environment, own_program
 from dsopt.study.spec import StudySpec
@@ -29,7 +30,9 @@ def check_hosts(spec: StudySpec, pool: DevicePool | None) -> Iterator[Check]:
         yield skipped(NAME, "the devices cannot be used")
         return
     places, command = places_of(spec, pool), spec.resources
-    if places.placer is not None and places.wanted is not None:
+    if isinstance(places.placer, ChoosingPlacer):
+        yield ok(NAME, f"{places.placer}; it chooses when a run begins")
+    elif isinstance(places.placer, LeasingPlacer) and places.wanted is not None:
         yield from _check_starts({node: places.placer.reach(node, 1) for node in places.wanted.hosts})
     elif places.hosts and command.has_launcher_flag("--no_ssh"):
         yield skipped(NAME, f"{len(places.hosts)} nodes; with --no_ssh you start the command on each of them")

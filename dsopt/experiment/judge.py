@@ -1,6 +1,6 @@
 """Judges a run from its events alone: measured, slow, refused or failed, or nothing yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsopt.experiment.contradiction import contradiction
@@ -8,7 +8,7 @@ from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, neve
 from dsopt.experiment.failures import ended, host_oom, only_lacks_a_save, problem, stage_reached
 from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
-from dsopt.experiment.outcome import Failed, Outcome, Slow
+from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow
 from dsopt.experiment.plain import plain_contradiction
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
@@ -24,6 +24,7 @@ class Moment:
 
     Attributes:
         seconds: since its launch.
+        spent_seconds: from its launch to the end of the last step.
         training_seconds: since its first step ended; 0 before.
         exit_code: the launcher's, negative for a signal; None while it runs.
         last_output: the end of its log; empty while it runs and has raised nothing.
@@ -31,6 +32,7 @@ class Moment:
     """
 
     seconds: float
+    spent_seconds: float = 0.0
     training_seconds: float = 0.0
     exit_code: int | None = None
     last_output: str = ""
@@ -84,16 +86,20 @@ def judge(
         return refusal
     if measurement is not None and seen.engine is not None:
         spent = _budget_spent(seen, rules, measurement, moment)
-        precise = rules.window is None and measurement.is_precise(rules.measurement.precision)
+        why_enough = _why_enough(rules, measurement, moment)
         enough = len(seen.steps) > rules.floor[1] and has_seen_enough(seen.steps, rules)
         ended_well = lacks_a_save or (moment.exit_code is not None and seen.ended and has_enough)
         figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
-        if (precise and enough and has_settled(figures)) or spent or ended_well:
-            return _lacks(seen, rules) or unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
-        why = rules.race.lost(measurement) if rules.race is not None and enough else None
-        if rules.race is not None and why is not None:
-            bound = rules.race.reachable(measurement)
-            return Slow(so_far=figures, best=rules.race.best, bound=bound, message=why)
+        if why_enough is not None and enough and has_settled(figures):
+            return _checked(replace(figures, ended=why_enough), seen, rules)
+        if spent or ended_well:
+            return _checked(
+                replace(figures, ended="its budget was spent" if spent else "the script ended"), seen, rules
+            )
+        stake = rules.stake
+        why = stake.lost(measurement) if stake is not None and rules.window is None and enough else None
+        if stake is not None and stake.best_value is not None and why is not None:
+            return Slow(so_far=figures, best=stake.best_value, bound=stake.reachable(measurement), message=why)
     if moment.exit_code is not None:
         died = host_oom(seen, moment.host_kills, launch) if moment.exit_code else None
         return died or ended(seen, moment.exit_code, moment.last_output, launch)
@@ -104,6 +110,22 @@ def judge(
             f"Raise timeout_seconds, or check whether the script hangs. Log: {launch.run_dir.stderr}",
         )
     return None
+
+
+def _why_enough(rules: RunRules, measurement: Measurement, moment: Moment) -> str | None:
+    """Why no more steps are needed; None if they are: the user's window counts whatever they show."""
+    if rules.window is not None:
+        return None
+    if measurement.is_precise(rules.measurement.precision):
+        return f"its mean was precise to {100 * rules.measurement.precision:g} %"
+    if rules.stake is not None and rules.stake.is_enough(measurement, moment.spent_seconds):
+        return "more steps were not worth their time"
+    return None
+
+
+def _checked(figures: Measured, seen: Seen, rules: RunRules) -> Outcome:
+    """These figures, if they can be believed."""
+    return _lacks(seen, rules) or unsound(figures, rules) or never_evaluated(seen.steps, rules) or figures
 
 
 def _lacks(seen: Seen, rules: RunRules) -> Failed | None:

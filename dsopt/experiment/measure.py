@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.study.step_noise import StepNoise, inflation, likely_correlation
+
 _MIN_STEPS = 12
-# The correlation of successive steps that dsopt assumes until a run's own steps outweigh it, and how many steps that
-# takes. Chosen so that intervals cover as much as they promise in `benchmarks/coverage.py`.
-_PRIOR_CORRELATION = 0.5
-_PRIOR_STEPS = 40
-_MAX_CORRELATION = 0.9
 _MIN_FREEDOM = 2.0
 # a single step further than this from the others, in their standard deviations, is a straggler and not warm-up
 _CHANCE_DEVIATION = 4.0
@@ -39,6 +36,9 @@ class Measurement:
         drifting: whether the steps still became slower or faster during the measurement.
         pause_seconds: the one step that the mean leaves out because it was a pause; 0 if there was none. Two or more
             would come again, and count.
+        deviation: standard deviation of a step, relative to the mean.
+        correlation: of successive steps, as they showed it.
+        later_seconds: mean of the later half of the steps in the mean, in which hardly any warm-up can be left.
     """
 
     step_seconds: float
@@ -51,6 +51,9 @@ class Measurement:
     freedom: float = math.inf  # earlier versions did not save it
     skipped_steps: int = 0
     pause_seconds: float = 0.0
+    deviation: float = 0.0
+    correlation: float = 0.0
+    later_seconds: float = 0.0
 
     @property
     def samples_per_second(self) -> float:
@@ -62,9 +65,16 @@ class Measurement:
         """Half-width of the interval as a fraction of the mean."""
         return self.half_width_seconds / self.step_seconds
 
-    def relative_bound(self, confidence: float) -> float:
-        """The largest fraction by which the long-run mean is below (or, as surely, above) the measured mean."""
-        return self.relative_half_width * t_quantile(self.freedom, confidence) / t_quantile(self.freedom)
+    @property
+    def noise(self) -> StepNoise:
+        """How much its steps differ."""
+        return StepNoise(deviation=self.deviation, correlation=self.correlation, steps=self.measured_steps)
+
+    @property
+    def later_half(self) -> "Measurement":
+        """By the later half of its steps alone."""
+        steps = self.measured_steps - self.measured_steps // 2
+        return replace(self, step_seconds=self.later_seconds, measured_steps=steps)
 
     @property
     def is_settled(self) -> bool:
@@ -107,7 +117,8 @@ def measure(
     pauses = kept > _PAUSE * np.median(kept)
     pause = float(kept[pauses][0]) if pauses.sum() == 1 and len(kept) > _FEWEST_BESIDE_A_PAUSE else 0.0
     kept = kept[~pauses] if pause else kept
-    half_width, freedom = interval(kept)
+    noise = step_noise(kept)
+    half_width, freedom = interval(kept, noise)
     return Measurement(
         step_seconds=float(kept.mean()),
         half_width_seconds=half_width,
@@ -118,6 +129,9 @@ def measure(
         skipped_steps=sum(warmup <= index < end for index in skipped),
         samples_per_step=samples_per_step,
         pause_seconds=pause,
+        deviation=noise.deviation,
+        correlation=noise.correlation,
+        later_seconds=float(kept[len(kept) // 2 :].mean()),
         drifting=window is None and is_drifting(kept, precision),
     )
 
@@ -147,7 +161,7 @@ def warmup_steps(times: NDArray[np.float64]) -> int:
     return 1 + int(np.argmax(errors <= errors.min() * (1 + _CHANCE_DEVIATION**2 / n)))
 
 
-def interval(times: NDArray[np.float64]) -> tuple[float, float]:
+def interval(times: NDArray[np.float64], noise: StepNoise) -> tuple[float, float]:
     """Half-width in seconds of the 95 % interval of the mean of correlated times, and its degrees of freedom.
 
     It models steps as a first-order autoregression. It estimates the correlation, corrects it for the bias of short
@@ -156,18 +170,24 @@ def interval(times: NDArray[np.float64]) -> tuple[float, float]:
     degrees of freedom are those of the number of independent steps that would say as much.
     """
     n = len(times)
-    deviations = times - times.mean()
+    inflated = inflation(likely_correlation(noise.correlation, n), n)
+    # deviations from the sample's own mean lose as many degrees as its variance is inflated, not one
+    variance = (noise.deviation * float(times.mean())) ** 2 * (n - 1) / (n - inflated)
+    if variance == 0:
+        return 0.0, n - 1.0
+    freedom = min(n - 1.0, max(_MIN_FREEDOM, n / inflated - 1))
+    return t_quantile(freedom) * math.sqrt(variance * inflated / n), freedom
+
+
+def step_noise(times: NDArray[np.float64]) -> StepNoise:
+    """How much these steps differ; the correlation is corrected for the bias of short series (Kendall, 1954)."""
+    n, deviations = len(times), times - times.mean()
     total = float(deviations @ deviations)
     if total == 0:
-        return 0.0, n - 1.0
+        return StepNoise(deviation=0.0, correlation=0.0, steps=n)
     found = float(deviations[1:] @ deviations[:-1]) / total
-    unbiased_times_n = (n + 4) * found + 1
-    rho = (unbiased_times_n + _PRIOR_STEPS * _PRIOR_CORRELATION) / (n + _PRIOR_STEPS)
-    rho = min(max(rho, 0.0), _MAX_CORRELATION)
-    inflation = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**n) / (n * (1 - rho) ** 2)
-    variance = total / (n - inflation)  # deviations from the sample's own mean lose `inflation` degrees, not one
-    freedom = min(n - 1.0, max(_MIN_FREEDOM, n / inflation - 1))
-    return t_quantile(freedom) * math.sqrt(variance * inflation / n), freedom
+    relative = math.sqrt(total / (n - 1)) / float(times.mean())
+    return StepNoise(deviation=relative, correlation=found + (4 * found + 1) / n, steps=n)
 
 
 def is_drifting(times: NDArray[np.float64], precision: float) -> bool:

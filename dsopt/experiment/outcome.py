@@ -33,23 +33,20 @@ class Measured:
         measurement: step times with their interval.
         step_seconds: wall clock of every step, warm-up included, as it counts (`experiment/evaluation.py`).
         engine: what DeepSpeed's engine reports about itself.
-        peak_memory_bytes: the largest peak of any rank, as reserved from the device.
-        peak_allocated_bytes: the largest peak of any rank, as allocated by tensors; 0 if unknown.
+        peak_memory_bytes, peak_allocated_bytes: the largest of any rank, reserved and by tensors (0 if unknown).
         outside_bytes: the most in use on a device in addition to what torch reserved; 0 if unknown.
         alloc_retries: the most often that a rank's allocator gave cached blocks back, or ran out and was forgiven.
         activation_bytes: what one forward pass of one micro-batch left allocated.
         flops_per_step: floating-point operations of one rank in one step, if they were counted.
         weight_bytes, gradient_bytes, optimizer_bytes: what one parameter takes, as `States`; None if it was not seen.
         pass_seconds: how long the forward passes, backward passes and optimizer calls of each step took.
-        rows: size of the first dimension of the first batch; 0 if it is unknown, or most batches differ.
-        elements: of all tensors of the first batch, 0 if unknown.
-        passes: forward passes in a step, 0 if unknown.
-        step_rows, step_elements: of the batches of all passes of a step, the mean; 0 if unknown.
+        rows, elements: of the first batch: its first dimension, and all its tensors; 0 if unknown, or most differ.
+        passes, step_rows, step_elements: forward passes in a step, and the mean of their batches; 0 if unknown.
         is_evaluated: whether its steps show passes without gradients as a part of training.
         evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
-        skipped: indices of the steps that the optimizer skipped, because their gradients were not finite.
-        unlike: indices of the steps that were fed less than most.
-        nonfinite: indices of the steps whose loss was NaN or infinite.
+        skipped, unlike, nonfinite: indices of the steps that the optimizer skipped because their gradients were not
+            finite, that were fed less than most, and whose loss was NaN or infinite.
+        ended: why the run ended when it did; empty if an earlier version measured it.
     """
 
     state: ClassVar = "measured"
@@ -76,6 +73,7 @@ class Measured:
     skipped: tuple[int, ...] = ()
     unlike: tuple[int, ...] = ()
     nonfinite: tuple[int, ...] = ()
+    ended: str = ""
 
     @property
     def needed_bytes(self) -> int:
@@ -166,6 +164,7 @@ class Measured:
             "skipped_steps": list(self.skipped),
             "unlike_steps": list(self.unlike),
             "nonfinite_losses": list(self.nonfinite),
+            "ended": self.ended,
             "state": self.state,
         }
 
@@ -297,4 +296,5 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         skipped=tuple(content.get("skipped_steps", ())),
         unlike=tuple(content.get("unlike_steps", ())),
         nonfinite=tuple(content.get("nonfinite_losses", ())),
+        ended=content.get("ended", ""),
     )

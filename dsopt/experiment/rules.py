@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dsopt.experiment.race import Race
+from dsopt.experiment.stake import Stake
 from dsopt.study.space import Candidate
 from dsopt.study.spec import MeasurementBudget
 
@@ -44,7 +44,7 @@ class RunRules:
             (`experiment/evaluation.py`); None: this is the first.
         arg_mappings: the flags of the script that dsopt sets with the configuration, by its keys.
         must_be_sound: whether to refuse a figure that rests on skipped steps or on a loss that is not finite.
-        race: what the run must be able to reach; dsopt stops it as soon as it cannot. None: measure it in any case.
+        stake: what further steps are worth, by what is known before the run. None: it ends when it is precise.
     """
 
     measurement: MeasurementBudget
@@ -58,4 +58,4 @@ class RunRules:
     is_evaluated: bool | None = None
     arg_mappings: Mapping[str, str] = field(default_factory=dict)
     must_be_sound: bool = False
-    race: Race | None = None
+    stake: Stake | None = None

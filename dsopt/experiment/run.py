@@ -18,6 +18,7 @@ from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
 from dsopt.protocol.run_dir import tail
 from dsopt.protocol.text import plain_text
 from dsopt.study.secrets import hidden
+from dsopt.study.simulation import DRY_START_SECONDS
 
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
@@ -112,9 +113,9 @@ class _Watched:
     def look(self) -> Outcome | None:
         """Reads what is new since the last look, and judges it.
 
-        It judges each step by itself, so the outcome depends on the events, and not on when it reads them. Only the
-        time limits depend on the clock: it checks them once, after everything else. What ranks say beside their steps
-        comes first, because each rank has its own file.
+        It judges each step by itself, so the outcome depends on the events, and not on when it reads them. Only how
+        long the start took, and the time limits, depend on the clock: it checks these once, after everything else. What
+        ranks say beside their steps comes first, because each rank has its own file.
         """
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._read(), key=lambda event: isinstance(event, Step))
@@ -132,7 +133,8 @@ class _Watched:
         for event in events:
             if self._add(event) and not has_problem:
                 measurement = measurement_of(self.seen, self._rules)
-                outcome = judge(self.seen, self._rules, measurement, Moment(seconds=0.0), self._launch)
+                moment = Moment(seconds=0.0, spent_seconds=self._spent())
+                outcome = judge(self.seen, self._rules, measurement, moment, self._launch)
                 if outcome is not None:
                     break
         self._tell(measurement, has_steps=len(self.seen.steps) > steps)
@@ -164,10 +166,18 @@ class _Watched:
             self._first_step_ended = time.monotonic()
         return is_step
 
+    def _spent(self) -> float:
+        """Seconds from the launch to the end of the last step that was read; of a dry run, what they stand for."""
+        if self._first_step_ended is None:
+            return 0.0
+        start = DRY_START_SECONDS if self._launch.is_simulated else self._first_step_ended - self._started
+        return start + sum(step.seconds for step in self.seen.steps[1:])
+
     def _judge(self, measurement: Measurement | None, exit_code: int | None) -> Outcome | None:
         now, has_problem = time.monotonic(), exit_code is not None or bool(self.seen.problems)
         moment = Moment(
             seconds=now - self._started,
+            spent_seconds=self._spent(),
             training_seconds=now - self._first_step_ended if self._first_step_ended is not None else 0.0,
             exit_code=exit_code,
             last_output=_last_lines(self._launch) if has_problem else "",

@@ -18,6 +18,7 @@ from dsopt.study.own_programs import own_program
 _LAST_LINE_BYTES: Final = 4096
 _WRITTEN: Final = re.compile(r"std(out|err)\.log|events-rank\d+\.jsonl", re.ASCII)
 _SURELY_SECONDS: Final = SILENCE_SECONDS + 5.0  # after which its ranks have ended by themselves
+_ENDED_SECONDS: Final = 2.0  # or because an engine has ended what started them
 
 
 class FarPart:
@@ -89,7 +90,8 @@ class FarPart:
         self._process.wait()
         self._reader.join()
         if not self.is_gone and self._has_begun and self.place.reach.words:
-            time.sleep(max(0.0, self._said_at + _SURELY_SECONDS - time.monotonic()))
+            surely = _ENDED_SECONDS if self.place.reach.is_ended else _SURELY_SECONDS
+            time.sleep(max(0.0, self._said_at + surely - time.monotonic()))
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:

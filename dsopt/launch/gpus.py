@@ -1,6 +1,8 @@
 """The GPUs of this node, by NVIDIA's management library (NVML), in the order of the PCI bus."""
 
 import contextlib
+import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,3 +137,7 @@ def _user(pid: int) -> str:
         return f"process {pid} ({process.name()}, user {process.username()})"
     except psutil.Error:
         return f"process {pid} of another container"
+
+
+if __name__ == "__main__":  # what a program elsewhere on this node asks
+    json.dump({gpu.index: gpu.uuid for gpu in installed_gpus() if gpu.uuid}, sys.stdout)

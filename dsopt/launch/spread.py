@@ -90,7 +90,7 @@ class Spread:
     def _start(self) -> None:
         """Asks the first node where ranks meet, then starts every node's processes."""
         first, launch = self._parts[0], self._launch
-        given = launch.command.option(launch.command.launcher.address or "")
+        given = launch.command.option(launch.command.launcher.address or "") or first.place.address
         where = first.ask(_CONNECT_SECONDS, look=launch.port, address=given)
         if where is None:
             return

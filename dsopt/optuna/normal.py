@@ -20,3 +20,11 @@ def log_ndtr(x: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, or an a
 
     found: NDArray[np.float64] = log_probability(x)
     return found
+
+
+def ndtri(probability: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, or an array of any shape
+    """The number below which a standard normal one lies with this probability."""
+    from scipy.special import ndtri as quantile
+
+    found: NDArray[np.float64] = quantile(probability)
+    return found

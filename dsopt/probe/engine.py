@@ -41,7 +41,7 @@ class _Pending:
     is_unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # torch.compile hashes what it meets, and these have no hash
 class _Call:
     """A call of a hooked method, not yet made."""
 

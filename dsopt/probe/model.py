@@ -26,7 +26,7 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         dtype=dtype,
         autocast=_autocast(engine),
         **_pipeline(engine),
-        **_model_and_device(engine.module, device, memory_limit_bytes),
+        **_model_and_device(engine.module, device, memory_limit_bytes, _tensor_parallel(engine)),
     )
 
 
@@ -37,6 +37,17 @@ def _autocast(engine: Any) -> str:  # noqa: ANN401
         return ""
     names = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
     return names.get(str(engine.torch_autocast_dtype()), "")
+
+
+def _tensor_parallel(engine: Any) -> int:  # noqa: ANN401
+    """How many ranks share each layer of the model, by what splits it: Megatron, a pipeline's grid, or AutoTP.
+
+    They answer to other names, as in `deepspeed/utils/bwc.py`.
+    """
+    mpu = getattr(engine, "mpu", None)
+    names = ("get_tensor_model_parallel_world_size", "get_slice_parallel_world_size", "get_model_parallel_world_size")
+    ask = next((found for name in names if (found := getattr(mpu, name, None)) is not None), None)
+    return 1 if ask is None else max(1, int(ask()))
 
 
 def _pipeline(engine: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -83,7 +94,13 @@ def _software() -> str:
     return ", ".join(f"{name} {text}" for name, text in found.items() if text)
 
 
-def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> dict[str, Any]:  # noqa: ANN401
+def _model_and_device(
+    module: Any,  # noqa: ANN401
+    device: Device,
+    memory_limit_bytes: int,
+    shared_by: int = 1,
+) -> dict[str, Any]:
+    """What a rank holds of a model of which so many ranks have a part of each layer, and its device."""
     parameters = list(module.parameters())
     sizes = [(size_of(p), p.requires_grad) for p in parameters]
     capacity = device.capacity_bytes()
@@ -91,8 +108,8 @@ def _model_and_device(module: Any, device: Device, memory_limit_bytes: int) -> d
         capacity = min(capacity, memory_limit_bytes)
     return {
         "software": _software(),
-        "num_params": sum(size for size, _ in sizes),
-        "trainable_params": sum(size for size, trainable in sizes if trainable),
+        "num_params": shared_by * sum(size for size, _ in sizes),
+        "trainable_params": shared_by * sum(size for size, trainable in sizes if trainable),
         "device": device.name(),
         "device_memory_bytes": capacity,
         "largest_layer_params": max(

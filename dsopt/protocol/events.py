@@ -29,7 +29,8 @@ class Engine:
     """A DeepSpeed engine was built, with these settings in force. Unknown values are None or 0.
 
     `autocast`: the data type that torch computes in, whatever `dtype` holds; empty without `torch_autocast`.
-    `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage.
+    `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage;
+    where ranks share each layer, of all of them, except for `largest_layer_params`.
     `software`: versions of what the rank trains with, such as `torch 2.9.0, DeepSpeed 0.18.0, CUDA 12.8`.
     """
 

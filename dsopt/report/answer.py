@@ -38,7 +38,7 @@ class Answer:
         study: its name.
         simulated: what a dry run simulates; None if runs were real.
         headline: how many times as fast, and how sure that is.
-        certainty: how likely it is the fastest, in words; empty if nothing was confirmed.
+        certainty: how likely it is the fastest, in words; empty if there was nothing else.
         rows: the user's configuration against the best; empty if that is the user's own.
         file, command: DeepSpeed's configuration, and the line with which to train.
         doubts: how many sentences of doubt the summary has.
@@ -56,8 +56,11 @@ class Answer:
     @property
     def next_commands(self) -> list[tuple[str, str]]:
         """Three commands that lead on from here, each with what it does."""
+        first = (f"dsopt diff {self.study}", "what each change is worth")
+        if not self.rows:
+            first = (f"dsopt report {self.study}", "the result with its evidence, as one file")
         return [
-            (f"dsopt diff {self.study}", "what each change is worth"),
+            first,
             (f"dsopt study show {self.study} --why", "every run, why it was chosen, every doubt"),
             ("dsopt dashboard", "the same in a browser"),
         ]
@@ -108,7 +111,7 @@ def _certainty(summary: Summary) -> str:
     if result is None or result.probability is None or result.regret is None:
         return ""
     return (
-        f"{percent(result.probability).capitalize()} likely the fastest of those confirmed in {result.runs} runs; "
+        f"{percent(result.probability).capitalize()} likely the fastest of those that ran, in {result.runs} runs; "
         f"expected loss {100 * result.regret:.1f} %."
     )
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dsopt.report.readable import readable
-from dsopt.search.confirm import confirmed_ratio
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch, with_own_batch
 from dsopt.search.history import BASELINE, History
+from dsopt.search.standing import ratio_of
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
@@ -31,6 +31,11 @@ _STEP_FLAGS: Final = ("--max_steps", "--warmup_steps")
 _MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
 
 
+def batches_text(best: int, own: int) -> str:
+    """The global batches of a configuration and the user's own, a warning if much of a gain may come from them."""
+    return f"{'WARNING: ' if best > _MUCH * own else ''}Its global batch is {best} samples, yours {own}."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameBatch:
     """The best that was measured with the user's own global batch.
@@ -38,12 +43,10 @@ class SameBatch:
     Attributes:
         candidate: its name for people; empty if nothing else was measured with it.
         factor: how many times as good as the user's configuration it was; None if that does not run.
-        is_confirmed: whether both were in the confirmation; otherwise they are single runs of the search.
     """
 
     candidate: str
     factor: float | None
-    is_confirmed: bool
 
     def text(self) -> str:
         """What remains of the gain without a larger batch."""
@@ -53,8 +56,7 @@ class SameBatch:
             return f"The best with your own global batch: {self.candidate}."
         if self.factor <= 1:
             return "With your own global batch, nothing that was measured is faster than yours."
-        runs = "confirmed" if self.is_confirmed else "single runs of the search"
-        return f"The best with your own global batch, {self.candidate}, is {self.factor:.2f} times yours ({runs})."
+        return f"The best with your own global batch, {self.candidate}, is {self.factor:.2f} times yours."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,7 @@ class BatchAdvice:
 
     def short(self) -> str:
         """The batches in one short sentence, for places that show the factor and little more."""
-        warning = "WARNING: " if self.times > _MUCH else ""
-        return f"{warning}Its global batch is {self.best} samples, yours {self.own}."
+        return batches_text(self.best, self.own)
 
     def _batches(self) -> str:
         told = f"The best trains with a global batch of {self.best} samples, your own with {self.own}"
@@ -163,15 +164,10 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
 def _same_batch(spec: StudySpec, history: History, facts: ModelFacts) -> SameBatch:
     found = max(with_own_batch(spec, history, facts), key=history.score, default=None)
     if found is None or found.candidate is None or found.value is None:
-        return SameBatch(candidate="", factor=None, is_confirmed=False)
-    confirmed = confirmed_ratio(history, found.name, BASELINE)
-    baseline = history.find(BASELINE)
-    factor = None
-    if confirmed is not None:
-        factor = confirmed.factor
-    elif baseline is not None and baseline.value is not None:
-        factor = found.value / baseline.value if history.maximize else baseline.value / found.value
-    return SameBatch(candidate=readable(found.candidate), factor=factor, is_confirmed=confirmed is not None)
+        return SameBatch(candidate="", factor=None)
+    known = ratio_of(spec, history, found.name, BASELINE)
+    factor = known.factor if known is not None else None
+    return SameBatch(candidate=readable(found.candidate), factor=factor)
 
 
 def scale_rates(

@@ -7,10 +7,10 @@ from typing import Any
 from dsopt.report.aligned import markdown
 from dsopt.report.dry_run import simulated
 from dsopt.report.numbers import percent
-from dsopt.search.confirm import Ratio, Standing, standing_after
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.study.comparison import VANILLA, compared_run
+from dsopt.search.standing import Ratio, Standing, standing_of
+from dsopt.study.comparison import VANILLA, compared_run, rounds_of
 from dsopt.study.spec import StudySpec
 
 YOURS = "yours"
@@ -133,7 +133,7 @@ class ComparisonTable:
 
 def comparison_table(spec: StudySpec, history: History, state: str) -> ComparisonTable:
     """The table of a comparison so far."""
-    standing = standing_after(history)
+    standing = standing_of(spec, history)
     names = [run.name for run in spec.compare]
     names.insert(1 if VANILLA in names[:1] else 0, BASELINE)
     measured = [name for name in names if standing is not None and name in standing.names]
@@ -145,7 +145,7 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         metric=spec.autotuning.metric,
         unit=spec.autotuning.unit,
         reference=_shown(reference),
-        rounds=spec.confirmation.rounds,
+        rounds=rounds_of(spec),
         rows=[_row(spec, history, standing, name, reference) for name in names],
         fastest=_shown(best),
         probability=standing.certainty()[0][best] if standing is not None and best is not None else None,

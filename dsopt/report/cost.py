@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsopt.search.confirm import Comparison
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.search.sharding import replicas
+from dsopt.search.standing import Comparison
 from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 

@@ -1,18 +1,17 @@
 """What the best configuration changes against the user's own, key by key, and what each change is worth."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dsopt.report.numbers import speedup_text
 from dsopt.report.optimal import optimal_candidate
+from dsopt.report.readable import readable_name
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
-from dsopt.search.confirm import Comparison, compare, confirmed_ratio, launch_half_width
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.run_quality import RunQuality
 from dsopt.search.sharding import replicas
+from dsopt.search.standing import Comparison, compare, ratio_of
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate
@@ -27,21 +26,21 @@ class Worth:
 
     Attributes:
         factor: ratio of their metrics; above 1 is better, whatever the metric.
-        interval: its 95 % interval; None if it is not known.
+        interval: its 95 % interval.
         best, other: names of the two.
-        is_confirmed: whether the confirmation measured both; otherwise they are single runs of the search.
+        label: what people read for `other`.
     """
 
     factor: float
-    interval: tuple[float, float] | None
+    interval: tuple[float, float]
     best: str
     other: str
-    is_confirmed: bool
+    label: str
 
     @property
     def is_within_noise(self) -> bool:
-        """Whether the change may be worth nothing, as far as the interval is known."""
-        return self.interval is not None and self.interval[0] <= 1 <= self.interval[1]
+        """Whether the change may be worth nothing."""
+        return self.interval[0] <= 1 <= self.interval[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Diff:
 
     Attributes:
         study, metric, unit: what it is about.
-        comparison: the confirmed result, with the factor of all changes together.
+        comparison: the result, with the factor of all changes together.
         changes: what the best changes; empty when it is the user's own.
         following: what changes with them.
     """
@@ -125,7 +124,7 @@ class Diff:
         return " ".join(said)
 
 
-def best_diff(spec: StudySpec, history: History, qualities: Sequence[RunQuality]) -> Diff:
+def best_diff(spec: StudySpec, history: History) -> Diff:
     """Compares the best configuration with the user's own.
 
     Only for histories for which `compare` gives a result.
@@ -133,11 +132,10 @@ def best_diff(spec: StudySpec, history: History, qualities: Sequence[RunQuality]
     Args:
         spec: the study.
         history: everything that counts of it.
-        qualities: of every measured run, for the intervals of single ones.
     """
-    comparison = compare(history)
+    comparison = compare(spec, history)
     assert comparison is not None
-    best = optimal_candidate(history)
+    best = optimal_candidate(spec, history)
     changes: list[Change] = []
     following: list[Following] = []
     if best is not None:
@@ -148,7 +146,7 @@ def best_diff(spec: StudySpec, history: History, qualities: Sequence[RunQuality]
             if follows_stage(key, old, new):
                 following.append(Following(key=key, old=old, new=new, because=(STAGE,)))
             else:
-                worth = _worth(history, comparison.best, pairs[key], qualities) if key in pairs else None
+                worth = _worth(spec, history, comparison.best, pairs[key]) if key in pairs else None
                 changes.append(Change(key=key, old=old, new=new, worth=worth))
         following += _batch(spec, history, best, own, found)
         following += _mapped_flags(spec, best)
@@ -180,30 +178,13 @@ def _pairs(spec: StudySpec, history: History, best: Candidate, own: Mapping[str,
     return pairs
 
 
-def _worth(history: History, name: str, other: Observation, qualities: Sequence[RunQuality]) -> Worth | None:
-    """The best against another: by the confirmation if both were in it, else by their single runs in the search.
-
-    The interval of single runs covers both the noise of steps within the runs and the differences between launches that
-    the confirmation shows. An imported figure is not compared with any other.
-    """
-    confirmed = confirmed_ratio(history, name, other.name)
-    if confirmed is not None:
-        return Worth(
-            factor=confirmed.factor, interval=confirmed.interval, best=name, other=other.name, is_confirmed=True
-        )
-    best = next(o for o in history.measured if o.name == name)
-    if best.imported is not None or other.imported is not None:
+def _worth(spec: StudySpec, history: History, name: str, other: Observation) -> Worth | None:
+    """The best against another, by what all runs say; an imported figure is not compared with any other."""
+    found = ratio_of(spec, history, name, other.name)
+    if found is None:
         return None
-    value = best.value
-    assert value is not None
-    assert other.value is not None
-    factor = value / other.value if history.maximize else other.value / value
-    halves = {q.name: q.interval_percent / 100 for q in qualities if not q.drifting}
-    interval = None
-    if name in halves and other.name in halves:
-        half = math.hypot(halves[name], halves[other.name], launch_half_width(history))
-        interval = (factor * math.exp(-half), factor * math.exp(half))
-    return Worth(factor=factor, interval=interval, best=name, other=other.name, is_confirmed=False)
+    label = readable_name(other.name, other.candidate)
+    return Worth(factor=found.factor, interval=found.interval, best=name, other=other.name, label=label)
 
 
 def _batch(
@@ -260,10 +241,9 @@ def worth_text(worth: Worth | None) -> str:
     """What a change is worth, against which trial, and how sure that is."""
     if worth is None:
         return "unknown"
-    interval = f" ({worth.interval[0]:.2f}–{worth.interval[1]:.2f})" if worth.interval else ""
-    runs = "confirmed" if worth.is_confirmed else "single runs"
-    doubt = ", within noise" if worth.is_within_noise else "" if worth.interval else ", noise unknown"
-    return f"{worth.factor:.2f}×{interval} against {worth.other}, {runs}{doubt}"
+    interval = f" ({worth.interval[0]:.2f}–{worth.interval[1]:.2f})"
+    doubt = ", within noise" if worth.is_within_noise else ""
+    return f"{worth.factor:.2f}×{interval} against {worth.label}{doubt}"
 
 
 def follows_text(because: Sequence[str]) -> str:

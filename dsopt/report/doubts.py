@@ -6,26 +6,18 @@ from dsopt.experiment.remedy import remedy
 from dsopt.search.history import History
 from dsopt.search.run_quality import MOST_EVALUATION, RunQuality
 
-_MOST_NAMED = 3  # runs that are too imprecise, the worst first
-
 
 def qualities_of(history: History) -> list[RunQuality]:
     """How good the numbers of every measured run are."""
     return [o.quality for o in history.everything if o.quality is not None]
 
 
-def doubts_text(qualities: Sequence[RunQuality], precision: float) -> list[str]:
+def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
     """The doubts in words, one line per kind, and what helps."""
-    wide = sorted((q for q in qualities if q.interval_percent > 100 * precision), key=lambda q: -q.interval_percent)
     drifting = [q.name for q in qualities if q.drifting]
     nonfinite = [q for q in qualities if q.nonfinite_loss_percent > 0]
     skipped = [q for q in qualities if q.skipped_percent > 0]
     lines = []
-    if wide:
-        runs = "1 run" if len(wide) == 1 else f"{len(wide)} runs"
-        shown = [f"{q.name} ±{q.interval_percent:.1f} %" for q in wide[:_MOST_NAMED]]
-        more = f" and {len(wide) - _MOST_NAMED} more" if len(wide) > _MOST_NAMED else ""
-        lines.append(f"{runs} missed the ±{100 * precision:g} % target: {', '.join(shown)}{more}.")
     if drifting:
         lines.append(f"Step times kept drifting during the measurement: {', '.join(drifting)}.")
     if paused := [f"{q.name} ({q.pause_seconds:.1f} s)" for q in qualities if q.pause_seconds > 0]:

@@ -13,7 +13,7 @@ def not_confirmed_text(found: Unconfirmed, unit: str, study: str) -> str:
     return "\n".join(
         [
             f"Not confirmed. In the search {found.best} had {number(found.value)} {unit}, and your own "
-            f"configuration {baseline}; when dsopt measured them again, this failed:",
+            f"configuration {baseline}; when dsopt ran again what had run, this failed:",
             *(f"  {run}" for run in runs),
             "So dsopt calls no configuration the best and writes none. See the logs, fix what made these runs "
             f"fail, and measure them again: dsopt study resume {study}, then dsopt worker {study}",
@@ -31,7 +31,7 @@ def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None) -> str:
     if only is not None:
         alone = "Your own configuration is the only candidate of this study, so nothing was compared with it."
         return f"{alone} {only}".rstrip()
-    alone = "Only your own configuration could be measured"
+    alone = "Only your own configuration was measured"
     if not crashed:
         return f"{alone}: keep it."
     name, message = crashed[0]

@@ -51,7 +51,7 @@ class FilesOf:
 
 def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
     """The best configuration of a study that has a result; with `scale_lr`, its learning rate fits its batch."""
-    candidate = optimal_candidate(history)
+    candidate = optimal_candidate(spec, history)
     config = run_config(spec, candidate, history.aio)
     command = candidate_command(spec, candidate)
     advice = batch_advice(spec, history, candidate)

@@ -17,18 +17,22 @@ def first_run_lines(spec: StudySpec, history: History) -> list[str]:
     over = [o for o in history.everything if o.is_spent and o.state != "running"]
     if spec.compare or [o.name for o in over] != [BASELINE]:
         return []
-    left, took = what_is_left(spec, history), mean_seconds(history)
+    left, took = what_is_left(spec, history), mean_seconds(spec, history)
     if left is None or took is None:
         return memory_lines(spec, history)
-    return [f"{left.text().capitalize()}, from the {short_duration(took)} that the first run took."]
+    first = short_duration(took)
+    basis = f"where the first would take {first}" if left.is_simulated else f"from the {first} that the first run took"
+    return [f"{left.text().capitalize()}, {basis}."]
 
 
-def memory_lines(spec: StudySpec, history: History) -> list[str]:
+def memory_lines(spec: StudySpec, history: History, *, is_over: bool = False) -> list[str]:
     """What would help, if the user's own configuration ran out of a GPU's memory; else nothing."""
     baseline = history.find(BASELINE)
     if baseline is None or baseline.reason != "oom":
         return []
-    said = "Your own configuration ran out of memory. dsopt goes on with what the study allows and needs less."
+    said = "Your own configuration ran out of memory."
+    if not is_over:
+        said += " dsopt goes on with what the study allows and needs less."
     return [said, *_savers(spec, facts_without_a_run(spec, history.failed_engine))]
 
 

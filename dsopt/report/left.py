@@ -5,8 +5,10 @@ from typing import Final
 
 from dsopt.search.history import History
 from dsopt.search.left import runs_left
+from dsopt.search.run_cost import whole_seconds
 from dsopt.study.spec import StudySpec
 
+ON_CLUSTER: Final = "on the cluster"  # where a dry run would take the time that is said
 # Runs to come take between these times the mean of those so far, in total.
 _SHORTER: Final = 0.75
 _LONGER: Final = 1.4
@@ -16,11 +18,15 @@ _IN_MINUTES: Final = 7200.0  # and longer ones in hours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What is left: runs, and seconds, each at least and at most; no seconds while no run has ended."""
+    """What is left: runs, and seconds, each at least and at most; no seconds while no run has ended.
+
+    Of a dry run (`is_simulated`), the seconds are those that the runs would take on the cluster.
+    """
 
     fewest: int
     most: int
     seconds: tuple[float, float] | None
+    is_simulated: bool = False
 
     def text(self) -> str:
         """In words, such as `about 3 to 9 runs, 2 to 8 min left`."""
@@ -33,7 +39,8 @@ class Left:
         if self.seconds is None:
             return f"{runs} left"
         low, high = self.seconds
-        return f"{runs}, {time_range(low if self.fewest else high, high)} left"
+        time = time_range(low if self.fewest else high, high)
+        return f"{runs} left, {time} {ON_CLUSTER}" if self.is_simulated else f"{runs}, {time} left"
 
 
 def what_is_left(spec: StudySpec, history: History, pace: float | None = None) -> Left | None:
@@ -43,26 +50,38 @@ def what_is_left(spec: StudySpec, history: History, pace: float | None = None) -
         spec: the study.
         history: what counts of it.
         pace: seconds from the end of one run to the end of the next, if somebody has watched; shorter than a run where
-            several go on at once, and longer where something lies between them.
+            several go on at once, and longer where something lies between them. That of a dry run says nothing.
     """
     found = runs_left(spec, history)
     if found is None or not found.most:
         return None
-    took = mean_seconds(history)
+    took = mean_seconds(spec, history)
     if took is None:
         return Left(fewest=found.fewest, most=found.most, seconds=None)
-    low, high = min(took, pace or took), max(took, pace or took)
+    is_simulated = spec.simulation is not None
+    seen = took if pace is None or is_simulated else pace
     return Left(
         fewest=found.fewest,
         most=found.most,
-        seconds=(_SHORTER * found.fewest * low, _LONGER * found.most * high),
+        seconds=(_SHORTER * found.fewest * min(took, seen), _LONGER * found.most * max(took, seen)),
+        is_simulated=is_simulated,
     )
 
 
-def mean_seconds(history: History) -> float | None:
-    """How long a run of the study has taken on average; None while none has ended."""
-    seconds = [o.seconds for o in history.everything if o.seconds is not None and o.is_spent and o.state != "running"]
+def mean_seconds(spec: StudySpec, history: History) -> float | None:
+    """How long a run of the study has taken on average, or would on the cluster; None while none has ended."""
+    seconds = _seconds(spec, history)
     return sum(seconds) / len(seconds) if seconds else None
+
+
+def cluster_seconds(spec: StudySpec, history: History) -> float:
+    """How long the runs of a dry run would have taken on the cluster, one after the other."""
+    return sum(_seconds(spec, history))
+
+
+def _seconds(spec: StudySpec, history: History) -> list[float]:
+    ended = [o for o in history.everything if o.seconds is not None and o.is_spent and o.state != "running"]
+    return [whole_seconds(spec, o) for o in ended]
 
 
 def time_range(low: float, high: float) -> str:

@@ -1,9 +1,9 @@
 """The runs that a result names: data keeps their canonical names, and people read `ZeRO 2 · 24 × 4 · bucket 50M`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from dsopt.report.readable import readable_name
-from dsopt.search.history import History
+from dsopt.search.history import History, Observation
 
 
 def taken_over(history: History) -> dict[str, list[str]]:
@@ -17,7 +17,12 @@ def taken_over(history: History) -> dict[str, list[str]]:
 
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:
     """What people read for each of these names."""
-    return {o.name: readable_name(o.name, o.candidate) for o in history.everything if o.name in names}
+    return labels(o for o in history.everything if o.name in names)
+
+
+def labels(observations: Iterable[Observation]) -> dict[str, str]:
+    """What people read for each configuration, by its name; reference runs come first, and know less of it."""
+    return {o.name: readable_name(o.name, o.candidate) for o in observations}
 
 
 def names_in(run: str) -> str:

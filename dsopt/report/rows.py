@@ -1,16 +1,17 @@
 """What was tried in a study, a row each, the best first."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable, readable_name
-from dsopt.search.confirm import standing_after
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.unconfirmed import failed_finalists, left_out
+from dsopt.search.standing import standing_of
+from dsopt.search.unconfirmed import left_out
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -30,14 +31,15 @@ class Row:
         searched: its metric in the search; None of a slow run, which was stopped before it was measured.
         bound: what a slow run could have reached at best, 99 % sure; None if that was not kept.
         searched_percent: half-width of the 95 % interval of the run's mean step time.
-        confirmed: its metric in the confirmation; None if it was not in it.
-        confirmed_interval: 95 % interval of that, launches included.
-        rounds: in how many rounds of the confirmation it was measured.
-        unconfirmed: in which round its confirmation failed, and why; None if it did not.
+        estimate: its metric by all runs together; of the result, the user's own and what was launched more than once.
+        estimate_interval: 95 % interval of that, launches included.
+        rounds: of how many launches it has a figure.
+        unconfirmed: in which further run it failed, and why; None if it did not.
         needed_bytes, device_bytes: of memory, what the fullest rank needed (`ModelFacts.needed_bytes`), and may use.
         batch: global batch, in samples.
         is_best, is_own: the result, and the user's own configuration.
         why: why it was chosen.
+        again: why it was launched again, of each further run.
         origin: where its figure is from, if it is no run of this study, in words.
         is_imported: whether DeepSpeed's autotuner measured it.
     """
@@ -53,8 +55,8 @@ class Row:
     searched: float | None
     bound: float | None
     searched_percent: float | None
-    confirmed: float | None
-    confirmed_interval: tuple[float, float] | None
+    estimate: float | None
+    estimate_interval: tuple[float, float] | None
     rounds: int
     unconfirmed: str | None
     needed_bytes: int | None
@@ -63,6 +65,7 @@ class Row:
     is_best: bool
     is_own: bool
     why: str | None
+    again: Sequence[str]
     origin: str | None
     is_imported: bool
 
@@ -74,11 +77,15 @@ def bound_text(row: Row, *, maximize: bool) -> str:
 
 def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     """What was tried, the best first; `best`: the result, if there is one."""
-    confirmed, facts = _confirmed(history), history.facts_for(spec)
+    estimates, facts = _estimated(spec, history, best), history.facts_for(spec)
     own = own_batch(spec, history, facts) if facts is not None else None
     first = [o for o in history.reference if o.round == 0]
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
-    plain, special = _plain_rows(history, facts), {*confirmed, *failed, best}
+    again: dict[str, list[str]] = {}
+    for o in history.reference:
+        if o.round and o.why:
+            again.setdefault(o.name, []).append(f"launched again, round {o.round}: {o.why}")
+    plain, special = _plain_rows(history, facts), {*estimates, *failed, *again, best}
     rows = []
     for seen in [*first, *history.observations]:
         is_plain = seen.candidate is not None and seen.name not in special
@@ -88,21 +95,21 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
         batch = own
         if facts is not None and seen.candidate is not None:
             batch = global_batch(spec, facts, seen.candidate)
-        rows.append(_row(seen, confirmed, best, batch, failed.get(seen.name)))
+        rows.append(_row(seen, estimates, best, batch, failed.get(seen.name), again.get(seen.name, ())))
         if is_plain:
             plain[id(seen)] = (seen, rows[-1])
     sign = -1 if history.maximize else 1
 
     def order(row: Row) -> tuple[bool, int, float]:
-        value = next((v for v in (row.confirmed, row.searched, row.bound) if v is not None), None)
-        return row.confirmed is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
+        value = next((v for v in (row.estimate, row.searched, row.bound) if v is not None), None)
+        return row.estimate is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
 
     return sorted(rows, key=order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plain:
-    """The rows of candidates that were not confirmed, by the id of what they are of, and the facts they go by.
+    """The rows of candidates without an estimate, by the id of what they are of, and the facts they go by.
 
     Kept with the history: whoever looks again and again has thousands of them, and a few change.
     """
@@ -121,12 +128,13 @@ def _plain_rows(history: History, facts: ModelFacts | None) -> dict[int, tuple[O
 
 def _row(
     seen: Observation,
-    confirmed: dict[str, tuple[float, tuple[float, float], int]],
+    estimates: dict[str, tuple[float, tuple[float, float], int]],
     best: str | None,
     batch: int | None,
     unconfirmed: str | None,
+    again: Sequence[str],
 ) -> Row:
-    value, interval, rounds = confirmed.get(seen.name, (None, None, 0))
+    value, interval, rounds = estimates.get(seen.name, (None, None, 0))
     candidate = seen.candidate or _own(seen)
     return Row(
         name=seen.name,
@@ -140,8 +148,8 @@ def _row(
         searched=seen.value,
         bound=seen.value_bound,
         searched_percent=100 * seen.half_width if seen.half_width is not None and seen.value is not None else None,
-        confirmed=value,
-        confirmed_interval=interval,
+        estimate=value,
+        estimate_interval=interval,
         rounds=rounds,
         unconfirmed=unconfirmed,
         needed_bytes=seen.facts.needed_bytes or None if seen.facts else None,
@@ -150,6 +158,7 @@ def _row(
         is_best=seen.name == best,
         is_own=seen.name == BASELINE,
         why=seen.why,
+        again=again,
         origin=_origin(seen),
         is_imported=seen.imported is not None,
     )
@@ -172,19 +181,27 @@ def _label(seen: Observation, candidate: Candidate | None) -> str:
     return f"{label} ({readable(candidate)})" if seen.name == BASELINE and candidate is not None else label
 
 
-def _confirmed(history: History) -> dict[str, tuple[float, tuple[float, float], int]]:
-    """By name: the metric in the confirmation, its interval, and in how many rounds."""
-    standing = standing_after(history, without=failed_finalists(history))
+def _estimated(
+    spec: StudySpec, history: History, best: str | None
+) -> dict[str, tuple[float, tuple[float, float], int]]:
+    """By name: the metric by all runs together, its interval, and of how many launches it has a figure.
+
+    Of what was launched more than once, and of the result with the user's own.
+    """
+    launches = Counter(o.name for o in history.everything if o.value is not None and o.imported is None)
+    names = [name for name, count in launches.items() if count > 1 or (best is not None and name in (best, BASELINE))]
+    standing = standing_of(spec, history) if names else None
     if standing is None:
         return {}
     found = {}
-    for name in standing.names:
+    for name in names:
+        if name not in standing.names:
+            continue
         level = standing.level(name)
         value, (low, high) = level.factor, level.interval
         if not history.maximize:
             value, low, high = 1 / value, 1 / high, 1 / low
-        rounds = sum(o.name == name and o.round > 0 and o.value is not None for o in history.reference)
-        found[name] = (value, (low, high), rounds)
+        found[name] = (value, (low, high), launches[name])
     return found
 
 

@@ -43,7 +43,7 @@ def _runs(spec: StudySpec) -> str:
     each, others = spec.autotuning.tuner_num_trials, others_before(spec)
     if others is None:
         places = " at each stage, and" if len(spec.stages) > 1 else " and"
-        return f"; at most {_counted(each, 'run')}{places} the confirmation."
+        return f"; at most {_counted(each, 'run')}{places} what runs again."
     usual, every = (sum(counts) for counts in zip(*((o.usual, o.all) for o in others.values()), strict=True))
     if not usual:
         alone = ". Your own configuration is the only candidate"
@@ -53,7 +53,7 @@ def _runs(spec: StudySpec) -> str:
     counted = str(every) if usual == every else f"{usual} to {every}"
     most = sum(min(each, stage.all) for stage in others.values())
     candidates = f"{counted} other candidate{'s' * (every != 1)}"
-    return f". That is your own configuration and {candidates}: at most {_counted(most, 'run')} and the confirmation."
+    return f". That is your own configuration and {candidates}: at most {_counted(most, 'run')} and what runs again."
 
 
 def _counted(number: int, word: str) -> str:

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsopt.report.answer import headline
+from dsopt.report.batch_size import batches_text
 from dsopt.report.cost import money
 from dsopt.report.durations import short_duration
 from dsopt.report.files import were_scaled
 from dsopt.report.first_run import memory_lines
-from dsopt.report.left import what_is_left
+from dsopt.report.left import ON_CLUSTER, cluster_seconds, what_is_left
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
 from dsopt.report.rows import Row, best_row, rows_of
@@ -79,7 +80,10 @@ def standing_of(spec: StudySpec, history: History, summary: Summary, running: Se
         now=_now(summary, running, labels),
         stages=[(int(row.tuning_space.removeprefix("z")), row.verdict) for row in summary.stages if row.verdict],
         rows=rows,
-        advice=[*summary.advice_lines(scaled=were_scaled(spec)), *memory_lines(spec, history)],
+        advice=[
+            *summary.advice_lines(scaled=were_scaled(spec)),
+            *memory_lines(spec, history, is_over=summary.state == "finished"),
+        ],
         doubts=summary.doubt_lines(),
     )
 
@@ -102,25 +106,30 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
             return "Your own configuration is the fastest so far."
         return "Nothing but your own configuration was measured yet."
     value: float | None
-    if best.confirmed is not None:
-        value, own_value, how = best.confirmed, own.confirmed if own else None, "the confirmation goes on"
+    if best.estimate is not None:
+        value, own_value, how = best.estimate, own.estimate if own else None, "by all its runs"
     else:
         value, own_value = best.searched, own.searched if own else None
-        how = best.origin if best.origin and best.is_imported else "search, not confirmed"
+        how = best.origin if best.origin and best.is_imported else "by one run"
     told = f"Best so far: {best.label}, {number(value)} {summary.unit}"
     if own_value is None or value is None or best.is_imported:
         return f"{told} ({how})."
     factor = value / own_value if summary.maximize else own_value / value
-    return f"{told}, {factor:.2f} times as fast as yours ({how})."
+    told = f"{told}, {factor:.2f} times as fast as yours ({how})."
+    if own is None or own.batch is None or best.batch in (None, own.batch):
+        return told
+    return f"{told} {batches_text(best.batch, own.batch)}"
 
 
 def _far(spec: StudySpec, history: History, summary: Summary) -> str:
     over = [o for o in history.everything if o.is_spent and o.state != "running"]
-    rounds = max((o.round for o in history.reference), default=0)
+    again = sum(o.round > 0 for o in over)
     parts = [f"{len(over)} run{'s' * (len(over) != 1)}"]
-    if summary.state == "confirming" or rounds:
-        parts.append(f"{rounds} round{'s' * (rounds != 1)} of confirmation")
-    if summary.worked_seconds is not None:
+    if again:
+        parts.append(f"{again} of what had run before")
+    if spec.simulation is not None and over:
+        parts.append(f"{short_duration(cluster_seconds(spec, history))} {ON_CLUSTER}")
+    elif summary.worked_seconds is not None:
         parts.append(f"{short_duration(summary.worked_seconds)} of runs")
     if summary.cost is not None and summary.simulated is None:
         parts.append(f"cost {money(summary.cost.study)}")

@@ -20,16 +20,16 @@ from dsopt.report.samples import unlike_samples
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import StageRow, stage_row, stages_table
 from dsopt.search.baseline_twin import baseline_test
-from dsopt.search.confirm import Comparison, compare
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.search.how_many import is_alone
 from dsopt.search.ruled_out import refusals
 from dsopt.search.run_quality import RunQuality
+from dsopt.search.standing import Comparison, compare
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.spec import StudySpec
 
-_OF_TABLE: Final = "Figures in the table are single runs of the search; the result below was measured again."
+_OF_TABLE: Final = "Figures in the table are single runs; the result below is what all runs say together."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +45,15 @@ class Summary:
         stages: one row per ZeRO stage.
         imported: names of the candidates whose figures were imported.
         taken_over: names of the runs taken over, by the study they are from.
-        comparison: the confirmed result; None while there is none.
-        unconfirmed: what the search found, if its confirmation failed.
+        comparison: the result; None while there is none.
+        unconfirmed: what the search found, if that failed when it ran again.
         alternatives: whether any configuration but the user's own was measured.
         only: how to try more, if the user's own configuration is the study's only candidate; else None.
         crashed: failed runs of the search, as name and message.
-        left_out: finalists that failed in the confirmation, as name, round and message.
+        left_out: what failed when it ran again, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
-        precision: the requested relative half-width.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
         headroom: of the best on its devices, if it is known.
         samples: what is to know of the samples that the best was measured on, if they differ from the baseline's.
@@ -89,7 +88,6 @@ class Summary:
     foreign: Sequence[str]
     doubts: Sequence[RunQuality]
     fixed_sizes: str
-    precision: float
     outside: Sequence[str]
     headroom: Headroom | None
     samples: str | None
@@ -145,7 +143,7 @@ class Summary:
         if self.headroom is not None and self.headroom.is_little:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
-        lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts], self.precision)
+        lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -217,14 +215,13 @@ class Summary:
 
     def _basis(self, result: Comparison) -> list[str]:
         """What the result is based on, and what it leaves out."""
-        runs = "1 confirmation run" if result.runs == 1 else f"{result.runs} confirmation runs"
-        lines = [f"Based on {runs}, alternating finalists; your configuration does not run."]
-        if result.baseline is not None:
-            lines = [
-                f"Based on {runs}, alternating baseline ({number(result.baseline)} {self.unit} there) and finalists; "
-                "the interval includes launch-to-launch variation."
-            ]
-        return lines
+        runs = "1 run" if result.runs == 1 else f"{result.runs} runs"
+        if result.baseline is None:
+            return [f"Based on {runs} and what they have in common; your configuration does not run."]
+        return [
+            f"Based on {runs} and what they have in common, by which your configuration has {number(result.baseline)} "
+            f"{self.unit}; the interval includes launch-to-launch variation."
+        ]
 
     def _certainty(self) -> list[str]:
         """How likely the best is to be the fastest, and the expected loss from choosing it."""
@@ -232,7 +229,7 @@ class Summary:
         if result is None or result.probability is None or result.regret is None:
             return []
         return [
-            f"It is {percent(result.probability)} likely to be the fastest of those confirmed; "
+            f"It is {percent(result.probability)} likely to be the fastest of those that ran; "
             f"the expected loss from choosing it is {100 * result.regret:.1f} %."
         ]
 
@@ -250,7 +247,7 @@ def summarize(
 ) -> Summary:
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
     baseline = history.find(BASELINE)
-    comparison = compare(history) if state == "finished" else None
+    comparison = compare(spec, history) if state == "finished" else None
     is_own = baseline_test(spec, history)
     found = Summary(
         study=spec.name,
@@ -273,13 +270,12 @@ def summarize(
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
-        doubts=[q for q in qualities if q.is_doubtful(spec.measurement.precision)],
+        doubts=[q for q in qualities if q.is_doubtful],
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
-        precision=spec.measurement.precision,
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         headroom=headroom_of(history, comparison.best) if comparison else None,
         samples=unlike_samples(history, comparison.best) if comparison else None,
-        batch_advice=batch_advice(spec, history, optimal_candidate(history)) if comparison else None,
+        batch_advice=batch_advice(spec, history, optimal_candidate(spec, history)) if comparison else None,
         cost=cost_of(spec, history, comparison, launches),
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,

@@ -1,37 +1,40 @@
 """What a forward pass leaves on a device: what runs have shown for the settings that may change it."""
 
-import math
 from typing import Final
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History, Observation
+from dsopt.search.kinds import Kinds
 from dsopt.search.sharding import sharding_of
 from dsopt.search.tally import Tally, tallies
 from dsopt.search.zero_buffers import step_copies
 from dsopt.search.zero_settings import ZeroSettings
-from dsopt.study.space import Setting, activation_knobs
+from dsopt.study.space import Setting
 from dsopt.study.spec import StudySpec
 
 _LEAST_SHARE: Final = 0.1
 _NEARLY: Final = 0.97
+# Sizes that are close to each other, and of several stages, show no slope. It is at least this share of what a sample
+# takes on average.
+_LEAST_SLOPE: Final = 0.5
 
 
-def activation_lines(spec: StudySpec, facts: ModelFacts, history: History) -> dict[Setting, tuple[float, float]]:
+def activation_lines(
+    spec: StudySpec, facts: ModelFacts, history: History, kinds: Kinds
+) -> dict[Setting, tuple[float, float]]:
     """Activations as a line over micro-batch sizes, first value and slope, for each kind of setting that was run.
 
-    `()` stands for every other kind: the user's own, else that of the least-memory profile. If nothing was seen, it is
-    what states leave of the peak of the run that the facts are from, and at least a tenth of it.
+    `()` stands for every other kind. If nothing was seen, it is what states leave of the peak of the run that the facts
+    are from, and at least a tenth of it.
     """
-    run = history.telling_run
-    own = activation_knobs(run.candidate.knobs) if run is not None and run.candidate is not None else ()
     seen: dict[Setting, dict[int, int]] = {}
     if facts.activation_bytes:
-        seen[own] = {facts.micro_batch: facts.activation_bytes}
+        seen[()] = {facts.micro_batch: facts.activation_bytes}
     for found in tallies(history, _Left):
-        for (kind, size), left in found.of.items():
-            seen.setdefault(kind, {})[size] = left
+        for (setting, size), left in found.of.items():
+            seen.setdefault(kinds.of(setting), {})[size] = left
     lines = {kind: _line(left) for kind, left in seen.items()}
-    return {(): lines.get(own) or (0.0, _unseen(spec, facts) / facts.micro_batch), **lines}
+    return {(): (0.0, _unseen(spec, facts) / facts.micro_batch), **lines}
 
 
 def _unseen(spec: StudySpec, facts: ModelFacts) -> float:
@@ -47,15 +50,15 @@ def _unseen(spec: StudySpec, facts: ModelFacts) -> float:
 
 
 class _Left(Tally):
-    """What forward passes left, in bytes, by kind of setting and micro-batch size; the last run of each counts."""
+    """What forward passes left, in bytes, by setting outside of ZeRO and micro-batch size; the last run counts."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[Setting, int], int] = {}
 
     def add(self, run: Observation) -> None:
         if run.activations is not None:
-            kind, size, left = run.activations
-            self.of[kind, size] = left
+            setting, size, left = run.activations
+            self.of[setting, size] = left
 
 
 def _line(left: dict[int, int]) -> tuple[float, float]:
@@ -63,6 +66,9 @@ def _line(left: dict[int, int]) -> tuple[float, float]:
     count, sizes, sums = len(left), sum(left), sum(left.values())
     squares, products = sum(size * size for size in left), sum(size * held for size, held in left.items())
     rise, run = count * products - sizes * sums, count * squares - sizes * sizes
-    if rise > 0 and run > 0:
+    least = _LEAST_SLOPE * sums / sizes
+    if run > 0 and rise / run >= least:
         return (sums * squares - sizes * products) / run, rise / run
-    return 0.0, math.fsum(held / size for size, held in left.items()) / count
+    if count > 1:
+        return (sums - least * sizes) / count, least
+    return 0.0, sums / sizes

@@ -3,6 +3,7 @@
 from dsopt.search.history import BASELINE, History
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.steps import Step
+from dsopt.study.comparison import rounds_of
 from dsopt.study.spec import StudySpec
 
 
@@ -18,4 +19,4 @@ def comparison_step(spec: StudySpec, history: History) -> Step:
         found = {name: history.find(name, round_) for name in names}
         return [name for name, run in found.items() if run is not None and run.state == "measured"]
 
-    return next_in_rounds(history, entries, spec.confirmation.rounds, kept_after)
+    return next_in_rounds(history, entries, rounds_of(spec), kept_after)

@@ -13,12 +13,14 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.protocol.events import Engine
 from dsopt.protocol.text import plain_text
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
-from dsopt.search.run_quality import RunQuality, quality_of
+from dsopt.search.run_quality import RunQuality, noise_of, quality_of
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
+from dsopt.study.step_noise import StepNoise
 from dsopt.study.trial_attributes import ORDER, Phase, TrialAttributes, attributes_of
 
+FULL: Final = ("oom", "host_oom")  # why a run had no memory
 BASELINE: Final = "baseline"  # the reference run of the user's own configuration
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 
@@ -47,6 +49,9 @@ class Observation:
         why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
         quality: how good its numbers are; only if a run of this study measured it.
+        noise: how much its steps differ; measured and slow only, and not from earlier versions.
+        steps: how many it had, warm-up included; 0 if that is not known.
+        step_seconds: mean wall clock of one after warm-up; measured and slow only.
         order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
     """
@@ -73,6 +78,9 @@ class Observation:
     why: str | None = None
     is_sound: bool = True
     quality: RunQuality | None = None
+    noise: StepNoise | None = None
+    steps: int = 0
+    step_seconds: float | None = None
 
     @property
     def launched(self) -> bool:
@@ -81,11 +89,11 @@ class Observation:
 
     @cached_property
     def activations(self) -> tuple[Setting, int, int] | None:
-        """What its forward pass left, if that was seen: the kind of setting, the micro-batch size, the bytes."""
+        """What its forward pass left, if that was seen: setting outside of ZeRO, micro-batch size, bytes."""
         if self.facts is None or not self.facts.activation_bytes:
             return None
-        kind = activation_knobs(self.candidate.knobs) if self.candidate else ()
-        return kind, self.facts.micro_batch, self.facts.activation_bytes
+        setting = activation_knobs(self.candidate.knobs) if self.candidate else ()
+        return setting, self.facts.micro_batch, self.facts.activation_bytes
 
     @cached_property
     def is_spent(self) -> bool:
@@ -242,6 +250,9 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         wrote_outside=attrs.get("wrote_outside", ""),
         is_sound=not attrs.get("unsound", False),
         quality=quality_of(attrs) if measured else None,
+        noise=noise_of(attrs),
+        steps=attrs.get("measured_steps", 0) + attrs.get("warmup_steps", 0),
+        step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 
@@ -271,12 +282,17 @@ def profile_attributes(candidate: Candidate) -> TrialAttributes:
     return {"profile_stage": candidate.stage, "profile_params": json.dumps(candidate.params)}
 
 
+_ENGINE: Final = tuple(f.name for f in fields(Engine) if f.name != "rank")
+_ENGINE_NEEDS: Final = frozenset(f.name for f in fields(Engine) if f.default is MISSING) - {"rank"}
+_FACTS: Final = tuple(f.name for f in fields(ModelFacts))
+
+
 def _engine(attrs: Mapping[str, Any]) -> Engine | None:
     """What an engine reported; None while a worker is still writing it, one attribute after the other."""
-    known = {"rank": 0, **{name: attrs[name] for name in Engine.__dataclass_fields__ if name in attrs}}
-    is_whole = all(f.name in known for f in fields(Engine) if f.default is MISSING)
-    return Engine(**known) if is_whole else None
+    if not attrs.keys() >= _ENGINE_NEEDS:
+        return None
+    return Engine(rank=0, **{name: attrs[name] for name in _ENGINE if name in attrs})
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    return ModelFacts(**{name: attrs[name] for name in ModelFacts.__dataclass_fields__ if name in attrs})
+    return ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})

@@ -1,4 +1,4 @@
-"""What to do next over all stages at once: runs where the expected gain is, until none is worth a run."""
+"""What to do next over all stages at once: the run that is worth most for its time, until none is worth it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,8 +12,10 @@ from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget, listed_sizes
-from dsopt.search.payback import share_of_training
+from dsopt.search.memory import MemoryModel
+from dsopt.search.payback import least_worth
 from dsopt.search.pruners import runs_since_best
+from dsopt.search.repeat import repeat_step
 from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
 from dsopt.search.verdicts import budget_spent, nothing_ran, patience_spent, reasons_against, unavailable
@@ -27,11 +29,10 @@ _SURE_ENOUGH: Final = 0.97
 _TOO_RISKY: Final = 0.1
 # Below this the models are not even asked: such a size is out of reach.
 _CONCEIVABLE: Final = 0.02
-# An expected improvement that is not worth a run: it is within the noise of the best measurements.
-_NEGLIGIBLE: Final = 0.003
 # At most so many candidates of one stage are considered; sizes are thinned out if knobs would make them more.
 _MOST: Final = 4000
 _FEWEST_SIZES: Final = 4
+_EVEN: Final = 0.5  # what more likely fits than not
 _Knowledge: TypeAlias = Literal["none", "to come", "measured"]
 # DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which holds if the user sets no limit
 _LARGEST_SIZE: Final = 1024
@@ -39,6 +40,8 @@ _LARGEST_SIZE: Final = 1024
 
 def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Callable[[Candidate], bool]) -> Step:
     """The next step of a search over all stages that are open.
+
+    First runs of candidates and further runs of known configurations compete by what they are worth for their time.
 
     Args:
         is_own: whether a candidate is the user's own configuration, which is not run again.
@@ -48,10 +51,10 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         if (reason := unavailable(spec, stage)) is not None:
             return CloseStage(stage=stage, verdict=reason)
     forecast = Forecast(spec, facts, history)
-    is_running = any(o.state == "running" for o in history.observations)
+    is_running = any(o.state == "running" for o in history.everything)
     spent = _is_patience_spent(spec, history)
-    share = share_of_training(spec, history)
-    least = _NEGLIGIBLE if share is None else share
+    # an answer that runs is worth any time, until there is one
+    least = least_worth(spec, history) if forecast.believed.winners else 0.0
     outlooks: dict[int, Outlook] = {}
     allowed: dict[int, NDArray[np.bool_]] = {}
     for stage in left:
@@ -62,12 +65,18 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
             verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried))
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
-            allowed[stage] = _may_be_run(outlooks[stage], least, _knowledge(history, stage))
+            is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
+            allowed[stage] = _may_be_run(outlooks[stage], least, _knowledge(history, stage)) & is_near
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
     worths = {stage: float(np.max(outlooks[stage].worth[allowed[stage]], initial=0.0)) for stage in outlooks}
     chosen = max(worths, key=lambda stage: worths[stage], default=None)
-    if chosen is not None and not spent and worths[chosen] >= least and allowed[chosen].any():
+    may_explore = chosen is not None and not spent and bool(allowed[chosen].any())
+    most = worths[chosen] if chosen is not None and may_explore else 0.0
+    again = repeat_step(history, forecast, max(least, most)) if spec.confirmation is None else None
+    if again is not None:
+        return again
+    if chosen is not None and may_explore and most >= least:
         candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
         return Explore(stage=chosen, candidates=candidates, phase="joint", memory=forecast.memory, forecast=forecast)
     if is_running or chosen is None:
@@ -77,6 +86,40 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=verdict)
+
+
+def _is_near(spec: StudySpec, history: History, memory: MemoryModel, stage: int, grid: Grid) -> NDArray[np.bool_]:
+    """Which candidates of a stage are small enough beside those that ran out of memory, shape `(n,)`."""
+    kinds = [memory.kinds.of(setting) for _, setting in grid.settings]
+    largest = {kind: _largest_after_oom(spec, history, memory, stage, kind) for kind in set(kinds)}
+    near: NDArray[np.bool_] = grid.micro_batch <= np.array([largest[kind] for kind in kinds])[grid.which]
+    return near
+
+
+def _largest_after_oom(spec: StudySpec, history: History, memory: MemoryModel, stage: int, kind: Setting) -> float:
+    """The largest micro-batch size to try at a stage where one ran out of memory, or at a higher stage: well below.
+
+    It halves the way down from there to the largest that ran there or at a lower stage, which needs more memory, on a
+    scale of doublings: what the memory model believed has just been shown wrong. Only what has the same settings
+    outside of ZeRO counts: others, such as recomputed activations, may take far less.
+    """
+    full = [
+        candidate.micro_batch
+        for candidate in memory.out_of_memory
+        if candidate.stage >= stage and memory.kinds.of(candidate.knobs) == kind
+    ]
+    if not full:
+        return math.inf
+    seen = [
+        o.facts.micro_batch
+        for o in history.everything
+        if o.facts is not None
+        and o.facts.zero_stage <= stage
+        and memory.kinds.of(o.candidate.knobs if o.candidate else ()) == kind
+    ]
+    least = smallest_micro_batch(spec) if not kind else spec.autotuning.min_train_micro_batch_size_per_gpu
+    ran = max((size for size in seen if size < min(full)), default=least)
+    return max(ran, math.sqrt(min(full) * ran))
 
 
 def _may_be_run(outlook: Outlook, least: float, knowledge: _Knowledge) -> NDArray[np.bool_]:
@@ -153,10 +196,11 @@ def spaced_sizes(largest: int) -> list[int]:
 
 
 def _is_patience_spent(spec: StudySpec, history: History) -> bool:
-    if spec.stop_when != "patience":
+    patience = spec.autotuning.tuner_early_stopping
+    if patience is None or spec.stop_when != "patience":
         return False
     ended = sorted(history.observations, key=lambda o: o.order)
-    return runs_since_best(history, ended) >= spec.autotuning.tuner_early_stopping
+    return runs_since_best(history, ended) >= patience
 
 
 def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: int, *, has_own: bool) -> str:
@@ -183,19 +227,18 @@ def _verdict(
         allowed: which of them may be run.
         history: what counts.
         stage: the stage.
-        least: what a run must gain, relative.
+        least: what a run must be worth, relative.
     """
     was_run = stage == history.own_stage or any(o.launched for o in history.stages[stage])
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
-    most = int(np.argmax(np.where(allowed, outlook.gain, -1.0)))
-    bound = math.expm1(float(outlook.score[most] + 1.96 * outlook.deviation[most]) - best) * 100
     head = "explored; the rest is" if was_run else "not tried:"
-    if bound <= 0:
+    upper = np.expm1(outlook.score + 1.96 * outlook.deviation - best) * 100
+    most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= _EVEN)))
+    if most == 0:
         return f"{head} likely slower than the best, not worth another run"
-    gain, needed = 100 * max(0.0, float(outlook.worth[most])), 100 * least
-    return (
-        f"{head} likely no more than {bound:.1f} % faster than the best; on average a run would gain {gain:.2g} %, and "
-        f"it must gain {needed:.2g} %"
-    )
+    rest = f"likely no more than {safe:.1f} % faster than the best" if safe else "likely slower than the best"
+    risk = ", or likely to run out of memory" if most > safe else ""
+    worth, needed = 100 * max(0.0, float(np.max(outlook.worth[allowed]))), 100 * least
+    return f"{head} {rest}{risk}; a run would be worth {worth:.2g} %, and must be worth {needed:.2g} %"

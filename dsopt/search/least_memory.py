@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
-from dsopt.study.ds_config import baseline_config, get_path
 from dsopt.study.fixed_offload import missing_offload
 from dsopt.study.own_sizes import own_size
-from dsopt.study.space import ACCUMULATION, Candidate, Knob, is_script_flag
+from dsopt.study.space import ACCUMULATION, Candidate, Knob
 from dsopt.study.spec import StudySpec
 
 _Frugal = Literal["on", "off", "least", "most", "offloaded"]
@@ -75,7 +74,7 @@ def _most_frugal(spec: StudySpec, key: str, values: Sequence[Knob], dimensions: 
     found = _ranked(_rule(key, dimensions), values)
     if found:
         return found[0]
-    own = spec.launch.script_switch(key) if is_script_flag(key) else get_path(baseline_config(spec.ds_config), key)
+    own = spec.own_value(key)
     return own if own in values else values[0]
 
 

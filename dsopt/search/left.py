@@ -9,13 +9,15 @@ from dsopt.search.finalists import finalists
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.how_many import others_of
 from dsopt.search.unconfirmed import failed_finalists
-from dsopt.study.spec import StudySpec
+from dsopt.study.comparison import rounds_of
+from dsopt.study.spec import Confirmation, StudySpec
 
 # Searches of the simulated development scenarios ended within so many runs, nine out of ten: this, plus one for each
 # doubling of the settings. `benchmarks/left.py` prints how often what was said then came.
-_SEARCHED: Final = 4
+_SEARCHED: Final = 5
 _FEWEST_SEARCHED: Final = 2
 _TAIL: Final = 3  # runs that a search may still take which is longer than that
+_REPEATED: Final = 2  # further runs of what is known that a study may still take without rounds
 _LIKELY_ROUNDS: Final = 2  # of the confirmation; few studies need more
 _FEWEST_CONFIRMED: Final = 2  # the baseline and a finalist
 
@@ -31,8 +33,8 @@ class RunsLeft:
 def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
     """How many runs a study that goes on still needs; None if nothing true can be said.
 
-    Nothing is said before the first run has ended, nor of a search that takes one stage after the other: its length
-    depends on what comes.
+    Nothing is said before the first run has ended, nor of a search that takes one stage after the other, or goes on
+    while runs pay: its length depends on what comes.
     """
     if spec.compare:
         return _of_comparison(spec, history)
@@ -40,21 +42,27 @@ def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
     if baseline is None or baseline.state == "running" or facts is None:
         return None
     rounds = max((o.round for o in history.reference), default=0)
-    if rounds:
-        return _of_confirmation(spec, history, rounds)
+    if rounds and spec.confirmation is not None:
+        return _of_confirmation(spec, history, spec.confirmation, rounds)
+    is_open = any(stage not in history.verdicts for stage in spec.stages)
+    if is_open and (not spec.is_joint or spec.stop_when == "payback"):
+        return None
     has_own = baseline.state == "measured"
+    if spec.confirmation is None:
+        if not is_open:
+            return RunsLeft(fewest=0, most=_REPEATED if history.measured else 0)
+        allowed = _allowed(spec, history, facts)
+        return _of_search(spec, history, facts, allowed, RunsLeft(fewest=0, most=_REPEATED if allowed else 0))
     confirmed = _LIKELY_ROUNDS if spec.confirmation.rounds > 1 else 1
-    ranked = len(finalists(spec, history))
-    if all(stage in history.verdicts for stage in spec.stages):
+    ranked = len(finalists(spec, history, spec.confirmation))
+    if not is_open:
         fewest = ranked + has_own if ranked else 0
         return RunsLeft(fewest=fewest, most=fewest * confirmed)
-    if not spec.is_joint:
-        return None
     allowed = _allowed(spec, history, facts)
     chosen = min(spec.confirmation.finalists, ranked + allowed)
     most = confirmed * (chosen + has_own) if chosen else 0
-    is_open = ranked or allowed > _TAIL  # otherwise dsopt may find none of so few worth a run
-    fewest = min(most, _FEWEST_CONFIRMED if has_own else 1) if is_open else 0
+    is_sure = ranked or allowed > _TAIL  # otherwise dsopt may find none of so few worth a run
+    fewest = min(most, _FEWEST_CONFIRMED if has_own else 1) if is_sure else 0
     return _of_search(spec, history, facts, allowed, RunsLeft(fewest=fewest, most=most))
 
 
@@ -84,17 +92,17 @@ def _allowed(spec: StudySpec, history: History, facts: ModelFacts) -> int:
     return allowed
 
 
-def _of_confirmation(spec: StudySpec, history: History, rounds: int) -> RunsLeft:
+def _of_confirmation(spec: StudySpec, history: History, asked: Confirmation, rounds: int) -> RunsLeft:
     """What is left of the confirmation: of this round, and of those that may follow."""
     first = {o.name for o in history.reference if o.round == 1}
-    expected = {o.name for o in finalists(spec, history)} | first - set(failed_finalists(history))
+    expected = {o.name for o in finalists(spec, history, asked)} | first - set(failed_finalists(history))
     baseline = history.find(BASELINE)
     if baseline is not None and baseline.state == "measured":
         expected.add(BASELINE)
     in_round = [o for o in history.reference if o.round == rounds]
     missing = len(expected - {o.name for o in in_round if o.state != "running"})
     fewest = missing if rounds == 1 else sum(o.state == "running" for o in in_round)
-    return RunsLeft(fewest=fewest, most=missing + len(expected) * (spec.confirmation.rounds - rounds))
+    return RunsLeft(fewest=fewest, most=missing + len(expected) * (asked.rounds - rounds))
 
 
 def _of_comparison(spec: StudySpec, history: History) -> RunsLeft:
@@ -107,4 +115,4 @@ def _of_comparison(spec: StudySpec, history: History) -> RunsLeft:
 
 def _rounds_left(spec: StudySpec, ended: list[Observation]) -> int:
     has_failed = any(o.state != "measured" for o in ended)
-    return 0 if has_failed else spec.confirmation.rounds - len(ended)
+    return 0 if has_failed else rounds_of(spec) - len(ended)

@@ -13,12 +13,13 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.gaussian import Belief
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, Observation
+from dsopt.search.kinds import Kinds
 from dsopt.search.memory_moments import SHARES, STAGES, WEIGHTS, Moments
 from dsopt.search.memory_runs import Point, Telling, point_of
 from dsopt.search.sharding import sharding_of
 from dsopt.search.tally import tallies
 from dsopt.study.quantity import gib
-from dsopt.study.space import Candidate, Setting, activation_knobs
+from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 # A full host kills processes, and whatever else runs there needs its share.
@@ -50,6 +51,9 @@ _UNSEEN_ACTIVATIONS: Final = (0.85, 0.5)  # relative to what states leave of a p
 # profile where that is all that was seen, since it recomputes what it can
 _OTHER_KIND: Final = (0.0, 0.6)
 _LESS_FRUGAL_KIND: Final = (2.0, 1.5)
+# the same of recomputing activations, or no more doing so
+_RECOMPUTED: Final = (-0.9, 0.25)
+_KEPT: Final = (5.0, 4.0)
 
 
 class MemoryModel:
@@ -59,17 +63,22 @@ class MemoryModel:
     peaks of runs at all stages. A candidate fits if its peak and the reserve stay within the device.
     The reserve is what torch's counters do not see (context, communication libraries) and what fragmentation takes.
     Measured runs bound it from above, those that ran out of memory from below (censored data).
+
+    Attributes:
+        kinds: which settings may leave as much in a forward pass as others.
+        out_of_memory: the candidates that ran out of the device's memory or the host's.
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec = spec
         self.facts = facts
         of_reference, *of_stages = tallies(history, Telling)
-        self._out_of_memory = [candidate for told in of_stages for candidate in told.out_of_memory]
+        self.out_of_memory = [candidate for told in of_stages for candidate in told.out_of_memory]
         settings = [group for stage in spec.stages for group in spec.space(stage, facts.hidden_size).groups()]
-        self._kinds = list(dict.fromkeys(kind for setting in settings if (kind := activation_knobs(setting))))
-        self._activations = activation_lines(spec, facts, history)
-        self._moments = Moments(spec, facts, self._activations, self._kinds)
+        self.kinds = Kinds(spec, history)
+        self._others = list(dict.fromkeys(kind for setting in settings if (kind := self.kinds.of(setting))))
+        self._activations = activation_lines(spec, facts, history, self.kinds)
+        self._moments = Moments(spec, facts, self._activations, self.kinds, self._others)
         self._belief = self._first = self._after = self._prior(history)
         self._learnt_of: Mapping[int, Observation] = {}  # by id, while they live
         self._sizes: dict[tuple[int, Setting], set[int]] = {}  # that ran, by stage and kind of activations
@@ -94,7 +103,7 @@ class MemoryModel:
         probability: NDArray[np.float64] = ndtr((self.facts.device_memory_bytes - needed) / deviation)
         host_fits = np.array([self._why_not_host(stage, setting) is None for stage, setting in grid.settings])
         probability[~host_fits[grid.which]] = 0.0
-        for known in self._out_of_memory:
+        for known in self.out_of_memory:
             same = np.array([(stage, setting) == (known.stage, known.knobs) for stage, setting in grid.settings])
             probability[same[grid.which] & (grid.micro_batch >= known.micro_batch) & (grid.gas >= known.gas)] = 0.0
         return probability
@@ -105,7 +114,7 @@ class MemoryModel:
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate will not run, if that is almost certain."""
-        for known in self._out_of_memory:
+        for known in self.out_of_memory:
             same = (known.stage, known.knobs) == (candidate.stage, candidate.knobs)
             if same and known.micro_batch <= candidate.micro_batch and known.gas <= candidate.gas:
                 return f"{known.name}, which is no larger, ran out of memory"
@@ -168,12 +177,12 @@ class MemoryModel:
         }
         run = history.telling_run
         is_frugal = run is not None and run.candidate is not None and run.name == "profile"
-        other = _LESS_FRUGAL_KIND if is_frugal else _OTHER_KIND
+        of_kinds = [self._of_kind(kind, is_frugal=is_frugal) for kind in self._others]
         mean = [*(known[name][0] for name in WEIGHTS), *[0.0] * (2 * len(STAGES))]
-        mean += [0.0 if kind in self._activations else other[0] for kind in self._kinds]
+        mean += [expected for expected, _ in of_kinds]
         deviation = [known[name][1] for name in WEIGHTS]
         deviation += [0.015 * device] * len(STAGES) + [0.1] * len(STAGES)
-        deviation += [_ACTIVATIONS[1] if kind in self._activations else other[1] for kind in self._kinds]
+        deviation += [spread for _, spread in of_kinds]
         if history.begun_with is not None:
             earlier, facts = history.begun_with
             belief = MemoryModel(earlier.spec, facts, earlier.history)._belief
@@ -182,6 +191,15 @@ class MemoryModel:
                 mean[index] = float(belief.mean[index])
                 deviation[index] = min(deviation[index], math.hypot(math.sqrt(variance[index]), deviation[index] / 3))
         return Belief.independent(np.array(mean), np.array(deviation))
+
+    def _of_kind(self, kind: Setting, *, is_frugal: bool) -> tuple[float, float]:
+        """What a kind adds to the weight of activations, and its standard deviation."""
+        if kind in self._activations:
+            return 0.0, _ACTIVATIONS[1]
+        recomputes = self.kinds.recomputes(kind)
+        if recomputes:
+            return _RECOMPUTED if recomputes > 0 else _KEPT
+        return _LESS_FRUGAL_KIND if is_frugal else _OTHER_KIND
 
     def _learn(self, history: History, told: Sequence[Telling]) -> None:
         """Learns from each run; if the study's last model saw all before as this one does, only from the others."""
@@ -209,7 +227,7 @@ class MemoryModel:
             by = self._belief
 
     def _sees_like(self, other: "MemoryModel") -> bool:
-        mine, theirs = ((one.facts, one._activations, one._kinds) for one in (self, other))
+        mine, theirs = ((one.facts, one._activations, one._others, one.kinds.base) for one in (self, other))
         same = [np.array_equal(self._first.mean, other._first.mean)]
         same.append(np.array_equal(self._first.covariance, other._first.covariance))
         return self.spec is other.spec and mine == theirs and all(same)
@@ -226,7 +244,7 @@ class MemoryModel:
         moments = self._moments.of(Grid.of([point.candidate for point in points])) if points else ()
         for point, *rows in zip(points, *moments, strict=True):
             if point.peak_bytes is not None:
-                kind = (point.candidate.stage, activation_knobs(point.candidate.knobs))
+                kind = (point.candidate.stage, self.kinds.of(point.candidate.knobs))
                 self._sizes.setdefault(kind, set()).add(point.candidate.micro_batch)
             self._belief = self._taught(point, max(rows, key=(by or self._belief).mean.dot))
 
@@ -242,16 +260,21 @@ class MemoryModel:
         noise = _ERROR_SHARE * device
         if point.peak_bytes is not None:
             return belief.below(with_reserve, device, noise)
-        # a surprising OOM shows that little was known about its stage
-        of_stage = np.eye(len(row))[len(WEIGHTS) + point.candidate.stage]
-        return belief.doubted(with_reserve, device, noise, of_stage, _SURPRISE).above(with_reserve, device, noise)
+        # a surprising OOM shows that little was known about its kind of activations, else about its stage
+        kind = self.kinds.of(point.candidate.knobs)
+        unknown = len(WEIGHTS) + point.candidate.stage
+        if kind in self._others and not any(known == kind for _, known in self._sizes):
+            of_kind = len(row) - len(self._others) + self._others.index(kind)
+            unknown = of_kind if row[of_kind] else unknown
+        doubted = belief.doubted(with_reserve, device, noise, np.eye(len(row))[unknown], _SURPRISE)
+        return doubted.above(with_reserve, device, noise)
 
     def _misfit(self, grid: Grid, peak: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standard deviation of peaks from any such model: it grows with the distance to sizes that ran."""
         known_sizes = {key: np.log2(sorted(sizes)) for key, sizes in self._sizes.items()}
         everywhere = np.concatenate([*known_sizes.values()] or [np.log2([self.facts.micro_batch])])
         octaves = np.empty(len(grid.which))
-        keys = [(stage, activation_knobs(setting)) for stage, setting in grid.settings]
+        keys = [(stage, self.kinds.of(setting)) for stage, setting in grid.settings]
         for index, key in enumerate(keys):
             of_it = grid.which == index
             apart = np.abs(np.log2(grid.micro_batch[of_it])[:, None] - known_sizes.get(key, everywhere))

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
+from dsopt.search.kinds import Kinds
 from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_buffers import live_parameters, reduce_buffers, step_copies
 from dsopt.search.zero_settings import ZeroSettings
-from dsopt.study.space import Setting, activation_knobs
+from dsopt.study.space import Setting
 from dsopt.study.spec import StudySpec
 
 Rows = NDArray[np.float64]
@@ -51,7 +52,8 @@ class Moments:
         facts: of the model.
         activations: as a line over micro-batch sizes, first value and slope, for each kind of setting; `()` stands for
             every kind that is not there.
-        kinds: the kinds of settings that may change activations.
+        kinds: which settings are of one kind.
+        others: the kinds of settings that may change activations.
     """
 
     def __init__(
@@ -59,13 +61,15 @@ class Moments:
         spec: StudySpec,
         facts: ModelFacts,
         activations: Mapping[Setting, tuple[float, float]],
-        kinds: Sequence[Setting],
+        kinds: Kinds,
+        others: Sequence[Setting],
     ) -> None:
         self._spec = spec
         self._facts = facts
         self._zero = ZeroSettings(spec, facts.hidden_size)
         self._activations = activations
-        self._kinds = kinds
+        self._kind_of = kinds.of
+        self._others = others
         self._known: dict[tuple[int, Setting], tuple[Rows, float, float, float]] = {}
 
     def of(self, grid: Grid) -> tuple[Rows, Rows, Rows]:
@@ -91,9 +95,7 @@ class Moments:
 
     def activations(self, grid: Grid) -> Rows:
         """What a forward pass leaves, in bytes, without what runs showed on top; shape `(n,)`."""
-        lines = [
-            self._activations.get(activation_knobs(setting)) or self._activations[()] for _, setting in grid.settings
-        ]
+        lines = [self._activations.get(self._kind_of(setting)) or self._activations[()] for _, setting in grid.settings]
         first, per_sample = np.array(lines)[grid.which].T
         size: Rows = first + per_sample * grid.micro_batch
         return size
@@ -104,14 +106,14 @@ class Moments:
         if known is None:
             sharding = sharding_of(self._spec, self._facts, stage, setting)
             gradients = sharding.gradient_bytes(self._facts)
-            kind = activation_knobs(setting)
+            kind = self._kind_of(setting)
             sizes = {
                 "states": sharding.device_bytes(self._facts) - gradients,
                 "live_parameters": live_parameters(self._facts, self._zero, stage, setting),
                 "overhead": 1.0,
             }
             stages = [float(stage == other) for other in STAGES]
-            kinds = [float(kind == other) for other in self._kinds]
+            kinds = [float(kind == other) for other in self._others]
             row = np.array([*(sizes.get(name, 0.0) for name in WEIGHTS), *stages, *stages, *kinds])
             buffers = reduce_buffers(self._spec, self._facts, self._zero, stage, setting)
             copies = step_copies(self._facts, self._zero, sharding, setting)

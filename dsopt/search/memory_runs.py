@@ -1,14 +1,11 @@
 """What runs have shown of memory."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import Observation
+from dsopt.search.history import FULL, Observation
 from dsopt.search.tally import Tally
 from dsopt.study.space import Candidate
-
-_FULL: Final = ("oom", "host_oom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +35,7 @@ class Telling(Tally):
             self.measured.append(run)
         elif run.reason == "oom" and run.candidate:
             self.without_peak.append(run)
-        if run.reason in _FULL and run.candidate:
+        if run.reason in FULL and run.candidate:
             self.out_of_memory.append(run.candidate)
 
 

@@ -4,20 +4,21 @@ from collections.abc import Collection
 
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.comparison import comparison_step
-from dsopt.search.confirm import contenders
 from dsopt.search.facts import facts_without_a_run
-from dsopt.search.finalists import finalists
+from dsopt.search.finalists import contenders, finalists
+from dsopt.search.forecast import Forecast
 from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import share_of_training
+from dsopt.search.repeat import last_step
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.ruled_out import refusals
 from dsopt.search.stage import stage_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Step, Wait
 from dsopt.search.unconfirmed import lacks_baseline, may_replace
-from dsopt.study.spec import StudySpec
+from dsopt.study.spec import Confirmation, StudySpec
 
 
 def next_step(spec: StudySpec, history: History) -> Step:
@@ -36,7 +37,9 @@ def next_step(spec: StudySpec, history: History) -> Step:
         return stage_step(spec, history, facts, left[0])
     if history.telling_run is None:  # `model_info` was the only source
         return GiveUp(message=why_nothing_runs(spec, history))
-    return _confirmation_step(spec, history)
+    if spec.confirmation is None:
+        return last_step(spec, history, Forecast(spec, facts, history))
+    return _confirmation_step(spec, history, spec.confirmation)
 
 
 def state_of(step: Step) -> str:
@@ -86,9 +89,9 @@ def _why_profiled(spec: StudySpec, history: History) -> str | None:
     return f"autotuning.model_info cannot replace it, because no run has shown {missing}"
 
 
-def _confirmation_step(spec: StudySpec, history: History) -> Step:
+def _confirmation_step(spec: StudySpec, history: History, asked: Confirmation) -> Step:
     """Rounds of the baseline and each finalist, then of those that may still be the best, until that is clear."""
-    chosen = finalists(spec, history)
+    chosen = finalists(spec, history, asked)
     if not may_replace(history):
         chosen = [o for o in chosen if history.find(o.name, 1) is not None]
     if not chosen:
@@ -99,9 +102,9 @@ def _confirmation_step(spec: StudySpec, history: History) -> Step:
         runs.insert(0, ("baseline", None))
     share = share_of_training(spec, history)
 
-    def kept_after(round_: int, names: list[str]) -> Collection[str]:
+    def kept_after(_: int, names: list[str]) -> Collection[str]:
         if lacks_baseline(history):
             return names  # it failed; the next round tries it again, with all the others
-        return contenders(history, names, round_, spec.confirmation.certainty, share)
+        return contenders(spec, history, names, asked, share)
 
-    return next_in_rounds(history, runs, spec.confirmation.rounds, kept_after)
+    return next_in_rounds(history, runs, asked.rounds, kept_after)

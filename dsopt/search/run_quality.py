@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from dsopt.study.step_noise import StepNoise
 from dsopt.study.trial_attributes import TrialAttributes
 
 MOST_EVALUATION: Final = 5.0  # percent
@@ -32,11 +33,12 @@ class RunQuality:
     nonfinite_loss_percent: float = 0.0
     dtype: str = "fp32"
 
-    def is_doubtful(self, precision: float) -> bool:
-        """Whether a reader should know about it; `precision` is the requested relative half-width."""
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a reader should know about it; intervals say how precise it is."""
         leaves_out = self.pause_seconds > 0 or self.evaluation_percent > MOST_EVALUATION
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
-        return self.drifting or leaves_out or is_unsound or self.interval_percent > 100 * precision
+        return self.drifting or leaves_out or is_unsound
 
 
 def quality_of(attrs: TrialAttributes) -> RunQuality | None:
@@ -58,3 +60,14 @@ def quality_of(attrs: TrialAttributes) -> RunQuality | None:
 def run_label(name: str, round_: int) -> str:
     """The name of a run for people: its candidate, and its round in the confirmation."""
     return f"{name} (round {round_})" if round_ else name
+
+
+def noise_of(attrs: TrialAttributes) -> StepNoise | None:
+    """How much a run's steps differed; None if it says nothing of that, as those of earlier versions."""
+    if not attrs.get("step_deviation_percent") or not attrs.get("measured_steps"):
+        return None
+    return StepNoise(
+        deviation=attrs["step_deviation_percent"] / 100,
+        correlation=attrs.get("step_correlation", 0.0),
+        steps=attrs["measured_steps"],
+    )

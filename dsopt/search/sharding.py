@@ -41,7 +41,7 @@ class Sharding:
                 ranks=self.replicas,
                 dtype=facts.dtype,
                 offload=self.offload,
-                largest_layer=facts.largest_layer_params,
+                largest_layer=facts.largest_layer_params * self.model_parallel,  # a rank has its part of it whole
                 held=facts.held,
             )
             / self.model_parallel

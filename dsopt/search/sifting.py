@@ -63,9 +63,9 @@ def not_a_reference(
 def _fault_of(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_: int) -> str | None:
     """What a trial's record has that shows that the study did not write it, in words."""
     attrs = attributes_of(trial)
-    for key, value in trial.user_attrs.items():
-        if not _is_of_its_kind(key, value):
-            return f"an attribute '{key}' {_OWN}"
+    strange = _strange_attribute(trial.user_attrs)
+    if strange is not None:
+        return f"an attribute '{strange}' {_OWN}"
     if part.stage is None:
         if trial.params:
             return f"parameters {_OWN}"
@@ -113,8 +113,13 @@ def _allowed(hint: Any) -> tuple[frozenset[type], frozenset[object]]:  # noqa: A
     return frozenset((int, float) if hint in (int, float) else (hint,)), frozenset()
 
 
-def _is_of_its_kind(key: str, value: object) -> bool:
-    if key == "hidden_size":
-        return value is None or is_hidden_size(value)
-    types, values = _kinds().get(key, (None, ()))
-    return types is None or type(value) in types or (isinstance(value, str) and value in values)
+def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
+    """The first attribute whose value dsopt cannot have written; a study has dozens of attributes for each trial."""
+    kinds = _kinds()
+    for key, value in attributes.items():
+        kind = kinds.get(key)
+        if kind is None or type(value) in kind[0] or (isinstance(value, str) and value in kind[1]):
+            continue
+        return key
+    size = attributes.get("hidden_size")
+    return "hidden_size" if size is not None and not is_hidden_size(size) else None

@@ -87,7 +87,7 @@ class _Tried(Tally):
 def _budget_spent(spec: StudySpec, observations: Sequence[Observation], tried: _Tried) -> str | None:
     """Why nothing more may be tried at a stage, if so."""
     if tried.is_stopped:
-        return f"explored; stopped after {spec.autotuning.tuner_early_stopping} runs without a better one"
+        return f"explored; stopped after {spec.autotuning.patience} runs without a better one"
     return budget_spent(spec, observations) if tried.spent >= spec.autotuning.tuner_num_trials else None
 
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from dsopt.search.device_speed import peak_flops
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
+from dsopt.search.least_memory import is_on, saves_activations
 from dsopt.search.sharding import sharding_of
 from dsopt.search.zero_settings import ZeroSettings
 from dsopt.study.ds_defaults import ALLGATHER_BUCKET_SIZE, PREFETCH_BUCKET_SIZE, REDUCE_BUCKET_SIZE
-from dsopt.study.space import NUM_NODES, ZERO, Setting, is_resource, is_script_flag
+from dsopt.study.space import NUM_NODES, ZERO, Knob, Setting, is_resource, is_script_flag
 from dsopt.study.spec import StudySpec
 
 Array: TypeAlias = NDArray[np.float64]
@@ -46,12 +47,17 @@ _HIDING: Final = {"hidden without overlap": (-1.0, 1.0), "hidden with overlap": 
 # what scales the logarithm of the whole step
 _NOT_A_MULTIPLE_OF_8: Final = (0.025, 0.025)
 _STAGE_SLOPE: Final = 0.01  # of log2 of the micro-batch size relative to the baseline's
+# a size's kernels, alike at all stages: what its time differs from a smooth law, known at each octave
+_BEND: Final = 0.025
+_OCTAVES: Final = 14
 _KNOB: Final = 0.015
+_SECOND: Final = {"throughput": 1.0, "latency": 1000.0}  # what a metric that whole steps show calls a second
 _USED: Final = 0.45  # of what a device is good for
 _OF_FLOPS: Final = 0.4  # standard deviation of the logarithm of that
 _LEFT: Final = 0.8  # the same of what then remains to the host
 _CONFIG_KNOB: Final = 0.1
 _FLAG: Final = 0.25
+_RECOMPUTING: Final = (0.2, 0.1)  # of activations, which is another forward pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +164,16 @@ class StepFeatures:
         """One feature for each value of a knob except the one in the user's own run."""
         own = {key: self._zero(stage, (), key) for key, _ in setting}
         has = {(key, repr(value)) for key, value in setting if value != own[key]}
-        return np.array([float(knob in has) for knob in self._knobs])
+        return np.array([float((key, repr(value)) in has) for key, value in self._knobs])
 
     def _by_size(self, grid: Grid) -> Array:
-        """Effects of the micro-batch size: not a multiple of 8, and a slope for each stage, `(n, 5)`."""
+        """Effects of the micro-batch size: not a multiple of 8, a slope for each stage, a bend at each octave."""
         size = grid.micro_batch
         uneven = (size % 8 != 0) * np.minimum(1.0, 16.0 / size)
         stages = np.array([stage for stage, _ in grid.settings])[grid.which]
         slope = np.log2(size / self._facts.micro_batch)
-        return np.column_stack([uneven, *(slope * (stages == stage) for stage in range(4))])
+        bends = np.maximum(0.0, 1 - np.abs(np.log2(size)[:, None] - np.arange(_OCTAVES)))
+        return np.column_stack([uneven, *(slope * (stages == stage) for stage in range(4)), bends])
 
     def _prior(self, own_seconds: float) -> Prior:
         gas, is_wide = self._facts.gas + self._facts.pipeline_stages - 1, self._spec.resources.nodes > 1
@@ -189,15 +196,27 @@ class StepFeatures:
             prior["micro_step"] = (math.log(left * own_seconds / gas), _LEFT)
         prior |= _SCALING | _HIDING | {"not a multiple of 8": _NOT_A_MULTIPLE_OF_8}
         prior |= {f"stage {stage} by size": (0.0, _STAGE_SLOPE) for stage in range(4)}
-        return prior | {f"{key}={value}": (0.0, _deviation_of(key)) for key, value in self._knobs}
+        prior |= {f"size {2**octave}": (0.0, _BEND) for octave in range(_OCTAVES)}
+        return prior | {f"{key}={value!r}": self._of_knob(key, value) for key, value in self._knobs}
+
+    def _of_knob(self, key: str, value: Knob) -> tuple[float, float]:
+        """The effect of a knob's value in place of the user's own."""
+        if saves_activations(key):
+            return _RECOMPUTING[0] * (is_on(value) - is_on(self._spec.own_value(key))), _RECOMPUTING[1]
+        if is_script_flag(key):
+            return 0.0, _FLAG
+        return 0.0, _KNOB if key.startswith(ZERO) else _CONFIG_KNOB
 
     def _sample_seconds(self) -> float | None:
-        """How long a sample's operations take a rank, by what its device is good for; None if either is not known."""
-        facts = self._facts
+        """How long a sample's operations take a rank, by what its device is good for; in the metric's terms.
+
+        None if either is not known, or the metric is not the time of whole steps.
+        """
+        facts, second = self._facts, _SECOND.get(self._spec.autotuning.metric)
         rate = peak_flops(facts.device, facts.autocast or facts.dtype)
-        if rate is None or not facts.flops_per_step:
+        if rate is None or second is None or not facts.flops_per_step:
             return None
-        return facts.flops_per_step / (facts.micro_batch * facts.gas) / (_USED * rate)
+        return second * facts.flops_per_step / (facts.micro_batch * facts.gas) / (_USED * rate)
 
 
 def log_seconds(features: Features, weights: Array) -> Array:
@@ -247,17 +266,11 @@ def _decades(value: object, usual: int) -> float:
     return math.log10(value / usual) if isinstance(value, int | float) and value > 0 else 0.0
 
 
-def _free_values(spec: StudySpec, facts: ModelFacts) -> list[tuple[str, str]]:
-    """The values of knobs whose effect only runs can show, as the knob and the value's text."""
-    values: dict[tuple[str, str], None] = {}
+def _free_values(spec: StudySpec, facts: ModelFacts) -> list[tuple[str, Knob]]:
+    """The values of knobs whose effect only runs can show."""
+    values: dict[tuple[str, str], Knob] = {}
     for stage in spec.stages:
         for key, choices in spec.space(stage, facts.hidden_size).knobs.items():
             if not is_resource(key) and not key.endswith("offload_optimizer.device"):
-                values |= dict.fromkeys((key, repr(choice)) for choice in choices)
-    return list(values)
-
-
-def _deviation_of(key: str) -> float:
-    if is_script_flag(key):
-        return _FLAG
-    return _KNOB if key.startswith(ZERO) else _CONFIG_KNOB
+                values |= {(key, repr(choice)): choice for choice in choices}
+    return [(key, choice) for (key, _), choice in values.items()]

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.step_features import TERMS, Array, Features, Prior, StepFeatures, log_seconds
+from dsopt.study.launch_noise import UNEXPLAINED
 from dsopt.study.spec import StudySpec
 
 # how far a candidate's true step time lies from any such model, before runs show it, and how many runs that is worth
-_DISCREPANCY: Final = 0.015
+_DISCREPANCY: Final = UNEXPLAINED
 _DISCREPANCY_RUNS: Final = 6.0
 _ITERATIONS: Final = 30
 _DIFFERENCE: Final = 1e-4
@@ -61,6 +62,7 @@ class StepTimeModel:
         self.mean = self._prior_mean
         self.covariance: NDArray[Any] = np.linalg.inv(self._prior_precision)
         self.discrepancy = _DISCREPANCY
+        self._slopes: NDArray[Any] = np.zeros((0, len(self.mean)))  # of the runs
         if len(timed.log_seconds):
             features = self._features.of(timed.grid)
             fitted = self._fit(features, timed)
@@ -76,6 +78,26 @@ class StepTimeModel:
             return np.zeros(0), np.zeros(0)
         mean, slopes = _linearised(self._features.of(grid), self.mean)
         return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
+
+    def linear(self, grid: Grid, deviation: Array | None = None) -> tuple[Array, Array]:
+        """Mean of the logarithm of each candidate's seconds a step, `(n,)`, and what varies with the weights, `(n, k)`.
+
+        As weights of k independent standard normal numbers: their squares add up to the variance.
+
+        Args:
+            grid: the candidates.
+            deviation: of the runs that the model was fitted to, if they are less sure, or surer, than they were then.
+        """
+        if not len(grid.which):
+            return np.zeros(0), np.zeros((0, len(self.mean)))
+        mean, slopes = _linearised(self._features.of(grid), self.mean)
+        covariance = self.covariance if deviation is None else self._covariance(deviation)
+        return mean, slopes @ np.linalg.cholesky(covariance)
+
+    def _covariance(self, deviation: Array) -> NDArray[Any]:
+        precision = 1.0 / (deviation**2 + self.discrepancy**2)
+        found: NDArray[Any] = np.linalg.inv(self._prior_precision + (self._slopes.T * precision) @ self._slopes)
+        return found
 
     def passed_on(self, shift: float, spread: float) -> Prior:
         """Mean and standard deviation of every weight, as the prior of a later study.
@@ -120,8 +142,8 @@ class StepTimeModel:
             if is_done:
                 break
         mean, slopes = _linearised(features, weights)
-        self.mean = weights
-        self.covariance = np.linalg.inv(self._prior_precision + (slopes.T * precision) @ slopes)
+        self.mean, self._slopes = weights, slopes
+        self.covariance = self._covariance(timed.deviation)
         return mean, slopes
 
     def _estimated_discrepancy(self, timed: Timed, mean: Array, slopes: NDArray[Any]) -> float:

@@ -1,4 +1,4 @@
-"""A search whose confirmation failed: what it found is not a result, and dsopt does not present it as one."""
+"""A search whose further runs failed: what it found is not a result, and dsopt does not present it as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ _MOST_FAILED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unconfirmed:
-    """What a search found that its confirmation could not confirm.
+    """What a search found that further runs could not confirm.
 
     Attributes:
         best: name of the best configuration of the search.
         value: its metric there.
         baseline: the baseline's, measured before the search; None if it does not run.
-        failures: of the confirmation, each as the configuration's name, its round, and why.
+        failures: of further runs, each as the configuration's name, its round, and why.
     """
 
     best: str
@@ -28,7 +28,7 @@ class Unconfirmed:
 
 
 def failures(history: History) -> list[Observation]:
-    """The runs of the confirmation that failed."""
+    """The further runs that failed."""
     return [o for o in history.reference if o.round >= 1 and o.state in ("failed", "infeasible")]
 
 
@@ -48,19 +48,22 @@ def may_replace(history: History) -> bool:
 
 
 def lacks_baseline(history: History) -> bool:
-    """Whether the baseline runs, but was not measured in the confirmation: without it there is no speed-up."""
+    """Whether the baseline runs, but no further run of it was measured."""
     first = history.find(BASELINE)
     again = [o for o in history.reference if o.name == BASELINE and o.round >= 1 and o.value is not None]
     return first is not None and first.value is not None and not again
 
 
 def unconfirmed(history: History) -> Unconfirmed | None:
-    """What the search found, if its confirmation failed; None if it did not, or there was nothing to confirm."""
+    """What the search found, if it is no result: further runs failed, and left nothing to compare.
+
+    That is the baseline if its own further runs failed, or everything beside it.
+    """
     failed = failures(history)
     out = failed_finalists(history)
-    confirmed = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
-    finalists = [o for o in confirmed if o.name != BASELINE]
-    if not failed or (finalists and not lacks_baseline(history)):
+    again = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
+    is_baseline_out = any(o.name == BASELINE for o in failed) and lacks_baseline(history)
+    if not failed or (any(o.name != BASELINE for o in again) and not is_baseline_out):
         return None
     measured = [o for o in history.measured if o.imported is None] or history.measured
     best = max(measured, key=history.score, default=None)

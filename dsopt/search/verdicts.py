@@ -25,7 +25,7 @@ def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | 
 
 def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
     """Says that the last runs of all stages brought nothing better, and how many runs this stage had of its own."""
-    patience = spec.autotuning.tuner_early_stopping
+    patience = spec.autotuning.patience
     if any(o.launched for o in observations):
         own = sum(o.is_spent for o in observations)
         last = "run, at any stage," if patience == 1 else f"{patience} runs, counted over all stages,"

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from dsopt.study.ds_config import get_path
 from dsopt.study.ds_defaults import zero_defaults
 from dsopt.study.space import ZERO, Setting, trainer_defaults
 from dsopt.study.spec import StudySpec
@@ -17,7 +16,7 @@ class ZeroSettings:
     """
 
     def __init__(self, spec: StudySpec, hidden_size: int | None) -> None:
-        self._own = spec.own_config
+        self._own = spec.own_value
         self._auto = trainer_defaults(hidden_size) if hidden_size else {}
 
     def __call__(self, stage: int, setting: Setting, key: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -27,7 +26,7 @@ class ZeroSettings:
         counts as not given if that is not known.
         """
         chosen = dict(setting)
-        value = chosen[key] if key in chosen else None if key.startswith("-") else get_path(self._own, key)
+        value = chosen[key] if key in chosen else self._own(key)
         if value not in (None, "auto"):
             return value
         name = key.removeprefix(ZERO)

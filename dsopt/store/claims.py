@@ -4,7 +4,7 @@ Whoever changes a claim has changed its study before in the same transaction, an
 the claim gets.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,9 +18,11 @@ def insert(connection: sa.Connection, values: Mapping[str, Any]) -> bool:
     return insert_if_absent(connection, claims, {**values, "version": _version_of(values["study_id"])})
 
 
-def all_of(connection: sa.Connection, study_id: str) -> Sequence[Row]:
-    """Every claim of a study, in the order of parts and trials."""
+def all_of(connection: sa.Connection, study_id: str, names: Collection[str] | None = None) -> Sequence[Row]:
+    """Every claim of a study, or those of the candidates that are named, in the order of parts and trials."""
     query = sa.select(claims, claims.c.version.label("changed_in")).where(claims.c.study_id == study_id)
+    if names is not None:
+        query = query.where(claims.c.candidate.in_(names))
     query = query.order_by(claims.c.stage, claims.c.trial)
     return connection.execute(query).mappings().all()
 

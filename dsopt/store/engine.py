@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
 from dsopt.protocol.private import create_private, make_private
 from dsopt.store import trouble
+from dsopt.store.database_file import follow
 from dsopt.study.documents import check_text
 
 _SQLITE_BUSY_SECONDS = 15
@@ -187,6 +187,8 @@ def prepare(engine: sa.Engine) -> None:
 
         return
 
+    follow(engine)
+
     @sa.event.listens_for(engine, "connect")
     def _(connection: sqlite3.Connection, _record: object) -> None:
         cursor = connection.cursor()
@@ -231,6 +233,10 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
         DsoptError: another process holds it for a minute.
     """
     if engine.dialect.name == "sqlite":
+        import filelock  # who only looks needs no lock
+
+        with engine.connect():
+            pass  # the database is there
         path = f"{engine.url.database}.{subject.partition('-')[0]}.lock"  # not one for each study that ever was
         lock = filelock.FileLock(path, mode=Path(str(engine.url.database)).stat().st_mode & 0o666)
         try:

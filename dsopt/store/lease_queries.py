@@ -1,8 +1,7 @@
 """Every query on leases, one named function each, as `queries.py` has those on the other tables."""
 
-import json
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,16 +20,11 @@ def lock_nodes(connection: sa.Connection, nodes: Collection[str]) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
-def lease(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> int:
-    """Gives devices (or ports) to attempts. Returns how many of them no other attempt has: others are passed over."""
-    statement = insert_into(connection.dialect.name)(leases).on_conflict_do_nothing().returning(leases.c.id)
-    return len(connection.execute(statement, rows).all())
-
-
-def note_devices(connection: sa.Connection, attempt_id: str, devices: Mapping[str, Sequence[str]]) -> None:
-    """Keeps with an attempt what it has leased, by node: leases go, the attempt stays."""
-    kept = json.dumps(devices)
-    connection.execute(sa.update(attempts).where(attempts.c.id == attempt_id).values(devices=kept))
+def lease(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Gives devices and ports to attempts. Returns the node and name of each that no other attempt has."""
+    statement = insert_into(connection.dialect.name)(leases).on_conflict_do_nothing()
+    added = connection.execute(statement.returning(leases.c.node, leases.c.device), rows)
+    return {(node, device) for node, device in added}
 
 
 def leases_on(connection: sa.Connection, *nodes: str) -> Sequence[Row]:

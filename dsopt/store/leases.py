@@ -1,9 +1,10 @@
 """Devices and ports given to attempts: taken in one transaction, free again when the processes are known to be gone.
 
 A row gives one name of a device to one attempt. A CPU slot has one name: node and `cpu:0`. A GPU has its UUID, whatever
-the node is called (`_ANYWHERE`), and on its node `gpu:0/UUID`: jobs that see other GPUs of the node may count them from
+the node is called (`ANYWHERE`), and on its node `gpu:0/UUID`: jobs that see other GPUs of the node may count them from
 0, too. What a launcher takes by a host file is named as there: node and `gpu:0`, which is that GPU whatever its UUID.
-What an engine has granted, as Slurm does, is counted within that grant: node and `gpu:0@JOB`.
+What an engine has granted is counted within that grant, if it has numbers of its own: node and `gpu:0@JOB` for Slurm,
+`cpu:0@GROUP` for Ray.
 """
 
 import itertools
@@ -16,17 +17,15 @@ import sqlalchemy as sa
 
 from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.devices import DevicePool, free_ports
-from dsopt.launch.processes import end_run
-from dsopt.protocol.presence import may_be_present
-from dsopt.protocol.run_dir import RunDir
+from dsopt.launch.placement import Placement
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store import lease_queries as queries
-from dsopt.store.queries import Row
-from dsopt.store.transactions import DevicesTaken, writing
+from dsopt.store.transactions import DevicesTaken
 from dsopt.store.workers import Registration
 from dsopt.study.wanted import Wanted
 
 _PORTS_TRIED: Final = 8
-_ANYWHERE: Final = ""  # as a node: of a name that means the same device on every node
+ANYWHERE: Final = ""  # as a node: of a name that means the same device on every node
 _WHOLE: Final = "node"  # as a device: all that the node has
 
 Name = tuple[str, str]  # a node, and the device there
@@ -45,6 +44,7 @@ class Request:
         last: nodes to choose only if there are no others.
         scope: within what the devices of `wanted` are counted, such as a job; empty: on their nodes.
         is_exclusive: whether no other attempt may have devices of the same nodes meanwhile.
+        granted: what an engine has chosen in place of all this.
     """
 
     pool: DevicePool
@@ -55,6 +55,7 @@ class Request:
     last: Sequence[str] = ()
     scope: str = ""
     is_exclusive: bool = False
+    granted: Placement | None = None
 
     def name_of(self, node: str, index: int) -> Name:
         """What a device of several nodes is leased as."""
@@ -69,11 +70,13 @@ class Lease:
         devices: of the worker's node; of several nodes, those of the first.
         port: for its ranks to meet at.
         hosts: devices by node, if it wanted several nodes.
+        names: what its devices are leased as, by node.
     """
 
     devices: DevicePool
     port: int
     hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: Path, request: Request) -> Lease:
@@ -89,6 +92,8 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
     Raises:
         DevicesTaken: fewer are free now.
     """
+    if request.granted is not None:
+        return _record(connection, me, attempt_id, run_dir, request, request.granted)
     pool, count, hosts = request.pool, request.count, request.hosts
     among = set(request.wanted.hosts if request.wanted is not None else hosts)
     if count or among:
@@ -106,21 +111,72 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
     if len(free) < count or not _is_free(listed, held, slots) or not all(_admits(request, n, held) for n in nodes):
         raise DevicesTaken
     values = {"host": me.host, "run_dir": str(run_dir), "attempt_id": attempt_id}
-    wanted = sorted({*listed, *(name for index in free for name in _names(me.node, pool, index))})
-    if wanted:
-        by_node = {node: [device for on, device in wanted if on == node] for node in sorted(nodes)}
-        queries.note_devices(connection, attempt_id, by_node)
-    wanted += [(node, _WHOLE) for node in sorted(nodes)] if request.is_exclusive else []
-    # sorted, so that two transactions never wait for each other
-    rows = [{**values, "node": node, "device": device} for node, device in sorted(wanted)]
-    if rows and queries.lease(connection, rows) < len(rows):
+    names = {*listed, *(name for index in free for name in _names(me.node, pool, index))}
+    port = _lease(connection, me, values, names, nodes if request.is_exclusive else ())
+    uuids = {index: pool.uuids[index] for index in free if index in pool.uuids}
+    indices = next(iter(chosen.values())) if chosen else tuple(sorted(free))
+    devices = DevicePool(kind=pool.kind, indices=indices, uuids=uuids)
+    return Lease(devices=devices, port=port, hosts=chosen, names=_by_node(names, nodes))
+
+
+def _record(
+    connection: sa.Connection, me: Registration, attempt_id: str, run_dir: Path, request: Request, granted: Placement
+) -> Lease:
+    """Records what an engine has granted. CPU slots have numbers within the grant alone."""
+    pool = request.pool
+    values = {"host": host_of(pool) or me.host, "run_dir": str(run_dir), "attempt_id": attempt_id}
+    names: set[Name] = set()
+    for place in granted.places:
+        if pool.kind == "gpu":
+            devices = DevicePool(kind=pool.kind, indices=place.devices, uuids=place.uuids)
+            names |= {name for index in place.devices for name in _names(place.node, devices, index)}
+        else:
+            names |= {(place.node, f"{pool.kind}:{index}@{granted.grant}") for index in place.devices}
+    nodes = {place.node for place in granted.places}
+    queries.lock_nodes(connection, nodes)
+    held, slots = _held(connection, *nodes)
+    if not _is_free(names, held, slots) or not all(_admits(request, node, held) for node in nodes):
         raise DevicesTaken
-    for _, port in zip(range(_PORTS_TRIED), free_ports(), strict=False):
-        if queries.lease(connection, [{**values, "node": me.node, "device": f"port:{port}"}]):
-            uuids = {index: pool.uuids[index] for index in free if index in pool.uuids}
-            indices = next(iter(chosen.values())) if chosen else tuple(sorted(free))
-            return Lease(devices=DevicePool(kind=pool.kind, indices=indices, uuids=uuids), port=port, hosts=chosen)
+    port = _lease(connection, me, values, names)
+    first = granted.places[0]
+    devices = DevicePool(kind=pool.kind, indices=first.devices, uuids=first.uuids)
+    hosts = {place.node: place.devices for place in granted.places}
+    return Lease(devices=devices, port=port, hosts=hosts, names=_by_node(names, nodes))
+
+
+def _lease(
+    connection: sa.Connection,
+    me: Registration,
+    values: Mapping[str, str],
+    names: Iterable[Name],
+    wholes: Iterable[str] = (),
+) -> int:
+    """Leases devices of these names, whole nodes, and a port of the worker's node, which it returns.
+
+    Raises:
+        DevicesTaken: somebody has one of them.
+    """
+    wanted = {*names, *((node, _WHOLE) for node in wholes)}
+    for port in itertools.islice(free_ports(), _PORTS_TRIED):
+        meeting = (me.node, f"port:{port}")
+        # sorted, so that two transactions never wait for each other
+        rows = [{**values, "node": node, "device": device} for node, device in sorted({*wanted, meeting})]
+        got = queries.lease(connection, rows)
+        if not wanted <= got:
+            raise DevicesTaken
+        if meeting in got:
+            return port
+        wanted = set()  # it has them, and lacks a port
     raise DevicesTaken
+
+
+def _by_node(names: Iterable[Name], nodes: Iterable[str]) -> dict[str, list[str]]:
+    return {node: sorted(device for on, device in names if on == node) for node in sorted(nodes)}
+
+
+def host_of(pool: DevicePool) -> str | None:
+    """What stands for the machine of a run whose devices an engine grants: it ends such runs, wherever they are."""
+    return f"engine:{pool.placer.name}" if isinstance(pool.placer, ChoosingPlacer) else None
 
 
 def can_take(connection: sa.Connection, me: Registration, request: Request) -> bool:
@@ -173,7 +229,7 @@ def _admits(request: Request, node: str, held: set[Name]) -> bool:
 
 def _held(connection: sa.Connection, *nodes: str) -> tuple[set[Name], set[Name]]:
     """The names of devices that attempts have on these nodes, and the same without UUIDs."""
-    rows = queries.leases_on(connection, _ANYWHERE, *nodes)
+    rows = queries.leases_on(connection, ANYWHERE, *nodes)
     held = {(row["node"], row["device"]) for row in rows if not row["device"].startswith("port:")}
     return held, {(node, device.partition("/")[0]) for node, device in held}
 
@@ -181,7 +237,7 @@ def _held(connection: sa.Connection, *nodes: str) -> tuple[set[Name], set[Name]]
 def _names(node: str, pool: DevicePool, index: int) -> list[Name]:
     uuid = pool.uuids.get(index)
     slot = f"{pool.kind}:{index}"
-    return [(node, slot)] if uuid is None else [(_ANYWHERE, uuid), (node, f"{slot}/{uuid}")]
+    return [(node, slot)] if uuid is None else [(ANYWHERE, uuid), (node, f"{slot}/{uuid}")]
 
 
 def _is_free(names: Iterable[Name], held: set[Name], slots: set[Name]) -> bool:
@@ -190,67 +246,3 @@ def _is_free(names: Iterable[Name], held: set[Name], slots: set[Name]) -> bool:
         (node, device) in held or (node, device.partition("/")[0]) in (held if "/" in device else slots)
         for node, device in names
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
-    """Leases of an attempt that is over, as far as this worker may free them once its processes are gone.
-
-    Attributes:
-        attempt_id, run_dir: of the attempt.
-        node: free what it holds on this node; None: all that it holds.
-        is_hidden: whether it ran on this machine where this worker does not see its processes, such as in another
-            container.
-    """
-
-    attempt_id: str
-    run_dir: Path
-    node: str | None = None
-    is_hidden: bool = False
-
-
-def find_orphans(connection: sa.Connection, me: Registration, pool: DevicePool) -> list[Orphan]:
-    """The attempts that hold devices although they are over, and whose end this worker can see to."""
-    left: dict[str, list[Row]] = {}
-    for row in queries.leases_left(connection):
-        left.setdefault(row["attempt_id"], []).append(row)
-    found = (_orphan(attempt_id, rows, me, pool) for attempt_id, rows in left.items())
-    return [orphan for orphan in found if orphan is not None]
-
-
-def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: DevicePool) -> Orphan | None:
-    run_dir, host = Path(rows[0]["run_dir"]), rows[0]["host"]
-    if host == me.host:
-        return Orphan(attempt_id=attempt_id, run_dir=run_dir)
-    if _boot(host) == _boot(me.host):
-        return Orphan(attempt_id=attempt_id, run_dir=run_dir, is_hidden=True)
-    names = {(row["node"], row["device"]) for row in rows}
-    held, own = {device for node, device in names if node == _ANYWHERE}, set(pool.uuids.values())
-    began = {node for node, device in names if device.startswith("port:")}
-    # a name may be that of several machines, a GPU's cannot
-    if held & own if held and own else me.node in began:
-        return Orphan(attempt_id=attempt_id, run_dir=run_dir)  # it began here, and this machine has restarted since
-    if me.node in {node for node, _ in names}:
-        return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
-    return None
-
-
-def _boot(host: str) -> str:
-    return host.partition("/")[0]
-
-
-def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
-    """Frees devices that runs without a worker held, after ending their processes. Returns whether any came free.
-
-    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended.
-    """
-    is_any_free = False
-    for orphan in orphans:
-        run_dir = RunDir(orphan.run_dir)
-        if end_run(run_dir) and not may_be_present(run_dir, is_hidden=orphan.is_hidden):
-            with writing(engine) as connection:
-                queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
-            if orphan.node is None:
-                run_dir.remove_node_environment()
-            is_any_free = True
-    return is_any_free

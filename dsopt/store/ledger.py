@@ -3,6 +3,7 @@
 Each change is one transaction, fenced by study, worker and attempt: one that comes too late changes nothing and raises.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dsopt.store.attempts import Attempt, NewTask, Task, measurement_row
 from dsopt.store.marking import mark
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
+from dsopt.store.tables import new_id
 from dsopt.store.transactions import AttemptOver, StudyChanged, changing, writing
 from dsopt.store.workers import Registration
 from dsopt.study.part import Part
@@ -52,9 +54,11 @@ class Ledger:
                 task = self._claim(connection, study, task)
             elif not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
-            attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, run_dir))
-            got = leases.take(connection, self.me, attempt_id, run_dir, request)
-        return task, Attempt(id=attempt_id, devices=got.devices, port=got.port, hosts=got.hosts)
+            row = self._attempt_row(study, task, run_dir)
+            got = leases.take(connection, self.me, row["id"], run_dir, request)
+            kept = json.dumps(got.names) if got.names else None  # leases go, the attempt stays
+            queries.insert_attempt(connection, {**row, "devices": kept})
+        return task, Attempt(id=row["id"], devices=got.devices, port=got.port, hosts=got.hosts)
 
     def skip(self, study: StoredStudy, task: NewTask, *, decisions: int, **values: Any) -> Task:  # noqa: ANN401
         """Claims a candidate whose trial is over before it cost a run.
@@ -241,11 +245,12 @@ class Ledger:
                 raise AttemptOver
             seconds = None
             if run_dir is not None:
-                attempt_id = queries.insert_attempt(connection, self._attempt_row(study, task, Path(run_dir)))
-                queries.finish_attempt(connection, attempt_id, worker_id=self.me.id, **_ended(outcome))
+                row = self._attempt_row(study, task, Path(run_dir))
+                queries.insert_attempt(connection, row)
+                queries.finish_attempt(connection, row["id"], worker_id=self.me.id, **_ended(outcome))
                 if isinstance(outcome, Measured | Slow):
-                    row = measurement_row(outcome, study.spec.autotuning.metric)
-                    queries.insert_measurement(connection, attempt_id, row)
+                    figures = measurement_row(outcome, study.spec.autotuning.metric)
+                    queries.insert_measurement(connection, row["id"], figures)
             trials.end(connection, study, task.part, task.trial, outcome, seconds, TrialAttributes(candidate=task.name))
 
     def free(self, attempt: Attempt) -> None:
@@ -265,6 +270,7 @@ class Ledger:
     def _attempt_row(self, study: StoredStudy, task: Task, run_dir: Path) -> dict[str, Any]:
         return {
             **_trial(study, task),
+            "id": new_id(),
             "candidate": task.name,
             "round": task.round,
             "worker_id": self.me.id,

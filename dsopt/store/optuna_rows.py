@@ -6,10 +6,10 @@ are those of Optuna's own models; a test compares what stands in them with what 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from optuna.distributions import distribution_to_json
@@ -33,6 +33,17 @@ _INTERMEDIATE: Final = models.TrialIntermediateValueModel.__table__
 OPEN: Final = (TrialState.WAITING, TrialState.RUNNING)
 _NOTE_MILLISECONDS: Final = 100  # that a note may wait for others
 FITS: Final = f"{_CONSTRAINTS_KEY}:fits"  # the constraint that a candidate violates which does not fit
+
+
+class NoNote(Exception):  # noqa: N818 - not an error: a note is for people alone
+    """A note was not written."""
+
+
+class Ended(NamedTuple):
+    """The ids of a trial that was ended, and of its study."""
+
+    trial_id: int
+    study_id: int
 
 
 def study_id_of(connection: sa.Connection, name: str) -> int:
@@ -115,39 +126,46 @@ def end_trial(
     value: float | None = None,
     fits: bool = True,
     states: Sequence[TrialState] = (TrialState.RUNNING,),
-) -> bool:
+) -> Ended | None:
     """Ends a running trial: its attributes, its value if it has one, and whether it violates `fits`.
 
-    False, and nothing changed: the trial is gone, or in none of these `states`, because somebody else has ended it.
+    None, and nothing changed: the trial is gone, or in none of these `states`, because somebody else has ended it.
     """
     study_id = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == study).scalar_subquery()
     update = sa.update(_TRIALS).where(
         _TRIALS.c.study_id == study_id, _TRIALS.c.number == number, _TRIALS.c.state.in_(states)
     )
     end = {"state": state, "datetime_complete": datetime.now()}
-    ended = connection.execute(update.values(end).returning(_TRIALS.c.trial_id)).one_or_none()
+    ended = connection.execute(update.values(end).returning(_TRIALS.c.trial_id, _TRIALS.c.study_id)).one_or_none()
     if ended is None:
-        return False
-    trial_id = ended.trial_id
+        return None
+    trial_id, study_id = ended
     _put(connection, _ATTRIBUTES, trial_id, attributes)
     if not fits:
         _put(connection, _SYSTEM_ATTRIBUTES, trial_id, {FITS: 1.0})
     if value is not None:
         _value(connection, trial_id, value)
-    return True
+    return Ended(trial_id=trial_id, study_id=study_id)
 
 
-def put_note(connection: sa.Connection, study: str, number: int, note: str) -> None:
-    """Writes a note on a trial, but does not wait long for others. In its transaction, nothing may follow."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"SET LOCAL lock_timeout = '{_NOTE_MILLISECONDS}ms'"))
-    query = (
-        sa.select(_TRIALS.c.trial_id, _TRIALS.c.study_id)
-        .join(_STUDIES, _STUDIES.c.study_id == _TRIALS.c.study_id)
-        .where(_STUDIES.c.study_name == study, _TRIALS.c.number == number)
-    )
-    trial_id, study_id = connection.execute(query).one()
-    _upsert(connection, _STUDY_SYSTEM_ATTRIBUTES, "study_id", study_id, note_attributes(note, trial_id))
+def put_note(connection: sa.Connection, trial: Ended, make: Callable[[], str]) -> None:
+    """Writes a note on a trial, but does not wait long for others. In its transaction, nothing may follow.
+
+    Raises:
+        NoNote: there is none; what the transaction has written before can be committed.
+    """
+    is_postgres = connection.dialect.name == "postgresql"
+    limit = f"; SET LOCAL lock_timeout = '{_NOTE_MILLISECONDS}ms'" if is_postgres else ""
+    try:
+        connection.exec_driver_sql(f"SAVEPOINT note{limit}")  # its release, at the commit, needs no statement
+        written = note_attributes(make(), trial.trial_id)
+        _upsert(connection, _STUDY_SYSTEM_ATTRIBUTES, "study_id", trial.study_id, written)
+    except Exception as error:
+        try:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT note")
+        except sa.exc.SQLAlchemyError:
+            raise error from None  # nor is what the transaction has written before
+        raise NoNote(str(error)) from error
 
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:

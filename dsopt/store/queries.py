@@ -195,15 +195,13 @@ def delete_worker(connection: sa.Connection, worker_id: str, *, silent_seconds: 
 # --- attempts
 
 
-def insert_attempt(connection: sa.Connection, values: Mapping[str, Any]) -> str:
-    """Begins an attempt, and returns its id. It is later than all others of its trial, whatever the clock says."""
-    attempt_id = new_id()
+def insert_attempt(connection: sa.Connection, values: Mapping[str, Any]) -> None:
+    """Begins an attempt. It is later than all others of its trial, whatever the clock says."""
     earlier = of_trial(attempts, values["study_id"], values["stage"], values["trial"])
     last = sa.select(sa.func.coalesce(sa.func.max(attempts.c.started_at) + 0.001, 0.0)).where(earlier)
     started_at = not_before(connection, last.scalar_subquery())
-    row = {**values, "id": attempt_id, "state": "running", "started_at": started_at}
+    row = {**values, "state": "running", "started_at": started_at}
     connection.execute(sa.insert(attempts).values(row))
-    return attempt_id
 
 
 def finish_attempt(

@@ -1,6 +1,6 @@
 """Reads what a study knows: its state, its marks, and its trials as dsopt's own tables keep them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,10 +70,10 @@ def known_since(store: Store, study: StoredStudy, version: int) -> Known:
     )
 
 
-def kept_trials(store: Store, study: StoredStudy) -> list[Kept]:
-    """Every claimed trial of a study, in the order of parts and trials."""
+def kept_trials(store: Store, study: StoredStudy, names: Collection[str] | None = None) -> list[Kept]:
+    """Every claimed trial of a study, or those of the candidates that are named, in the order of parts and trials."""
     with store.engine.connect() as connection:
-        return [_kept(row) for row in claims.all_of(connection, study.id)]
+        return [_kept(row) for row in claims.all_of(connection, study.id, names)]
 
 
 def marks_of(store: Store, study: StoredStudy, part: Part) -> Mapping[str, Any]:

@@ -1,13 +1,16 @@
 """What is stored of a study, as data: whoever has it need not reach the database."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dsopt.errors import DsoptError
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.spec import StudySpec
+
+if TYPE_CHECKING:  # who only lists studies reads none
+    from dsopt.study.spec import StudySpec
 
 
-def parts_of(spec: StudySpec) -> list[Part]:
+def parts_of(spec: "StudySpec") -> list[Part]:
     """The parts of a study with this spec."""
     return [REFERENCE, *map(Part.of, spec.stages)]
 
@@ -23,7 +26,7 @@ class StoredStudy:
     """
 
     id: str
-    spec: StudySpec
+    spec: "StudySpec"
     state: str
     note: str | None
     created_at: float

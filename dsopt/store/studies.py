@@ -1,32 +1,28 @@
 """Studies in the database: creates, finds, stops, resumes and deletes them, in dsopt's tables and Optuna's.
 
-What only those need who create, upgrade or delete is imported there: most commands only look.
+What only those need who read, create, upgrade or delete is imported there: to list studies, it takes little.
 """
 
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import optuna
 import sqlalchemy as sa
-from optuna.trial import TrialState
 
 from dsopt.errors import DsoptError
-from dsopt.store import claims, queries, workers
-from dsopt.store.changed import changed_study_error
+from dsopt.store import claims, queries
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
-from dsopt.store.optuna_storage import close_optuna, open_optuna
-from dsopt.store.records import trial_of
 from dsopt.store.revision import check, state
-from dsopt.store.signatures import distrust_of, renew_if_same, sign_stored, unsigned_spec_of
 from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.spec import StudySpec
 
 if TYPE_CHECKING:
+    import optuna
+
     from dsopt.store.attempts import Task
+    from dsopt.study.spec import StudySpec
 
 _CREATE = "Create one with: dsopt study create FILE"
 
@@ -48,7 +44,7 @@ class Store:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
-        self._rdbs: list[optuna.storages.RDBStorage] = []
+        self._rdbs: list[optuna.storages.RDBStorage] = []  # at most one, for `_close`
         self._optuna: optuna.storages.BaseStorage | None = None
         self._studies: dict[tuple[str, Part], optuna.Study] = {}
         self._closer = weakref.finalize(self, _close, engine, self._rdbs)
@@ -90,14 +86,18 @@ class Store:
         return shown(self.engine.url)
 
     @property
-    def optuna_storage(self) -> optuna.storages.BaseStorage:
+    def optuna_storage(self) -> "optuna.storages.BaseStorage":
         """Optuna's storage, with its cache of finished trials."""
         if self._optuna is None:
+            import optuna
+
+            from dsopt.store.optuna_storage import open_optuna
+
             self._rdbs.append(open_optuna(self.engine))
             self._optuna = optuna.storages.get_storage(self._rdbs[0])
         return self._optuna
 
-    def optuna_study(self, study: StoredStudy, part: Part) -> optuna.Study:
+    def optuna_study(self, study: StoredStudy, part: Part) -> "optuna.Study":
         """The Optuna study of one part. A database stores neither sampler nor pruner: the caller sets them.
 
         Raises:
@@ -105,6 +105,8 @@ class Store:
         """
         key = (study.id, part)
         if key not in self._studies:
+            import optuna
+
             try:
                 self._studies[key] = optuna.load_study(
                     study_name=f"{study.name}/{part}",
@@ -116,7 +118,7 @@ class Store:
                 raise DsoptError(f"study '{study.name}': Optuna's study '{study.name}/{part}' was deleted.") from None
         return self._studies[key]
 
-    def create(self, spec: StudySpec) -> tuple[StoredStudy, bool]:
+    def create(self, spec: "StudySpec") -> tuple[StoredStudy, bool]:
         """Stores a new study. Creating the same study again changes nothing.
 
         With `overwrite: true`, it first deletes a finished study of that name; the run directories stay.
@@ -128,6 +130,9 @@ class Store:
             DsoptError: a study with another spec has that name, or an earlier study that it names does not exist.
         """
         from dsopt.store import optuna_parts
+        from dsopt.store.changed import changed_study_error
+        from dsopt.store.signatures import renew_if_same, sign_stored
+        from dsopt.study.spec import StudySpec
 
         for name in spec.warm_start:
             if self._find(name) is None:
@@ -223,6 +228,10 @@ class Store:
 
         A baseline that did not run is tried again, and so are failed confirmation runs. False: it was in neither state.
         """
+        from optuna.trial import TrialState
+
+        from dsopt.store.records import trial_of
+
         allowed = ("stopped", "finished") if was_finished else ("stopped",)
         with writing(self.engine) as connection:
             if not queries.change_study(
@@ -240,6 +249,9 @@ class Store:
         Raises:
             DsoptError: it is running.
         """
+        import optuna
+
+        from dsopt.store import workers
         from dsopt.store.optuna_rows import delete_studies
 
         names = [n for n in optuna.get_all_study_names(self.optuna_storage) if n.rpartition("/")[0] == study.name]
@@ -273,12 +285,16 @@ class Store:
         return None if row is None else _stored(row)
 
 
-def _close(engine: sa.Engine, storages: Sequence[optuna.storages.RDBStorage]) -> None:
-    for storage in storages:
-        close_optuna(storage)
+def _close(engine: sa.Engine, storages: "Sequence[optuna.storages.RDBStorage]") -> None:
+    if storages:
+        from dsopt.store.optuna_storage import close_optuna
+
+        close_optuna(storages[0])
     engine.dispose()
 
 
 def _stored(row: queries.Row) -> StoredStudy:
+    from dsopt.store.signatures import distrust_of, unsigned_spec_of
+
     kept = ("id", "state", "note", "created_at", "finished_at", "signed_by")
     return StoredStudy(spec=unsigned_spec_of(row), distrust=distrust_of(row), **{key: row[key] for key in kept})

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 import sqlalchemy as sa
@@ -44,37 +45,20 @@ def end(
         connection, study_id=study.id, stage=part, trial=number, ended=records.ended(state, value, told)
     ) or isinstance(outcome, Cancelled):  # which has given its claim back
         fits, name = not isinstance(outcome, Infeasible), f"{study.name}/{part}"
-        if optuna_rows.end_trial(connection, name, number, state, told, value=value, fits=fits):
-            _note(connection, study, name, number, outcome, run_seconds)
-
-
-def _note(
-    connection: sa.Connection, study: StoredStudy, name: str, number: int, outcome: Outcome, run_seconds: float | None
-) -> None:
-    """Writes the note on a trial, last of all: whatever keeps it from that, the outcome is recorded without it."""
-    tuning = study.spec.autotuning
-    try:
-        note = trial_note(outcome, tuning.metric, tuning.unit, run_seconds)
-        with connection.begin_nested():
-            optuna_rows.put_note(connection, name, number, note)
-    except Exception as error:
-        if not _goes_on(connection):
-            raise  # the outcome is not recorded either
-        _LOG.warning("Optuna's trial %s of %s has no note: %s", number, name, error)
-
-
-def _goes_on(connection: sa.Connection) -> bool:
-    """Whether a transaction is still there: a lost connection ends it, and in SQLite a full disk may."""
-    if connection.invalidated:
-        return False
-    return bool(getattr(connection.connection.driver_connection, "in_transaction", True))  # SQLite's alone says it
+        trial = optuna_rows.end_trial(connection, name, number, state, told, value=value, fits=fits)
+        if trial is not None:
+            note = partial(trial_note, outcome, metric, study.spec.autotuning.unit, run_seconds)
+            try:  # last of all: what keeps it from that may not keep the outcome
+                optuna_rows.put_note(connection, trial, note)
+            except optuna_rows.NoNote as why:
+                _LOG.warning("Optuna's trial %s of %s has no note: %s", number, name, why)
 
 
 def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, number: int, message: str) -> bool:
     """Ends a trial that is not the study's own. False: it is over."""
     attributes = TrialAttributes(reason="foreign", message=message[:_MESSAGE_LENGTH])
     name, states = f"{study.name}/{part}", optuna_rows.OPEN
-    return optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states)
+    return optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states) is not None
 
 
 def _state(outcome: Outcome) -> TrialState:
@@ -160,6 +144,8 @@ def _told(outcome: Outcome, metric: str, run_seconds: float | None) -> TrialAttr
             told["value_bound"] = outcome.bound
     if not isinstance(outcome, Measured):
         told["reason"], told["message"] = outcome.reason, outcome.message[:_MESSAGE_LENGTH]
+    elif outcome.ended:
+        told["message"] = f"ended after {len(outcome.step_seconds)} steps: {outcome.ended}"
     if run_seconds is not None:
         told["run_seconds"] = run_seconds
     return told
@@ -173,6 +159,8 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "interval_percent": m.relative_half_width * 100,
         "measured_steps": m.measured_steps,
         "warmup_steps": m.warmup_steps,
+        "step_deviation_percent": m.deviation * 100,
+        "step_correlation": m.correlation,
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "peak_allocated_bytes": outcome.peak_allocated_bytes,
         "outside_bytes": outcome.outside_bytes,

@@ -23,8 +23,14 @@ _ADVICE: Final = {
     "database or disk is full": _FULL_DISK,
     "unable to open database file": _UNWRITABLE,
     "attempt to write a readonly database": _UNWRITABLE,
+    "no such table": "Another file is in the place of the database; put it back, or restore it (dsopt db restore)",
     "database disk image is malformed": "Restore it from a backup (dsopt db restore)",
 }
+
+_FOR_GOOD: Final = (
+    "Could not decode",
+    "no such table",
+)  # SQLite's words for text, and for a file, that somebody altered
 
 
 def is_away(error: BaseException | None) -> bool:
@@ -34,7 +40,7 @@ def is_away(error: BaseException | None) -> bool:
     """
     while error is not None:
         if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
-            return "Could not decode" not in str(error)  # SQLite's word for text that somebody has altered
+            return not any(words in str(error) for words in _FOR_GOOD)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             return True
         if isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig):

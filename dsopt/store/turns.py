@@ -16,6 +16,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from dsopt.protocol.private import FILE_MODE
+
 _KEPT_SECONDS: Final = 2.0  # a plan takes a tenth of a second
 _QUEUE_SECONDS: Final = 45.0  # less than the server allows a statement
 _LOOK_SECONDS: Final = 0.01
@@ -46,7 +48,7 @@ class _FileLock:
         """Waits as long as others have it one after another; not for one that keeps it."""
         with contextlib.ExitStack() as opened:
             with contextlib.suppress(OSError):  # such as a full disk
-                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
                 opened.callback(os.close, descriptor)
                 with contextlib.suppress(PermissionError):  # another user's
                     os.fchmod(descriptor, self._database.stat().st_mode & 0o666)

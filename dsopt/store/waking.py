@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 import sqlalchemy as sa
 
+from dsopt.store.database_file import is_replaced
 from dsopt.store.trouble import is_away
 
 _LISTEN_SECONDS: Final = 1.0
@@ -57,6 +58,8 @@ class Waker:
         pause, known = shortest, None
         with self._engine.connect() as connection:
             while not self._closing.wait(pause):
+                if is_replaced(str(self._engine.url.database), connection.info):
+                    return  # to look at the one that is there now
                 version = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
                 if version != known:
                     known, pause = version, shortest

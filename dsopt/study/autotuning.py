@@ -107,7 +107,8 @@ class Autotuning(Strict):
             otherwise the models choose.
         tuner_type: `model_based`, `random`, `gridsearch`, or a sampler of Optuna: `tpe`, `gp`, `auto`, `cmaes`.
         tuner_early_stopping: the search ends after this many runs without a better one (per stage with
-            `stage_order: sequential`).
+            `stage_order: sequential`, where 5 is the default). By default, the search over all stages ends when no run
+            is worth its time.
         tuner_num_trials: at most this many runs per stage.
         arg_mappings: the script's flags that repeat a key of the configuration, by its path
             (`zero_optimization.stage`) or its name alone (`stage`). dsopt knows those of the Hugging Face Trainer.
@@ -133,10 +134,15 @@ class Autotuning(Strict):
     mp_size: int = Field(1, ge=1)
     num_tuning_micro_batch_sizes: int = Field(3, ge=1)
     tuner_type: Annotated[str, BeforeValidator(_tuner)] = "model_based"
-    tuner_early_stopping: int = Field(5, ge=1)
+    tuner_early_stopping: int | None = Field(None, ge=1)
     tuner_num_trials: int = Field(50, ge=1)
     arg_mappings: Annotated[dict[str, str], BeforeValidator(_mappings)] = Field(default_factory=dict)
     model_info: ModelInfo | None = None
+
+    @property
+    def patience(self) -> int:
+        """How many runs without a better one end a stage that is searched by itself: DeepSpeed's default is 5."""
+        return self.tuner_early_stopping or 5
 
     @property
     def window(self) -> tuple[int, int] | None:

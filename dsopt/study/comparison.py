@@ -15,7 +15,7 @@ from dsopt.study.ds_schema import Schema
 from dsopt.study.mapped_flags import with_flags_of
 from dsopt.study.mistakes import Mistakes
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
-from dsopt.study.spec import StudySpec
+from dsopt.study.spec import Confirmation, StudySpec
 
 VANILLA: Final = "vanilla"
 # what a comparison keeps of the study that it is made from; the rest of a spec is about a search
@@ -26,6 +26,11 @@ _KEPT: Final = (
 _KEPT_AUTOTUNING: Final = (
     *("results_dir", "exps_dir", "metric", "start_profile_step", "end_profile_step", "mp_size", "arg_mappings"),
 )
+
+
+def rounds_of(spec: StudySpec) -> int:
+    """How often each configuration is launched in rounds."""
+    return (spec.confirmation or Confirmation()).rounds
 
 
 def comparison_spec(spec: StudySpec, name: str, runs: Sequence[ComparedRun], rounds: int | None) -> StudySpec:
@@ -47,7 +52,7 @@ def comparison_spec(spec: StudySpec, name: str, runs: Sequence[ComparedRun], rou
         "name": name,
         "command": str(spec.resources),
         "autotuning": {key: tuning[key] for key in _KEPT_AUTOTUNING if key in tuning},
-        "confirmation": {"rounds": rounds or spec.confirmation.rounds},
+        "confirmation": {"rounds": rounds or rounds_of(spec)},
         "compare": [run.model_dump(exclude_unset=True) for run in runs],
     }
     try:

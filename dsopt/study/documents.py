@@ -221,12 +221,20 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
     return matches[0] if matches else None
 
 
+_NO_KEYS: Final = {
+    "tag:yaml.org,2002:merge": "'<<' (a merge key) is not supported; write its keys out",
+    "tag:yaml.org,2002:value": "'=' is no key",
+}
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML silently keeps the last of two equal keys; this loader refuses them."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag in _NO_KEYS:
+                raise yaml.constructor.ConstructorError(None, None, _NO_KEYS[key_node.tag], key_node.start_mark)
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(

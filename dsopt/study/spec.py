@@ -13,11 +13,20 @@ from dsopt.study.autotuning import Autotuning
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
 from dsopt.study.dimensions import Search
-from dsopt.study.ds_config import baseline_config, offload_devices, user_zero, zero_stages
+from dsopt.study.ds_config import baseline_config, get_path, offload_devices, user_zero, zero_stages
 from dsopt.study.names import flag_names, variable_names
 from dsopt.study.quantity import parse_bytes
 from dsopt.study.simulation import Simulation
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Knob, StageSpace, stage_space
+from dsopt.study.space import (
+    ACCUMULATION,
+    MICRO_BATCH,
+    NUM_GPUS,
+    NUM_NODES,
+    Knob,
+    StageSpace,
+    is_script_flag,
+    stage_space,
+)
 from dsopt.study.strict import Strict
 
 Start = Literal["warm", "direct", "launcher"]
@@ -114,7 +123,7 @@ class StudySpec(Strict):
     pass_env: Annotated[list[str], BeforeValidator(variable_names)] = Field(default_factory=list)
     memory_per_device: Annotated[int | None, BeforeValidator(parse_bytes)] = Field(None, ge=1)
     measurement: MeasurementBudget = Field(default_factory=lambda: MeasurementBudget())
-    confirmation: Confirmation = Field(default_factory=lambda: Confirmation())
+    confirmation: Confirmation | None = None
     max_attempts: int = Field(2, ge=1, le=1000)
     price_per_gpu_hour: float | None = Field(None, gt=0)
     compare: list[ComparedRun] = Field(default_factory=list)
@@ -203,6 +212,13 @@ class StudySpec(Strict):
     def own_config(self) -> Mapping[str, Any]:
         """The user's configuration as the baseline runs it; nobody may change it."""
         return baseline_config(self.ds_config)
+
+    def own_value(self, key: str) -> Knob:
+        """What the user's own command or configuration has for a knob; None where it has nothing."""
+        if is_script_flag(key):
+            return self.launch.script_switch(key)
+        value: Knob = get_path(self.own_config, key)
+        return value
 
     @cached_property
     def stages(self) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ class TrialAttributes(TypedDict, total=False):
         samples_per_second, step_milliseconds: the figures.
         interval_percent: half-width of the 95 % interval of the mean step time, relative to it.
         measured_steps, warmup_steps: how many steps the figures are from, and how many before them were left out.
+        step_deviation_percent, step_correlation: of these steps (`StepNoise`).
         drifting, unsound: whether the figures have these faults; absent: not.
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         evaluation_percent: of the run's time, in passes without gradients that the figures leave out; absent: 0.
@@ -66,6 +67,8 @@ class TrialAttributes(TypedDict, total=False):
     interval_percent: float
     measured_steps: int
     warmup_steps: int
+    step_deviation_percent: float
+    step_correlation: float
     drifting: bool
     pause_seconds: float
     unsound: bool

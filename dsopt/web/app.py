@@ -51,9 +51,6 @@ class _Pages:
         if method not in _READING:
             start_response("405 Method Not Allowed", [("Content-Type", "application/json"), ("Allow", "GET, HEAD")])
             return [b'{"reason": "This dashboard only shows: dsopt serves it read-only."}']
-        if path in ("/optuna", "/optuna/"):
-            start_response("302 Found", [("Location", "../dashboard/" if path.endswith("/") else "dashboard/")])
-            return [b""]
         asked = environ.get("QUERY_STRING", "").split("&")
         try:
             if path.startswith(PLACES):

@@ -141,21 +141,20 @@ class Chart:
 
 
 def stacked(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: str) -> Markup:
-    """Horizontal bars of parts, one below the other: each row a name and its parts (class, value)."""
+    """Horizontal bars of parts, each below its name: each row a name and its parts (class, value)."""
     most = max((sum(value for _, value in parts) for _, parts in rows), default=1.0) or 1.0
-    height, left, width = 24, 250, _WIDTH - 250 - 90
+    height, width = 48, _WIDTH - 110
     drawn = []
     for index, (name, parts) in enumerate(rows):
-        y, x = index * height, float(left)
-        label = Markup('<text x="{}" y="{}" text-anchor="end">{}</text>')
-        drawn.append(label.format(left - 8, y + 16, name if len(name) <= 38 else f"{name[:37]}…"))
+        y, x = index * height, 0.0
+        drawn.append(Markup('<text x="0" y="{}">{}</text>').format(y + 18, name))
         for kind, value in parts:
             wide = round(value / most * width, 1)
             bar = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="16"><title>{} {} {}</title></rect>')
-            drawn.append(bar.format(kind, round(x, 1), y + 4, wide, kind, shown(value), unit))
+            drawn.append(bar.format(kind, round(x, 1), y + 24, wide, kind, shown(value), unit))
             x += wide
         total = Markup('<text x="{}" y="{}">{} {}</text>')
-        drawn.append(total.format(round(x, 1) + 6, y + 16, shown(sum(value for _, value in parts)), unit))
+        drawn.append(total.format(round(x, 1) + 6, y + 37, shown(sum(value for _, value in parts)), unit))
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         _WIDTH, len(rows) * height + 8, title, Markup("").join(drawn)
     )

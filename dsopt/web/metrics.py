@@ -23,6 +23,10 @@ def metrics_text(shown: Shown) -> str:
         "dsopt_study_batch_factor", "How many times as large the global batch of the confirmed best is.",
         [({"study": s.name}, s.batch_times) for s in shown.studies if s.factor is not None],
     )  # fmt: skip
+    lines += _metric(
+        "dsopt_study_runs_running", "Runs of a study that go on, those of silent workers left out.",
+        [({"study": s.name}, float(shown.runs_of(s.name))) for s in shown.studies],
+    )  # fmt: skip
     lines += _metric("dsopt_runs_running", "Runs that go on.", [({}, float(len(shown.running)))])
     lines += _metric(
         "dsopt_worker_silent_seconds", "Age of a worker's last heartbeat.",

@@ -14,7 +14,7 @@ _COLOURS: Final = {"z0": "#8250df", "z1": "#1f77d0", "z2": "#2da44e", "z3": "#d9
 _TEXT: Final = "#7a828c"  # can be read on white and on black
 _GRID: Final = "rgba(128,128,128,.3)"
 _NOTHING: Final = "Nothing was measured yet. Panels beside this one are empty until then."
-_UNCONFIRMED: Final = "Nothing is confirmed yet: confirmation runs come at the end."
+_NO_ESTIMATE: Final = "Nothing was launched a second time yet, and there is no result."
 _NO_PARAMETERS: Final = "<br><sub>These runs have no parameters to tune: Hyperparameter Importance stays empty.</sub>"
 
 
@@ -24,7 +24,7 @@ def figures_of(page: StudyPage, part: Part) -> Mapping[str, Mapping[str, Any]]:
     if standing is None:
         return {}
     if part.stage is None:
-        return {"dsopt-confirmed": _confirmed(standing)}
+        return {"dsopt-estimates": _estimated(standing)}
     own = replace(standing, rows=[row for row in standing.rows if row.stage == part.stage])
     chart = plots.by_micro_batch(own)
     title = f"{standing.metric} by micro-batch size, ZeRO stage {part.stage}"
@@ -57,14 +57,14 @@ def _figure(chart: Chart, title: str) -> dict[str, Any]:
     return {"data": data, "layout": _layout(title, x_axis, chart.y_label)}
 
 
-def _confirmed(standing: Standing) -> dict[str, Any]:
-    """The confirmed metric of the user's own configuration and of the finalists."""
-    title = f"{standing.metric}, confirmed{_NO_PARAMETERS}"
-    rows = [row for row in standing.rows if row.confirmed is not None]
+def _estimated(standing: Standing) -> dict[str, Any]:
+    """The metric of the result, the user's own configuration and what was launched again, by all runs together."""
+    title = f"{standing.metric}, by all runs{_NO_PARAMETERS}"
+    rows = [row for row in standing.rows if row.estimate is not None]
     if not rows:
-        return _empty(title, _UNCONFIRMED)
-    values = [row.confirmed or 0.0 for row in rows]
-    ends = [row.confirmed_interval or (value, value) for row, value in zip(rows, values, strict=True)]
+        return _empty(title, _NO_ESTIMATE)
+    values = [row.estimate or 0.0 for row in rows]
+    ends = [row.estimate_interval or (value, value) for row, value in zip(rows, values, strict=True)]
     bars = {
         "type": "bar",
         "x": [row.label for row in rows],

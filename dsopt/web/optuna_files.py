@@ -1,7 +1,7 @@
 """optuna-dashboard's own page and script as they are served: under a path, and without buttons that change things.
 
-Its script is built for the root of a server. Under a path, the addresses in it get that path in front. A version whose
-script has other addresses is not guessed at: the page then says so.
+Its script is built for `/dashboard` at the root of a server. The addresses in it become those where dsopt
+shows it. A version whose script has other addresses is not guessed at.
 """
 
 import gzip
@@ -9,9 +9,9 @@ import html
 import threading
 from typing import Final
 
-# addresses in the script, and the same under a path
+# addresses in the script, and those that dsopt has for them
 _ADDRESSES: Final = (
-    (b'url_prefix:"/dashboard"', b'url_prefix:"%s/dashboard"'),
+    (b'url_prefix:"/dashboard"', b'url_prefix:"%s/optuna"'),
     (b".baseURL}/api/", b".baseURL}%s/api/"),
     (b"`/csv/", b"`%s/csv/"),
     (b"`/artifacts/", b"`%s/artifacts/"),
@@ -48,7 +48,7 @@ class OptunaFiles:
         return found.replace(_HEAD, style + _HEAD, 1).replace(_BODY, _BODY + note, 1)
 
     def script(self, content: bytes) -> bytes:
-        """The script, compressed; its addresses are below the path.
+        """The script, compressed, with the addresses that dsopt has.
 
         Raises:
             UnknownScriptError: this version has other addresses.

@@ -23,7 +23,9 @@ from dsopt.web.render import render
 from dsopt.web.study_page import StudyPages
 from dsopt.web.trial_files import TrialFiles
 
-PLACES: Final = ("/dashboard", "/api/", "/static/", "/artifacts/", "/favicon.ico", "/csv/")  # its own addresses
+_HERE: Final = "/optuna"  # where dsopt shows it
+_ITS_OWN: Final = "/dashboard"  # where it shows itself
+PLACES: Final = (_HERE, _ITS_OWN, "/api/", "/static/", "/artifacts/", "/favicon.ico", "/csv/")  # its own addresses
 _IMPORTANCES: Final = re.compile(r"/api/studies/(\d{1,18})/param_importances")
 _STUDY: Final = re.compile(r"/api/studies/(\d{1,18})")
 _FILE: Final = re.compile(r"/artifacts/(\d{1,18})/(\d{1,18})/([0-9a-fA-F-]{1,64})")
@@ -64,8 +66,9 @@ class _Pages:
         environ.setdefault("HTTP_ACCEPT_ENCODING", "")  # the dashboard raises KeyError without it
         if path.startswith("/static/"):
             return self._static(environ, start_response)
-        if path.startswith("/dashboard"):
-            return self._page(environ, start_response)
+        for place, other in ((_HERE, _ITS_OWN), (_ITS_OWN, _HERE)):
+            if path == place or path.startswith(f"{place}/"):
+                return self._page(environ, start_response, place, other)
         if path == "/api/meta":
             return self._json(environ, start_response, self._meta)
         if _STUDY.fullmatch(path):
@@ -78,13 +81,23 @@ class _Pages:
             return [b'{"param_importances": [[]]}']
         return self._dashboard(environ, start_response)
 
-    def _page(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
-        status, headers, content = _answer(self._dashboard, environ)
-        if self._root and (script := _SCRIPT.search(content)):
+    def _page(self, environ: Environ, start_response: Start, place: str, other: str) -> Iterable[bytes]:
+        """The page where its script works; from the other place, browsers are sent there."""
+        rest = environ["PATH_INFO"].removeprefix(place)
+        status, headers, content = _answer(self._dashboard, environ | {"PATH_INFO": _ITS_OWN + rest})
+        is_moved = True
+        if script := _SCRIPT.search(content):
             try:
                 self._served.script(_answer(self._dashboard, environ | {"PATH_INFO": script[1].decode()})[2])
             except UnknownScriptError:
-                return self._in_words(start_response)
+                if self._root:
+                    return self._in_words(start_response)
+                is_moved = False
+        if is_moved != (place == _HERE):
+            asked = environ.get("QUERY_STRING", "")
+            there = f"{'../' * rest.count('/')}{other[1:]}{urllib.parse.quote(rest)}{f'?{asked}' if asked else ''}"
+            start_response("302 Found", [("Location", there), ("Content-Length", "0")])
+            return []
         return _send(start_response, status, headers, self._served.page(content))
 
     def _in_words(self, start_response: Start) -> Iterable[bytes]:
@@ -100,12 +113,15 @@ class _Pages:
         if not _names_a_file(path):
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"There is no such file.\n"]
-        if not (self._root and path.endswith(".js")):
+        if not path.endswith(".js"):
             return self._dashboard(environ, start_response)
         status, headers, content = _answer(self._dashboard, environ)
         if not status.startswith("200"):
             return _send(start_response, status, headers, content)
-        compressed = self._served.script(content)
+        try:
+            compressed = self._served.script(content)
+        except UnknownScriptError:
+            return _send(start_response, status, headers, content)
         if "gzip" not in environ["HTTP_ACCEPT_ENCODING"]:
             return _send(start_response, status, headers, gzip.decompress(compressed))
         tag = f'"{hashlib.sha256(compressed).hexdigest()[:32]}"'

@@ -2,8 +2,9 @@
 
 import threading
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.report.readable import readable_name
@@ -17,6 +18,8 @@ from dsopt.store.workers import SILENT_SECONDS
 from dsopt.web.histories import Histories
 from dsopt.worker.results import summary_of, table_of
 
+_OVER: Final = ("finished", "stopped")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -24,9 +27,11 @@ class Card:
 
     Attributes:
         name, link, state: the study; `link` is relative to the overview.
+        simulated: what a dry run simulates; None if runs are real.
         good, far: how good and how far it is, in words.
         best: its best so far; None for a comparison and while nothing was measured.
         factor, interval: of the confirmed result against the user's own configuration.
+        own_fails: whether there is a result and no factor, because the user's own configuration does not run.
         batch: what to know of the global batch of the result, if it is not the user's; else empty.
         batch_times: how many times as large as the user's it is; 1 if it is the same.
         unit: of its metric.
@@ -37,11 +42,13 @@ class Card:
     name: str
     link: str
     state: str
+    simulated: str | None = None
     good: str = ""
     far: str = ""
     best: Row | None = None
     factor: float | None = None
     interval: tuple[float, float] | None = None
+    own_fails: bool = False
     batch: str = ""
     batch_times: float = 1.0
     unit: str = ""
@@ -52,13 +59,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A run that goes on."""
+    """A run that goes on; `is_silent`: as far as anybody knows, for its worker is not heard of."""
 
     study: str
     link: str
     label: str
     node: str
     seconds: float
+    is_silent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,17 @@ class Shown:
     running: Sequence[Running]
     workers: Sequence[Working]
 
+    def runs_of(self, study: str) -> int:
+        """How many runs of a study go on, those of silent workers left out."""
+        return sum(run.study == study and not run.is_silent for run in self.running)
+
+    def standstill(self, card: Card) -> str:
+        """That nothing goes on in a study that is not over, in words; else empty."""
+        if card.state in _OVER or self.runs_of(card.name):
+            return ""
+        is_silent = any(run.study == card.name for run in self.running)
+        return "Its worker is silent." if is_silent else "No run goes on."
+
 
 class Overview:
     """Reads the overview; a study that has not changed is not read again."""
@@ -110,10 +129,11 @@ class Overview:
             for study_id in gone:
                 del self._cards[study_id]
             self._labels = {row["name"]: self._labels.get(row["name"], {}) for row in studies}
+        heard = {row["id"] for row in workers if row["silent_seconds"] <= SILENT_SECONDS}
         return Shown(
             storage=self._store.shown_url,
             studies=cards[::-1],
-            running=[self._running(row) for row in running],
+            running=[self._running(row, heard) for row in running],
             workers=[
                 Working(
                     node=row["node"],
@@ -132,7 +152,7 @@ class Overview:
             known = self._cards[row["id"]] = (row["version"], self._made(row["name"], row["state"]))
         return known[1]
 
-    def _running(self, row: Record) -> Running:
+    def _running(self, row: Record, heard: Collection[str]) -> Running:
         name = row["candidate"]
         label = self._labels.get(row["study"], {}).get(name) or readable_name(name, None)
         return Running(
@@ -141,6 +161,7 @@ class Overview:
             label=f"{label} · round {row['round']}" if row["round"] else label,
             node=row["node"] or "?",
             seconds=max(0.0, row["running_seconds"]),
+            is_silent=row["worker_id"] not in heard,
         )
 
     def _made(self, name: str, state: str) -> Card:
@@ -161,11 +182,13 @@ class Overview:
             name=name,
             link=link_of(name),
             state=standing.state,
+            simulated=standing.simulated,
             good=standing.good,
             far=standing.far,
             best=best_row(standing.rows) if found or standing.state != "finished" else None,
             factor=found.speedup if found and summary.alternatives else None,
             interval=found.interval if found else None,
+            own_fails=found is not None and found.speedup is None,
             batch=summary.batch_advice.short() if summary.batch_advice else "",
             batch_times=summary.batch_advice.times if summary.batch_advice else 1.0,
             unit=standing.unit,

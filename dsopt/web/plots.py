@@ -52,12 +52,22 @@ def by_micro_batch(standing: Standing) -> Chart | None:
         return None
     return Chart(
         title=f"{standing.metric} by micro-batch size and ZeRO stage",
-        x_label="micro-batch size per GPU (× out of memory, ○ bound of a run that was stopped)",
+        x_label="micro-batch size per GPU",
         y_label=standing.unit,
         marks=marks,
         edges=[(size, f"z{stage}") for stage, size in edges.items()],
         is_log=True,
     )
+
+
+def key_of(sizes: Chart) -> str:
+    """What the signs of the chart above mean, as far as it has them."""
+    signs = {
+        "× ran out of memory": any(mark.is_cross for mark in sizes.marks),
+        "○ was stopped early: its bound": any(mark.is_hollow for mark in sizes.marks),
+        "┆ the smallest size of a stage that ran out of memory": bool(sizes.edges),
+    }
+    return "; ".join(sign for sign, is_there in signs.items() if is_there)
 
 
 def best_so_far(standing: Standing, history: History) -> Markup | None:

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from dsopt.report.diff import shown
 from dsopt.report.durations import short_duration
 from dsopt.report.numbers import number
 from dsopt.version import __version__
@@ -47,8 +48,24 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": short_duration, "gib": _gib}
+    environment.filters |= {
+        "number": number,
+        "duration": short_duration,
+        "gib": _gib,
+        "value_of": _value_of,
+        "whole_pieces": _whole_pieces,
+    }
     return environment
+
+
+def _whole_pieces(label: str) -> Markup:
+    """The name of a configuration, which breaks only between its pieces: not within `(ZeRO 1 · 1 × 1)`'s `1 × 1`."""
+    pieces = [Markup('<span class="whole">{}</span>').format(piece) for piece in label.split(" · ")]
+    return Markup(" · ").join(pieces)
+
+
+def _value_of(value: object, key: str) -> str:
+    return shown(key, value)
 
 
 def _gib(size: float | None) -> str:

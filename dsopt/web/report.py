@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from dsopt.launch.machine import versions
 from dsopt.report.aligned import markdown
+from dsopt.report.diff import Diff, shown, worth_text
 from dsopt.report.for_others import answer_for_others, standing_for_others, table_for_others
 from dsopt.report.numbers import number
 from dsopt.report.rows import Row, bound_text
@@ -147,26 +148,37 @@ def _body(page: StudyPage) -> list[str]:
     lines += [text for line in standing.advice for text in (plain_markdown(line), "")]
     if standing.doubts:
         lines += ["## Before you believe it", "", *(f"- {plain_markdown(line)}" for line in standing.doubts), ""]
+    if page.diff is not None and page.diff.changes:
+        lines += ["## What each change is worth", "", *_changes(page.diff), ""]
     lines += [
         "## Stages",
         "",
-        *page.space,
+        *(text for line in page.space for text in (plain_markdown(line), "")),
         *(f"- ZeRO {stage}: {plain_markdown(verdict)}." for stage, verdict in standing.stages),
         "",
     ]
     return [*lines, "## Everything that was tried", "", *_tried(standing)]
 
 
+def _changes(diff: Diff) -> list[str]:
+    cells = [
+        (plain_markdown(c.key), *(plain_markdown(shown(c.key, value)) for value in (c.old, c.new)), worth_text(c.worth))
+        for c in diff.changes
+    ]
+    return [markdown(("key", "yours", "best", "worth"), cells, (False, True, True, True)), "",
+            plain_markdown(diff.sentence())]  # fmt: skip
+
+
 def _tried(standing: Standing) -> list[str]:
     rows: Sequence[Row] = standing.rows
     if not rows:
         return ["Nothing was tried yet."]
-    header = ("configuration", f"search, {standing.unit}", "confirmed", "memory", "batch")
+    header = ("configuration", f"search, {standing.unit}", "all runs", "memory", "batch")
     cells = [
         (
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
             _searched(row, maximize=standing.maximize),
-            _confirmed(row),
+            _estimated(row),
             gib(row.needed_bytes) if row.needed_bytes else "-",
             "-" if row.batch is None else str(row.batch),
         )
@@ -183,13 +195,13 @@ def _searched(row: Row, *, maximize: bool) -> str:
     return number(row.searched) + ("" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %")
 
 
-def _confirmed(row: Row) -> str:
+def _estimated(row: Row) -> str:
     if row.unconfirmed:
         return "failed"
-    if row.confirmed is None or row.confirmed_interval is None:
+    if row.estimate is None or row.estimate_interval is None:
         return "-"
-    low, high = row.confirmed_interval
-    return f"{number(row.confirmed)} ({low:.4g}–{high:.4g})"
+    low, high = row.estimate_interval
+    return f"{number(row.estimate)} ({low:.4g}–{high:.4g})"
 
 
 def _fenced(text: str) -> list[str]:

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.doubts import qualities_of
 from dsopt.report.files import CONFIG, optimum, were_scaled
 from dsopt.report.model import model_line
 from dsopt.report.rows import Row
@@ -33,11 +32,12 @@ _BARS = 6  # configurations whose step is shown in its parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A chart with its heading; without one, `why_not` says why."""
+    """A chart with its heading, and `key`, what its signs mean; without one, `why_not` says why."""
 
     heading: str
     svg: Markup | None
     why_not: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ class StudyPage:
         standing: where it stands; None for a comparison.
         table: of a comparison.
         answer, diff: of a study that has a result.
+        stages: the ZeRO stages whose colours its charts have.
         space: what it searches, in words.
         model: what runs showed of it, in words.
         figures: the charts.
@@ -61,6 +62,7 @@ class StudyPage:
     table: ComparisonTable | None = None
     answer: Answer | None = None
     diff: Diff | None = None
+    stages: Sequence[int] = ()
     space: Sequence[str] = ()
     model: str | None = None
     figures: Sequence[Figure] = ()
@@ -117,6 +119,7 @@ def study_page(store: Store, study: StoredStudy, history: History) -> StudyPage:
         standing=standing,
         answer=answer,
         diff=diff,
+        stages=sorted({*spec.stages, *(row.stage for row in standing.rows if row.stage is not None)}),
         space=space_lines(spec),
         model=model_line(summary.model) if summary.model else None,
         figures=_figures(store, study, history, standing),
@@ -127,7 +130,7 @@ def study_page(store: Store, study: StoredStudy, history: History) -> StudyPage:
 def _answer(study: StoredStudy, history: History, summary: Summary) -> tuple[Answer | None, Diff | None]:
     if summary.comparison is None:
         return None, None
-    diff = best_diff(study.spec, history, qualities_of(history))
+    diff = best_diff(study.spec, history)
     folder = find_results_folder(study.spec)
     file = str(folder / CONFIG) if folder else CONFIG
     best = optimum(study.spec, history, scale_lr=were_scaled(study.spec))
@@ -145,6 +148,7 @@ def _figures(store: Store, study: StoredStudy, history: History, standing: Stand
             heading=f"{standing.metric} by micro-batch size",
             svg=sizes.svg() if sizes else None,
             why_not="Nothing was measured yet.",
+            key=plots.key_of(sizes) if sizes else "",
         ),
         Figure(
             heading="Best so far",
@@ -180,5 +184,5 @@ def _optuna(store: Store, study: StoredStudy) -> list[tuple[str, str]]:
             number = store.optuna_storage.get_study_id_from_name(f"{study.name}/{part}")
         except KeyError:
             continue
-        links.append((str(part), f"dashboard/studies/{number}"))
+        links.append((str(part), f"optuna/studies/{number}"))
     return links

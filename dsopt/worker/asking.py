@@ -9,6 +9,7 @@ from typing import Final
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
 from dsopt.launch.device_locks import without_reserved
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
@@ -17,7 +18,8 @@ from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
-from dsopt.store.leases import can_take, count_free, find_orphans, sweep
+from dsopt.store.leases import can_take, count_free
+from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
@@ -73,7 +75,7 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._lacks_devices = False  # others had them when it last planned
-        self._holders: list[tuple[int, str | None, str]] = []  # as watchers were last told
+        self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
     def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
@@ -87,7 +89,10 @@ class Asker:
                 plan says so, it is stopped with that note.
         """
         self._look_after_the_dead()
-        if self._idle_at == version or (self._lacks_devices and not self._are_devices_free()):
+        if self._idle_at == version:
+            return None
+        if self._lacks_devices and not self._are_devices_free():
+            self._tell_of_holders()
             return None
         self._idle_at, self._lacks_devices = None, False
         check_trust_now(self._hand.store.engine, self._study)
@@ -116,11 +121,15 @@ class Asker:
     def _tell_of_holders(self) -> None:
         """Tells watchers who has the devices, when that changes."""
         hand = self._hand
+        if self.is_being_granted:
+            return
         with hand.store.engine.connect() as connection:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
-        if holders != self._holders:
-            self._holders = holders
-            hand.tell(DevicesAwaited(study=self._study, holders=holders))
+        placer = hand.pool.placer
+        engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
+        if (holders, engine) != self._awaited:
+            self._awaited = holders, engine
+            hand.tell(DevicesAwaited(study=self._study, holders=holders, engine=engine))
 
     def _nodes(self) -> set[str]:
         """The nodes whose devices a run may take, by the names in their leases: this one, and others that it wants."""
@@ -128,9 +137,17 @@ class Asker:
         others = request.hosts if request.wanted is None else request.wanted.hosts
         return {self._hand.ledger.me.node, *others}
 
+    @property
+    def is_being_granted(self) -> bool:
+        """Whether it waits for the answer of an engine that chooses devices: there may be something to begin."""
+        placer = self._hand.pool.placer
+        return self._lacks_devices and isinstance(placer, ChoosingPlacer) and placer.standing in ("asked", "granted")
+
     def _are_devices_free(self) -> bool:
         """Whether there are devices for some run: to plan takes longer than to look."""
         spec, hand = self._study.spec, self._hand
+        if isinstance(hand.pool.placer, ChoosingPlacer):
+            return hand.pool.placer.standing not in ("asked", "queued")
         with hand.store.engine.connect() as connection:
             requests = [request_of(places) for places in places_of_runs(spec, hand.pool)]
             if any(one.wanted is not None for one in requests):

@@ -9,6 +9,7 @@ from typing import Final
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, default_ranks, is_this_node
 from dsopt.launch.gpus import Gpu
+from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import Placer
 from dsopt.launch.placers.ssh import HostFile
 from dsopt.launch.program import find_launcher
@@ -60,7 +61,7 @@ def places_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = N
     if command.nodes > 1:
         raise DsoptError(
             f"{where}: command: it takes {command.nodes} nodes. Say which: with --hostfile FILE, with lines such as "
-            "'worker-1 slots=8', or within a Slurm allocation with --slurm."
+            "'worker-1 slots=8', with --ray ADDRESS, or within a Slurm allocation with --slurm."
         )
     pool = pool_of(spec, pool)
     count = command.ranks or default_ranks(pool)
@@ -79,7 +80,7 @@ def _places_of_placer(spec: StudySpec, pool: DevicePool, placer: Placer, command
         raise DsoptError(
             f"{where}: command: dsopt cannot start it on other nodes itself, because of its launcher or an option such "
             f"as {', '.join(command.options.names) or 'none'}. Leave out what is not needed, or work without "
-            "--hostfile and --slurm."
+            "--hostfile, --ray and --slurm."
         )
     kind = "gpu" if placer.has_gpus else "cpu" if placer.has_gpus is not None else pool.kind
     wanted = wanted_among(command, placer.hosts(), str(placer), where)
@@ -128,8 +129,8 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
     return Places(pool=replace(pool, indices=tuple(sorted(here))), count=len(here), hosts=named)
 
 
-def request_of(places: Places, last: Sequence[str] = ()) -> Request:
-    """What an attempt that takes place there leases; nodes of `last` only if it must."""
+def request_of(places: Places, last: Sequence[str] = (), granted: Placement | None = None) -> Request:
+    """What an attempt that takes place there leases; nodes of `last` only if it must, or what was granted."""
     wanted, placer = places.wanted, places.placer
     own = next(filter(is_this_node, wanted.hosts), None) if wanted is not None else None
     return Request(
@@ -141,6 +142,7 @@ def request_of(places: Places, last: Sequence[str] = ()) -> Request:
         last=last,
         scope=placer.scope if placer is not None else "",
         is_exclusive=places.pool.is_exclusive,
+        granted=granted,
     )
 
 

@@ -149,7 +149,7 @@ class Desk:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
-                    self._is_idle = True
+                    self._is_idle = not self._asker.is_being_granted
                     return
                 self._has_begun = True
                 self._company.begun(assignment)
@@ -158,8 +158,7 @@ class Desk:
                 note_company([lane.in_hand for lane in self._lanes])
 
     def _report(self, run: RunInHand) -> None:
-        report = run.to_report()
-        if report is None:
+        if (report := run.to_report()) is None:
             return
         of, ledger = run.assignment, self._hand.ledger
         with contextlib.suppress(Fenced):  # its end is settled when it has ended
@@ -191,6 +190,7 @@ class Desk:
             self._ask(lambda: self._hand.ledger.free(assignment.attempt))
             self._settle(fenced)
             outcome = Failed(reason="lost", message=_ANOTHER)
+        self._hand.release(assignment.placement)
         lane.in_hand = None
         self._asker.look_again()
         if what == "elsewhere":

@@ -1,6 +1,7 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -8,6 +9,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.placement import Placement
+from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
@@ -30,7 +33,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import places_of, request_of
+from dsopt.worker.capacity import Places, places_of, request_of
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
@@ -42,14 +45,21 @@ Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 class Hand:
     """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
 
-    `lost_nodes`: nodes that were lost during runs, which others are preferred to.
+    `wake` is called when it is worth asking again; `lost_nodes` are nodes that were lost during runs, which others are
+    preferred to.
     """
 
     store: Store
     ledger: Ledger
     pool: DevicePool
     tell: Callable[[Happening], None]
+    wake: Callable[[], None] = lambda: None
     lost_nodes: list[str] = field(default_factory=list)
+
+    def release(self, placement: Placement | None) -> None:
+        """Gives back what an engine had granted for a run that is over."""
+        if placement is not None and isinstance(self.pool.placer, ChoosingPlacer):
+            self.pool.placer.release(placement)
 
 
 class StudyGround:
@@ -141,27 +151,49 @@ class StudyGround:
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
-        request = request_of(places, hand.lost_nodes)
-        run_dir = RunDir.create(results_folder(study.spec), task.name)
-        try:
-            if isinstance(task, NewTask):
-                task.frozen.set_user_attr("run_dir", str(run_dir.path))
-                claimed, attempt = hand.ledger.begin(
-                    study, task, run_dir.path, request, decisions=self.known.decisions, state=state
-                )
-            else:
-                claimed, attempt = hand.ledger.begin(study, task, run_dir.path, request)
-        except BaseException:
-            run_dir.discard()
-            raise
+        with self._granted(places) as granted:
+            request = request_of(places, hand.lost_nodes, granted)
+            run_dir = RunDir.create(results_folder(study.spec), task.name)
+            try:
+                if isinstance(task, NewTask):
+                    task.frozen.set_user_attr("run_dir", str(run_dir.path))
+                    claimed, attempt = hand.ledger.begin(
+                        study, task, run_dir.path, request, decisions=self.known.decisions, state=state
+                    )
+                else:
+                    claimed, attempt = hand.ledger.begin(study, task, run_dir.path, request)
+            except BaseException:
+                run_dir.discard()
+                raise
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),
             attempt=attempt,
             run_dir=run_dir,
             history=self.history,
-            placement=places.placer.place(attempt.hosts) if places.placer is not None else None,
+            placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
         )
+
+    @contextlib.contextmanager
+    def _granted(self, places: Places) -> Iterator[Placement | None]:
+        """What an engine that chooses devices itself grants to a run: it gets it back unless the run begins.
+
+        Raises:
+            DevicesTaken: it has granted nothing yet.
+        """
+        placer = places.placer
+        if not isinstance(placer, ChoosingPlacer):
+            yield None
+            return
+        assert places.wanted is not None
+        granted = placer.acquire(places.wanted, self._hand.lost_nodes, self._hand.wake)
+        if granted is None:
+            raise DevicesTaken
+        try:
+            yield granted
+        except BaseException:
+            self._hand.release(granted)
+            raise
 
     def _skip(self, task: NewTask, candidate: Candidate, why: str, step: Explore) -> None:
         state = plan.state_of(step)
@@ -182,7 +214,7 @@ def _refusal(
     """Why a pruner refuses a trial before it costs a run, as reason and message; None if none does."""
     if memory_pruner(step.memory, step.stage).prune(optuna_study, trial):
         return "predicted_oom", step.memory.why_not(Candidate.from_params(step.stage, trial.params)) or ""
-    patience = study.spec.autotuning.tuner_early_stopping
+    patience = study.spec.autotuning.patience
     if step.phase == "explore" and runs_since_best_of(history, step.stage) >= patience:
         return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
     return None

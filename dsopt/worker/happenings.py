@@ -98,10 +98,12 @@ class DevicesAwaited:
     Attributes:
         study: the study that it works on.
         holders: who has them, each as a number of devices, the study's name (None: it is deleted) and the node.
+        engine: what grants devices and has none now; None: this database knows who has them.
     """
 
     study: StoredStudy
     holders: Sequence[tuple[int, str | None, str]]
+    engine: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """Reads what counts of a study from dsopt's tables, for decisions and reports; what was read once is not read again."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.search.history import Earlier, History, LeftOut, Observation
 from dsopt.search.sifting import not_a_reference, references_of, sift
-from dsopt.store.reading import Kept, known_since
+from dsopt.store.reading import Kept, kept_trials, known_since
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.inside import aio_inside
@@ -151,3 +151,9 @@ def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier | None:
 def load_history(store: Store, study: StoredStudy) -> History:
     """What counts of a study now."""
     return HistoryReader(store, study).read()
+
+
+def observations_of(store: Store, study: StoredStudy, names: Collection[str]) -> list[Observation]:
+    """What counts of the configurations that are named; it reads nothing else of the study."""
+    sifted = (sift(study.spec, k.part, k.trial, k.name, k.round) for k in kept_trials(store, study, names))
+    return [seen for seen in sifted if isinstance(seen, Observation)]

@@ -1,7 +1,9 @@
 """The worker: works on studies one after the other, with one thread that asks the database and lanes that run."""
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -9,6 +11,7 @@ from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch.device_locks import DeviceLocks
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import withheld
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store.engine import sever_connections
 from dsopt.store.frozen import end_frozen_holder
 from dsopt.store.identity import identity_of
@@ -30,7 +33,7 @@ from dsopt.worker.results import ensure_results
 
 _LOOK_SECONDS: Final = 0.1
 _SILENT_SECONDS: Final = 90.0  # no server takes so long for an answer: it gives up after a minute
-_STUCK_SECONDS: Final = 1.0  # a question to the database that takes longer does not keep a worker that is to stop
+_STUCK_SECONDS: Final = 1.0  # a database that answers nothing for longer does not keep a worker that is to stop
 
 
 class Worker:
@@ -70,13 +73,15 @@ class Worker:
         """
         working = threading.Thread(target=self._work, args=(find,), name="dsopt-desk", daemon=True)
         working.start()
+        asked_at = math.inf  # to stop
         while working.is_alive():
             working.join(_LOOK_SECONDS)
             if self._patience.asking_seconds > _SILENT_SECONDS:
                 sever_connections()
             if self._ending.stop.is_set():
                 self._wake.set()
-                if self._patience.asking_seconds > _STUCK_SECONDS:
+                asked_at = min(asked_at, time.monotonic())
+                if min(time.monotonic() - asked_at, self._patience.unanswered_seconds) > _STUCK_SECONDS:
                     raise Interrupted  # its runs end with it; what it had is free when its lease is over
         if self._problem is not None:
             raise self._problem
@@ -95,6 +100,8 @@ class Worker:
         try:
             problems = self._take_turns(find, heart)
         finally:
+            if self._pool.placer is not None:
+                self._pool.placer.close()
             self._locks.close()
             waker.close()
             heart.close()
@@ -139,7 +146,7 @@ class Worker:
     def _work_on_one(self, study: StoredStudy, heart: Heart) -> bool:
         """Works on a study. Returns whether it has begun a run."""
         study.check_trust()
-        if not self._pool.indices:
+        if not self._pool.indices and not isinstance(self._pool.placer, ChoosingPlacer):
             raise DsoptError(
                 f"study '{study.name}': every GPU of this worker has failed (what each said is above). "
                 f"Nothing is lost. Mend the node (nvidia-smi), then go on with: dsopt worker {study.name}"
@@ -150,7 +157,8 @@ class Worker:
             self._tell_withheld(study)
         check_folders(study.spec)
         self._patience(lambda: heart.begin(study.id))
-        hand = Hand(store=self._store, ledger=Ledger(self._store, heart.me), pool=self._pool, tell=self._tell)
+        ledger = Ledger(self._store, heart.me)
+        hand = Hand(store=self._store, ledger=ledger, pool=self._pool, tell=self._tell, wake=self._wake.set)
         lanes = lanes_of(study.spec, self._pool)
         desk = Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes)
         try:

@@ -35,12 +35,19 @@ class Patience:
         self._stop = stop
         self._tell = tell
         self._asking_since: float | None = None
+        self._unanswered_since: float | None = None
         self.failures = 0  # how many questions have failed so far
 
     @property
     def asking_seconds(self) -> float:
         """For how long the current question has been without an answer."""
         since = self._asking_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def unanswered_seconds(self) -> float:
+        """For how long the database has answered nothing that it was asked, over all tries."""
+        since = self._unanswered_since
         return 0.0 if since is None else time.monotonic() - since
 
     def __call__(self, act: Callable[[], _T], folder: Path | None = None) -> _T:
@@ -54,11 +61,13 @@ class Patience:
         began = time.monotonic()
         while True:
             self._asking_since = time.monotonic()
+            self._unanswered_since = self._unanswered_since or self._asking_since
             try:
                 found = act()
             except Exception as error:
                 why = _why_to_wait(error, folder)
                 if why is None:
+                    self._unanswered_since = None
                     raise
                 self.failures += 1
                 if not is_told:
@@ -67,6 +76,7 @@ class Patience:
                 if time.monotonic() - began > LEASE_SECONDS and (done := self._unlock()) is not None:
                     self._tell(WorkerPaused(why=done))
             else:
+                self._unanswered_since = None
                 if is_told:
                     self._tell(WorkerWentOn())
                 return found

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.outcome import PASSES
-from dsopt.experiment.race import RACED_METRICS, Race
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.launch import Launch
 from dsopt.launch.placement import Placement
@@ -24,6 +23,7 @@ from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import filled_in
+from dsopt.worker.stakes import stake_of
 
 _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
@@ -46,7 +46,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         is_evaluated=shown.facts.is_evaluated if shown is not None and shown.facts is not None else None,
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
-        race=race_of(spec, task.phase, history),
+        stake=stake_of(spec, task.name, task.phase, candidate, history),
     )
 
 
@@ -64,20 +64,6 @@ def _own_sizes(spec: StudySpec, shown: Observation | None, *, is_own: bool) -> O
             whose="your own run" if is_own else "an earlier run",
         )
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
-
-
-def race_of(spec: StudySpec, phase: str | None, history: History) -> Race | None:
-    """What a run of the search must still be able to reach: the best that was measured here.
-
-    Imported figures do not count, because they were measured differently. Runs that find a stage's range of micro-batch
-    sizes, or confirm, are compared with each other, so dsopt measures them to the end.
-    """
-    metric = spec.autotuning.metric
-    if not spec.measurement.race or metric not in RACED_METRICS or phase not in ("explore", "joint"):
-        return None
-    measured = [o for o in history.measured if o.imported is None]
-    best = max(measured, key=history.score, default=None)
-    return Race(metric=metric, best=best.value) if best is not None and best.value is not None else None
 
 
 def prepare(

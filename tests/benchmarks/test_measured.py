@@ -1,9 +1,13 @@
 """The models against GPU runs that others published: what `python -m benchmarks.measured` prints stays true."""
 
+import csv
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from benchmarks.measured.__main__ import main
 from benchmarks.measured.judge import Guess, memory_guesses, time_guesses
 from benchmarks.measured.runs import DATA, read_groups
 from benchmarks.measured.study import facts_of
@@ -53,3 +57,48 @@ def test_states_are_those_of_the_source(group: str, bytes_of_all: int) -> None:
     found = [runs for name, runs in GROUPS.items() if name.endswith(group)]
     for runs in found:
         assert sum(facts_of(runs[0]).held) == bytes_of_all
+
+
+def write_runs(folder: Path, count: int) -> None:
+    """Made-up runs of one GPU, in the same schema: memory and step time are lines in the micro-batch."""
+    with (DATA / "fms-acceleration.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        names, known = reader.fieldnames, next(reader)
+    assert names is not None
+    with (folder / "ours.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for size in range(1, count + 1):
+            seconds, peak = 0.1 + 0.05 * size, (10 + 3 * size) * 2**30
+            run = {"params": 10**9, "trainable_params": 10**9, "micro_batch": size, "samples_per_step": size}
+            writer.writerow(
+                {**known, **run, "group": "ours/1gpu", "step_seconds": seconds, "peak_bytes": peak, "other": ""}
+            )
+
+
+def test_another_folder_of_the_same_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_runs(tmp_path, 8)
+    monkeypatch.setattr(sys, "argv", ["measured", str(tmp_path)])
+    main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("8 runs of 1 groups\n")
+    tables = {line[:26].strip(): line[26:].split() for line in printed.splitlines()}
+    for figure, runs in (("peak memory after", 8), ("step time after", 8)):
+        for after in (1, 2, 3):
+            groups, others, mean, *_ = next(
+                values for title, values in tables.items() if title.startswith(f"{figure} {after}")
+            )
+            assert (int(groups), int(others)) == (1, runs - after)
+            assert after == 1 or float(mean) < 12, printed  # a line is nearly known after two of its points
+    assert tables["after 2"][:3] == ["0", "of", "6"]  # none that ran is called hopeless
+    assert "fms-acceleration" not in printed
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_a_folder_without_runs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(sys, "argv", ["measured", str(tmp_path / name)])
+    with pytest.raises(SystemExit, match=f"{tmp_path / name}: there are no runs"):
+        main()

@@ -71,7 +71,7 @@ def test_on_loopback_it_shows_the_studies_to_localhost_and_changes_nothing(dsopt
     with serving(dsopt) as served:
         summaries = json.loads(served.ask("/api/studies").body)["study_summaries"]
         assert {s["study_name"] for s in summaries} == {"simulated/reference", *(f"simulated/z{n}" for n in range(4))}
-        assert b"<html" in served.ask("/dashboard/").body
+        assert b"<html" in served.ask("/optuna/").body
         for method, path in (("POST", "studies"), ("DELETE", "studies/1"), ("PUT", "studies/1/note")):
             assert served.ask(f"/api/{path}", method).status == 405
         for name in ("localhost", "LOCALHOST:1234", "127.0.0.1:80", "[::1]:8080", "localhost."):
@@ -115,7 +115,7 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_the_dashboards_own_files_are_served_with_and_without_compression(loopback: Served) -> None:
-    script = re.search(rb'src="(/static/[^"]+\.js)"', loopback.ask("/dashboard/").body)
+    script = re.search(rb'src="(/static/[^"]+\.js)"', loopback.ask("/optuna/").body)
     assert script is not None
     for headers in ({}, {"Accept_Encoding": "gzip"}):
         assert loopback.ask(script[1].decode(), **headers).status == 200
@@ -129,8 +129,8 @@ def test_off_loopback_it_wants_the_token_that_it_prints(dsopt: Dsopt) -> None:
         refused = served.ask("/api/studies")
         assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert b"study" not in refused.body
-        first = served.ask(f"/dashboard/?a=b&token={token[1]}")
-        assert (first.status, first.headers["Location"]) == (303, "/dashboard/?a=b")
+        first = served.ask(f"/optuna/?a=b&token={token[1]}")
+        assert (first.status, first.headers["Location"]) == (303, "/optuna/?a=b")
         cookie = first.headers["Set-Cookie"].partition(";")[0]
         assert "HttpOnly" in first.headers["Set-Cookie"]
         assert served.ask("/api/studies", Cookie=cookie).status == 200

@@ -28,7 +28,6 @@ def test_a_study_says_what_its_best_changes(dsopt: Dsopt) -> None:
     stage = changes[STAGE]["worth"]
     assert (stage["best"], stage["other"]) == ("z1_gas1_tmbspg16", "z0_gas1_tmbspg16")
     assert stage["factor"] == pytest.approx(1 / 0.9, rel=0.01)
-    assert not stage["is_confirmed"]
     assert [(f["key"], f["old"], f["new"], f["because"]) for f in told["following"]] == [
         ("train_batch_size", 8, 32, [MICRO_BATCH])
     ]
@@ -37,7 +36,7 @@ def test_a_study_says_what_its_best_changes(dsopt: Dsopt) -> None:
     assert lines[0].split() == ["key", "yours", "best", "worth"]
     assert lines[0].index("worth") == lines[1].index(lines[1].split()[3])
     [line] = [line for line in lines if line.split()[:3] == [STAGE, "0", "1"]]
-    assert line.endswith("against z0_gas1_tmbspg16, single runs")
+    assert line.endswith("against ZeRO 0 · 16 × 1")
     assert told["sentence"] == lines[-1]
 
 

@@ -1,5 +1,6 @@
 """`--help` of every command, and `import dsopt`, import nothing heavy: that is why they answer at once."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,13 +66,36 @@ def test_every_public_name_is_there_and_typed() -> None:
         _ = dsopt.nothing
 
 
-def test_listing_studies_and_workers_imports_neither_search_nor_reports(sqlite_url: str) -> None:
-    program = (
-        f"import sys, dsopt; dsopt.list_studies(storage={sqlite_url!r}); dsopt.list_workers(storage={sqlite_url!r}); "
-        "loaded = {'scipy', 'xgboost', 'torch', 'dsopt.report.summary', 'dsopt.search.plan'} & set(sys.modules); "
-        "assert not loaded, loaded"
-    )
+def test_listing_studies_and_workers_imports_only_what_reads_their_rows(sqlite_url: str, tmp_path: Path) -> None:
+    dsopt.create_study(dry_run(tmp_path), storage=sqlite_url).close()
+    program = f"""
+import sys, dsopt
+assert [study.name for study in dsopt.list_studies(storage={sqlite_url!r})] == ["dry"]
+loaded = {HEAVY - {"sqlalchemy", "yaml"}!r} & set(sys.modules)
+assert not loaded, loaded
+assert dsopt.list_workers(storage={sqlite_url!r}) == []
+loaded = {HEAVY - {"sqlalchemy", "yaml", "psutil"}!r} & set(sys.modules)
+assert not loaded, loaded
+"""
     in_a_fresh_process(program)
+
+
+def test_what_dsopt_calculates_has_one_thread_and_what_it_starts_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    program = """
+import os
+before = dict(os.environ)
+from dsopt.api.one_thread import calculate_on_one_thread
+calculate_on_one_thread()
+import numpy
+numpy.ones((500, 500)) @ numpy.ones((500, 500))
+assert dict(os.environ) == before
+print(len(os.listdir("/proc/self/task")))
+"""
+    assert in_a_fresh_process(program).strip() == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert in_a_fresh_process(program).strip() == str(min(2, os.cpu_count() or 1))
 
 
 @pytest.mark.parametrize("storage", ["sqlite:///\0", f"sqlite:///{'a' * 5000}", "mysql://a", "nonsense"])

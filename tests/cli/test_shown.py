@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import dsopt
 from dsopt.api.events import DevicesAwaited, StudyProgressed
 from dsopt.cli.live import LiveView, Plain
 from dsopt.cli.main import dsopt as command
+from dsopt.cli.shown import screen
 from dsopt.store.stored import StoredStudy
 from tests.api.dry import dry_run
 from tests.made_up import history, spec
@@ -40,11 +42,36 @@ def test_a_study_is_shown_on_one_screen_best_first(url: str) -> None:
     lines = text.splitlines()
     assert lines[0].startswith("dry  finished")
     assert "A dry run: gpt2-xl on 16 simulated A100-80GB. No figure is measured." in text
+    assert lines[0].endswith(" on the cluster")
     assert len(lines) <= 24
     assert all(len(line) <= 100 for line in lines if "│" in line or "×" in line)
     [best] = [line for line in lines if line.startswith("★")]
     assert "ZeRO 1 · 4 × 1" in best
     assert "chosen:" not in text
+
+
+def test_advice_is_one_block(url: str) -> None:
+    study = dsopt.load_study("dry", storage=url)
+    shown, console = replace(study.standing, advice=["One.", "- two", "- three"]), Console(file=io.StringIO(), width=90)
+    study.close()
+    for part in screen(shown, console, every=False, why=False):
+        console.print(part)
+    assert "\n\nOne.\n- two\n- three\n" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(140, ["memory", "batch"]), (100, ["memory", "batch"]), (90, ["memory"]), (80, []), (76, [])],
+)
+def test_a_name_is_broken_only_where_there_is_no_room(url: str, width: int, columns: list[str]) -> None:
+    study, console = dsopt.load_study("dry", storage=url), Console(file=io.StringIO(), width=width)
+    for part in screen(study.standing, console, every=False, why=False):
+        console.print(part)
+    study.close()
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert any("your configuration (ZeRO 1 · 2 × 1)" in line for line in lines)
+    [header] = [line for line in lines if line.lstrip().startswith("configuration")]
+    assert [name for name in ("memory", "batch") if name in header] == columns
 
 
 def test_why_tells_what_each_run_was_for(url: str) -> None:
@@ -78,7 +105,7 @@ def test_the_best_so_far_needs_no_end(url: str, tmp_path: Path) -> None:
     found = best_so_far(done, tmp_path / "found.json")
     done.close()
     assert str(found).startswith("So far: ZeRO 1 · 4 × 1, ")
-    assert str(found).endswith("(single runs of the search)")
+    assert str(found).endswith("(single runs of the search). Its global batch is 64 samples, yours 32.")
     assert found.factor is not None and found.factor > 1
     assert found.command is not None and str(tmp_path / "found.json") in found.command
     assert json.loads((tmp_path / "found.json").read_text())["train_micro_batch_size_per_gpu"] == 4

@@ -39,7 +39,8 @@ def test_nothing_is_cut(dsopt: Dsopt, width: int) -> None:
     worked = shown(dsopt, "worker", "dry", "--devices", "cpu:1", width=width)
     assert worked.too_wide(width) == []
     assert worked.has_colour
-    assert "At most " in worked.text and "that the first run took." in " ".join(worked.text.split())
+    told = " ".join(worked.text.split())
+    assert "At most " in told and "on the cluster, where the first would take " in told
     box = [line.rstrip() for line in worked.lines if line.startswith(("╭", "│", "╰"))]
     assert len(box) > 5
     assert {cell_len(line) for line in box} == {width}

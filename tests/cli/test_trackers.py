@@ -1,6 +1,6 @@
 """`dsopt export --to`: what the real MLflow and Weights & Biases hold afterwards, offline.
 
-The tests that need one of them are skipped where it is not installed: both are too large for everybody's tests.
+`make test-trackers` installs them. Elsewhere, the tests that need one of them are skipped.
 """
 
 import importlib.util

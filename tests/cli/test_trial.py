@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 import dsopt
+from dsopt.api.storage import opened
+from dsopt.api.who_works import _labels
 from dsopt.cli.main import dsopt as command
 from tests.api.dry import dry_run
 
@@ -65,3 +67,11 @@ def test_a_misspelt_command_gets_the_nearest() -> None:
     result = CliRunner().invoke(command, ["dashbord"])
     assert result.exit_code == 2
     assert "No such command 'dashbord'. Did you mean 'dashboard'?" in result.output
+
+
+def test_the_list_of_workers_calls_a_run_what_other_screens_call_it(url: str) -> None:
+    """It reads what runs alone: reading all of a study's trials takes a second when there are thousands."""
+    with opened(url) as store:
+        known = _labels(store, "dry", ["baseline", "z1_gas1_tmbspg4"])
+        assert known == {"baseline": "your configuration", "z1_gas1_tmbspg4": "ZeRO 1 · 4 × 1"}
+        assert _labels(store, "deleted meanwhile", ["baseline"]) == {}

@@ -108,6 +108,11 @@ class Daemon:
         """What it has started, such as a server for each session."""
         return [child for program in psutil.Process(self._nsenter.pid).children() for child in program.children()]
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it is alive."""
+        return self._nsenter.poll()
+
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, and waits until it is gone. What it has started stays."""
         for program in psutil.Process(self._nsenter.pid).children() if self.is_alive else ():

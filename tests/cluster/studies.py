@@ -40,7 +40,8 @@ def create(dsopt: Dsopt, launcher: str, nodes: int, ranks: int, more: str = "", 
     """Creates the study `simulated`, whose runs take so many ranks on each of so many nodes."""
     typed = LAUNCHERS[launcher].format(nodes=nodes, ranks=ranks, all=nodes * ranks)
     command = f"{typed} {more} {SCRIPTS / 'pretends.py'} --deepspeed_config ds.json"
-    write_study(dsopt.cwd, command=command, **keys)
+    given = [name for name in dsopt.environment if name.startswith("PRETENDED_")]
+    write_study(dsopt.cwd, command=command, pass_env=given, **keys)
     dsopt("study", "create", "study.yaml")
 
 

@@ -41,9 +41,17 @@ def command_of(service: str, **values: str) -> list[str]:
     return shlex.split(filled_in(command, **values)) if isinstance(command, str) else command
 
 
+def templates(documents: list[dict[str, Any]] = K8S) -> list[dict[str, Any]]:
+    """All templates of pods in Kubernetes manifests."""
+    specs = [document["spec"] for document in documents]
+    clusters = [spec["rayClusterSpec"] for spec in specs if "rayClusterSpec" in spec]
+    groups = [group for one in clusters for group in (one["headGroupSpec"], *one["workerGroupSpecs"])]
+    return [spec["template"] for spec in (*specs, *groups) if "template" in spec]
+
+
 def containers() -> list[dict[str, Any]]:
     """All containers of the Kubernetes manifests."""
-    specs = [document["spec"]["template"]["spec"] for document in K8S if "template" in document["spec"]]
+    specs = [template["spec"] for template in templates()]
     return [c for spec in specs for c in (*spec.get("initContainers", []), *spec["containers"])]
 
 
@@ -53,4 +61,5 @@ def all_commands() -> list[list[str]]:
     run = re.findall(r"docker compose run --rm worker (.+)", COMPOSE_TEXT)
     told = re.findall(r"'dsopt ([^']+)'", DOCKERFILE + COMPOSE_TEXT + K8S_TEXT)
     told += re.findall(r"(?:^    |`)dsopt ([^`\n#]+)", OPERATIONS, re.MULTILINE)
-    return [*services, *(c["args"] for c in containers()), *map(shlex.split, (*run, *told))]
+    told += [document["spec"]["entrypoint"].removeprefix("dsopt ") for document in K8S if document["kind"] == "RayJob"]
+    return [*services, *(c["args"] for c in containers() if "args" in c), *map(shlex.split, (*run, *told))]

@@ -15,13 +15,13 @@ from tests.docker.files import (
     COMPOSE_TEXT,
     DOCKER,
     DOCKERFILE,
-    K8S,
     K8S_TEXT,
     ROOT,
     all_commands,
     containers,
     filled_in,
     instructions,
+    templates,
     variables,
 )
 
@@ -40,7 +40,7 @@ def test_each_command_is_one_of_dsopt_with_options_that_it_has(args: list[str]) 
 
 def test_each_variable_of_dsopt_is_one_that_dsopt_reads() -> None:
     given = {key for service in COMPOSE["services"].values() for key in service.get("environment", {})}
-    given |= {entry["name"] for container in containers() for entry in container["env"]}
+    given |= {entry["name"] for container in containers() for entry in container.get("env", [])}
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "dsopt").rglob("*.py"))
     own = {name for name in given if name.startswith("DSOPT_")}
     assert own
@@ -71,6 +71,9 @@ def test_every_image_has_a_version_and_dsopts_is_this_one() -> None:
     assert all(re.search(r":\d\S*$", image) and not image.endswith("latest") for image in images), images
     texts = DOCKERFILE + COMPOSE_TEXT + K8S_TEXT + (DOCKER / ".env.example").read_text("utf-8")
     assert set(re.findall(r"dsopt:(\d+\.\d+\.\d+)", texts)) == {__version__}
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
+    rays = re.findall(r"(?:rayVersion: |ray\[default\]==)([\d.]+\d)", K8S_TEXT)
+    assert [f"ray=={version}\n" in constraints for version in rays] == [True, True]
 
 
 def test_the_example_of_an_environment_has_each_variable_with_its_default() -> None:
@@ -87,12 +90,11 @@ def test_services_and_pods_may_do_no_more_than_they_need() -> None:
     for container in containers():
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert "memory" in container["resources"]["limits"]
-    for document in K8S:
-        if "template" in document["spec"]:
-            pod = document["spec"]["template"]["spec"]
-            assert pod["securityContext"]["runAsNonRoot"] is True
-            mounted = {m["name"] for c in pod["containers"] for m in c["volumeMounts"]}
-            assert mounted == {volume["name"] for volume in pod["volumes"]}
+    for template in templates():
+        pod = template["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        mounted = {m["name"] for c in pod["containers"] for m in c["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
 def test_no_password_is_in_a_file_of_the_repository() -> None:

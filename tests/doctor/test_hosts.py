@@ -11,6 +11,7 @@ from dsopt.doctor.check import Check, guarded
 from dsopt.doctor.devices import check_place, find_devices
 from dsopt.doctor.hosts import check_hosts
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.launch.placers.ssh import HostFile
 from dsopt.study.spec import StudySpec
 from tests.doctor.made import study
@@ -103,6 +104,34 @@ def test_an_engine_that_is_named_is_what_runs_are_placed_on(tmp_path: Path, log:
     assert [one.status for one in guarded("node", check_place, spec, found.pool)] == ["ok"]
     assert [one.status for one in checked(spec, found.pool)] == ["ok"]
     assert "no such placer" in find_devices("cpu:2", ("of nobody", "")).why
+
+
+class Engine(ChoosingPlacer):
+    """An engine that chooses devices, on two nodes."""
+
+    name = "an engine"
+    has_gpus = True
+    standing = "none"
+
+    def hosts(self) -> dict[str, tuple[int, ...]]:
+        return {"a": (0,), "b": (0,)}
+
+    def acquire(self, *_: object) -> None:
+        raise AssertionError("nothing is to run")
+
+    def release(self, _: object) -> None:
+        pass
+
+
+def test_an_engine_that_chooses_devices_is_asked_what_it_has(tmp_path: Path) -> None:
+    spec = study(tmp_path, command="deepspeed --num_nodes 2 --num_gpus 1 train.py --deepspeed_config ds.json")
+    pool = DevicePool(kind="gpu", indices=(), placer=Engine())
+    [found] = checked(spec, pool)
+    assert (found.status, found.message) == ("ok", "2 devices of 2 nodes (an engine); it chooses when a run begins")
+    assert [one.status for one in guarded("node", check_place, spec, pool)] == ["ok"]
+    spec = study(tmp_path, command="deepspeed --num_nodes 3 --num_gpus 1 train.py --deepspeed_config ds.json")
+    [refused] = guarded("node", check_place, spec, pool)
+    assert "it takes 3 nodes" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_the_summary_warns_and_says_what_helps() -> None:
     sound = RunQuality(name="a", interval_percent=1.0, drifting=False)
     skipping = RunQuality(name="baseline", interval_percent=1.0, drifting=False, skipped_percent=34.0, dtype="fp16")
     diverging = RunQuality(name="b", interval_percent=1.0, drifting=False, nonfinite_loss_percent=100.0, dtype="bf16")
-    assert [q.is_doubtful(0.02) for q in (sound, skipping, diverging)] == [False, True, True]
-    lines = doubts_text([diverging, skipping], 0.02)
+    assert [q.is_doubtful for q in (sound, skipping, diverging)] == [False, True, True]
+    lines = doubts_text([diverging, skipping])
     assert lines[0] == "WARNING: the loss was NaN or infinite, so the model learns nothing: b (100 % of its steps)."
     assert lines[1].startswith(
         "WARNING: the optimizer skipped steps because their gradients were not finite; dsopt leaves out their times"

@@ -6,9 +6,9 @@ import pytest
 
 from dsopt.experiment.judge import FEWEST_STEPS, Moment
 from dsopt.experiment.outcome import Failed, Infeasible, Measured, Slow
-from dsopt.experiment.race import Race
 from dsopt.protocol.events import End, Error, Event, Flops, Oom, Withheld
 from dsopt.study.spec import MeasurementBudget
+from tests.experiment.test_stake import staked
 from tests.runs import engine, outcome_of, rules, step, steps
 
 LATE = Moment(seconds=61.0)
@@ -99,8 +99,16 @@ def test_a_step_shorter_than_any_is_none(seconds: float) -> None:
 
 def test_a_run_that_cannot_win_is_slow() -> None:
     noisy = [engine(), *NOISY[:30]]
-    assert outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=100.0))) is None
-    assert isinstance(outcome_of(*noisy, under=rules(race=Race(metric="throughput", best=1000.0))), Slow)
+    dear = Moment(seconds=0.0, spent_seconds=1000.0)  # after such a start, more steps are worth their time
+    assert outcome_of(*noisy, under=rules(stake=staked("throughput", 100.0)), moment=dear) is None
+    assert isinstance(outcome_of(*noisy, under=rules(stake=staked("throughput", 1000.0)), moment=dear), Slow)
+
+
+def test_a_run_ends_where_more_steps_are_not_worth_their_time() -> None:
+    cheap = Moment(seconds=0.0, spent_seconds=0.1)
+    outcome = outcome_of(engine(), *NOISY[:20], under=rules(stake=staked("throughput", 1000.0)), moment=cheap)
+    assert isinstance(outcome, Measured)
+    assert outcome.ended == "more steps were not worth their time"
 
 
 @pytest.mark.parametrize(

@@ -64,3 +64,29 @@ def test_two_runs_differ_only_in_variables_that_forked_ranks_get_anew() -> None:
         launch(run_dir=RunDir(f"/made/up/{name}"), port=port).environment(BASE) for name, port in [("a", 1), ("b", 2)]
     )
     assert {name for name in one | other if one.get(name) != other.get(name)} - RUN_VARIABLES == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "option"),
+    [
+        ("CUDA_VISIBLE_DEVICES=3,1 torchrun --nproc_per_node 2 train.py", "1,3", None),
+        ("CUDA_VISIBLE_DEVICES=GPU-b,GPU-d torchrun --nproc_per_node 2 train.py", "1,3", None),
+        ("CUDA_VISIBLE_DEVICES=3,1 deepspeed train.py", None, "localhost:1,3"),
+    ],
+)
+def test_ranks_see_the_leased_gpus_by_the_numbers_that_the_driver_gives_them(
+    words: str, visible: str | None, option: str | None
+) -> None:
+    """CUDA counts the fastest first unless it is told to count as the driver does, by which devices are leased."""
+    devices = DevicePool(kind="gpu", indices=(1, 3), uuids={1: "GPU-b", 3: "GPU-d"})
+    started: Launch = launch(words, devices=devices)
+    environment = started.environment({**BASE, "CUDA_VISIBLE_DEVICES": "0,1,2,3", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environment.get("CUDA_VISIBLE_DEVICES") == visible
+    assert started.probed_command().option("-i", "--include") == option
+
+
+def test_ranks_on_cpu_slots_keep_what_the_user_lets_them_see() -> None:
+    environment = launch("torchrun --nproc_per_node 2 train.py").environment({**BASE, "CUDA_VISIBLE_DEVICES": ""})
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_DEVICE_ORDER" not in environment

@@ -33,6 +33,18 @@ record.write(RunDir(sys.argv[1]))
 """
 
 
+def after_one_rank(run_dir: RunDir, why: list[str]) -> ForkedStarts:
+    """Starts that learnt from a run, after they have started one rank, which has ended."""
+    warm = ForkedStarts(lambda: False, why.append)
+    warm.learn(run_dir)
+    start = RankStart(argv=(sys.executable, "-m", "dsopt.probe"), environment=dict(os.environ))
+    ranks = warm.fork([start], run_dir.path, run_dir)
+    assert ranks is not None, why
+    ranks[0].wait()
+    warm.close()
+    return warm
+
+
 def python(code: str, *arguments: str, folder: Path) -> str:
     words = [sys.executable, "-c", "import sys\n" + code, *arguments]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -106,13 +118,7 @@ def test_ranks_are_forked_before_a_package_that_bears_no_fork(tmp_path: Path, mo
     code = f"{record}import torch, bears_no_fork, late\nrecord.write(RunDir({str(run_dir.path)!r}))"
     python(code, folder=run_dir.path)
     assert list(json.loads(run_dir.imports.read_text())["modules"])[-4:] == LATE
-    warm = ForkedStarts(lambda: False, why.append)
-    warm.learn(run_dir)
-    start = RankStart(argv=(sys.executable, "-m", "dsopt.probe"), environment=dict(os.environ))
-    ranks = warm.fork([start], run_dir.path, run_dir)
-    assert ranks is not None, why
-    ranks[0].wait()
-    warm.close()
+    warm = after_one_rank(run_dir, why)
     assert warm._modules is not None
     assert "torch" in warm._modules
     assert not {*LATE} & {*warm._modules}
@@ -127,3 +133,27 @@ def test_a_script_that_changes_the_environment_before_torch_is_started_directly(
     warm.learn(run_dir)
     warm.learn(run_dir)
     assert why == ["the script changes the environment variable OMP_NUM_THREADS before it imports torch"]
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_torch_asks_the_drivers_library_where_ranks_are_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """Otherwise a library that asks whether there are GPUs begins with CUDA, which no fork bears."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    (tmp_path / "asks_for_gpus").mkdir()
+    (tmp_path / "asks_for_gpus-1.0.dist-info").mkdir()
+    told = tmp_path / "told"
+    code = f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.environ.get({name!r})))"
+    (tmp_path / "asks_for_gpus" / "__init__.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv(name, raising=False)
+    if given is not None:
+        monkeypatch.setenv(name, given)
+    run_dir, why = RunDir(tmp_path / "run"), list[str]()
+    run_dir.path.mkdir()
+    record = "from dsopt.probe.imported import *; record = ImportRecord()\n"
+    python(f"{record}import torch, asks_for_gpus\nrecord.write(RunDir({str(run_dir.path)!r}))", folder=run_dir.path)
+    told.unlink()
+    after_one_rank(run_dir, why)
+    assert told.read_text() == (given or "1")

@@ -19,6 +19,7 @@ import pytest
 from dsopt.experiment.outcome import Failed
 from dsopt.experiment.run import run_experiment
 from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.part import SILENCE_SECONDS
 from dsopt.launch.placement import Place, Placement, Reach
 from dsopt.launch.processes import processes_of
 from dsopt.launch.spread import Spread
@@ -155,6 +156,17 @@ def test_a_lost_node_ends_the_run_and_is_named(tmp_path: Path, number: int) -> N
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.node, outcome.retryable) == ("hardware", "c", True)
     assert outcome.message.startswith("node 'c': the connection has ended (exit code ")
+    assert processes_of(run._launch.run_dir.path) == []
+
+
+def test_where_an_engine_ends_what_is_lost_a_run_ends_at_once(tmp_path: Path) -> None:
+    run = spread(tmp_path, f"{SCRIPT} --wait", reach=Reach(words=("env",), is_ended=True))
+    assert_started(run)
+    began = time.monotonic()
+    os.kill(run._parts[1]._process.pid, signal.SIGKILL)
+    assert ended(run) == 1
+    run.kill()
+    assert time.monotonic() - began < SILENCE_SECONDS
     assert processes_of(run._launch.run_dir.path) == []
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dsopt.report.cost import cost_of, money
-from dsopt.search.confirm import Comparison
 from dsopt.search.history import History
+from dsopt.search.standing import Comparison
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.made_up import facts, history, observation, spec

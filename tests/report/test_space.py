@@ -15,8 +15,8 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
     [
         (
             {},
-            "ZeRO 0 to 3; micro-batch sizes from 1; accumulation as it pays; at most 50 runs at each stage, and the "
-            "confirmation.",
+            "ZeRO 0 to 3; micro-batch sizes from 1; accumulation as it pays; at most 50 runs at each stage, and "
+            "what runs again.",
         ),
         (
             {"zero_optimization": {"stage": [1, 3], **OFFLOAD}, "train_micro_batch_size_per_gpu": [4, 2, 16]},
@@ -26,7 +26,7 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
         (
             {"train_micro_batch_size_per_gpu": [8, 16]},
             "ZeRO 0 to 3; micro-batch sizes 8 and 16; accumulation as it pays. That is your own configuration and 7 "
-            "other candidates: at most 7 runs and the confirmation.",
+            "other candidates: at most 7 runs and what runs again.",
         ),
     ],
 )
@@ -57,7 +57,7 @@ def test_the_space_is_said(config: dict, said: str) -> None:
             2,
             8,
             "micro-batch sizes from 2 to 8; accumulation 4 only. That is your own configuration and 6 to 7 other "
-            "candidates: at most 7 runs and the confirmation.",
+            "candidates: at most 7 runs and what runs again.",
             'a larger "max_train_micro_batch_size_per_gpu" than 8, or none',
         ),
     ],
@@ -101,7 +101,7 @@ def test_the_own_run_says_its_stage_because_accelerate_wants_that() -> None:
 def test_a_narrow_space_says_how_to_widen_it() -> None:
     narrow = spec({"zero_optimization": {"stage": 3}, "gradient_accumulation_steps": 4}, tuner_num_trials=1)
     assert space_lines(narrow) == [
-        "It searches ZeRO 3 only; micro-batch sizes from 1; accumulation 4 only; at most 1 run and the confirmation.",
+        "It searches ZeRO 3 only; micro-batch sizes from 1; accumulation 4 only; at most 1 run and what runs again.",
         LIMIT,
         'To try more: "stage": [3, 0, 1, 2] or "gradient_accumulation_steps": [4, 1, 2, 8].',
     ]

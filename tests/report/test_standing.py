@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dsopt.report.answer import Answer, AnswerRow
 from dsopt.report.rows import Row, bound_text, rows_of
 from dsopt.report.standing import Now, Standing, standing_of
 from dsopt.report.summary import summarize
@@ -53,21 +54,22 @@ def test_less_is_better_for_some_metrics() -> None:
 def test_figures_of_the_search_and_confirmed_ones_are_apart() -> None:
     known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
     best, own, *others = rows(known, LARGE.name)
-    assert (best.searched, best.rounds, best.is_best) == (150.0, 1, True)
-    assert best.confirmed is not None and abs(best.confirmed - 140.0) < 1e-6
-    assert best.confirmed_interval is not None
-    assert best.confirmed_interval[0] < 140.0 < best.confirmed_interval[1]
-    assert own.is_own and own.confirmed is not None
-    assert all(row.confirmed is None and row.rounds == 0 for row in others)
+    assert (best.searched, best.rounds, best.is_best) == (150.0, 2, True)
+    assert best.estimate is not None and 140.0 < best.estimate < 150.0
+    assert best.estimate_interval is not None
+    assert best.estimate_interval[0] < best.estimate < best.estimate_interval[1]
+    assert own.is_own and own.estimate is not None
+    assert all(row.estimate is None and row.rounds == 0 for row in others)
 
 
 def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
     found = standing(TRIED, "searching", Now(name=SMALL.name, round=0, node="gpu1", seconds=75.0))
-    assert (
-        found.good == "Best so far: ZeRO 1 · 4 × 1, 150 samples/s, 1.50 times as fast as yours (search, not confirmed)."
+    assert found.good == (
+        "Best so far: ZeRO 1 · 4 × 1, 150 samples/s, 1.50 times as fast as yours (by one run). "
+        "Its global batch is 8 samples, yours 2."
     )
     assert found.now == ["Running: ZeRO 1 · 2 × 1, on gpu1, for 1 min 15 s"]
-    assert found.far == "4 runs; about 2 to 9 runs left"
+    assert found.far == "4 runs; at most 6 runs left"
 
 
 def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:
@@ -85,8 +87,16 @@ def test_before_anything_was_measured_nothing_is_called_good() -> None:
 def test_during_the_confirmation_confirmed_figures_count() -> None:
     known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
     assert standing(known, "confirming").good == (
-        "Best so far: ZeRO 1 · 4 × 1, 140 samples/s, 1.39 times as fast as yours (the confirmation goes on)."
+        "Best so far: ZeRO 1 · 4 × 1, 144.077 samples/s, 1.47 times as fast as yours (by all its runs). "
+        "Its global batch is 8 samples, yours 2."
     )
+
+
+def test_a_gain_that_may_come_from_a_larger_batch_is_told_before_the_end() -> None:
+    far = observation(Candidate(stage=1, micro_batch=10, gas=1), 900.0, facts=facts(zero_stage=1, micro_batch=10))
+    assert standing(history(far)).good.endswith(" WARNING: Its global batch is 20 samples, yours 2.")
+    same = observation(Candidate(stage=1, micro_batch=1, gas=1), 900.0, facts=facts(zero_stage=1, micro_batch=1))
+    assert standing(history(same)).good.endswith("9.00 times as fast as yours (by one run).")
 
 
 def test_imported_figures_are_never_the_studys_own() -> None:
@@ -135,3 +145,22 @@ def test_a_finalist_whose_confirmation_failed_says_why() -> None:
         "baseline": None,
     }
     assert LARGE.name not in standing(known, "confirming").good
+
+
+def test_a_study_that_is_over_does_not_go_on() -> None:
+    failed = observation(None, None, name="baseline", message="CUDA out of memory")
+    known = replace(history(), reference=[failed])
+    said, ended = "Your own configuration ran out of memory.", standing(known, "finished").advice
+    assert standing(known).advice[0] == f"{said} dsopt goes on with what the study allows and needs less."
+    assert ended[0] == said
+    assert not any("goes on" in line for line in ended)
+    assert any("would help" in line for line in ended)
+
+
+def test_nothing_is_said_of_changes_where_the_best_changes_nothing() -> None:
+    kept = Answer(
+        study="s", simulated=None, headline="Keep it.", certainty="", rows=(), file="f", command="c", doubts=0
+    )
+    changed = replace(kept, rows=(AnswerRow(what="ZeRO stage", yours="0", best="1"),))
+    assert kept.next_commands[0][0] == "dsopt report s"
+    assert changed.next_commands[0][0] == "dsopt diff s"

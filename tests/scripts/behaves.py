@@ -49,6 +49,7 @@ model = Model(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
 if args.how == "keeps-its-engine":
     torch.kept = engine
+forward = torch.compile(engine, backend="eager") if args.how == "compiles" else engine
 if args.how == "evaluates-first":
     engine.eval()
     with torch.no_grad():
@@ -69,7 +70,7 @@ for step in range(3 if args.how == "ends-early" else 10_000):
         with torch.no_grad():
             teacher(batch.to(next(teacher.parameters()).dtype))
     try:
-        output = engine(batch)
+        output = forward(batch)
     except torch.OutOfMemoryError:
         time.sleep(600)
     loss = output.float().sum() * (float("nan") if args.how == "diverges" and step >= 2 else 1)

@@ -1,6 +1,7 @@
 """A training script that speaks the run protocol without training, on each of its ranks.
 
-Its step time follows from stage, micro-batch size and ranks. `PRETENDED_SECONDS` is how long it pretends to start.
+Its step time follows from stage, micro-batch size and ranks. `PRETENDED_SECONDS` is how long it pretends to start, and
+`PRETENDED_UNTIL` a file that it then waits for.
 """
 
 import argparse
@@ -18,6 +19,8 @@ stage, micro_batch = config.get("zero_optimization", {}).get("stage", 0), config
 gas, rank, ranks = config.get("gradient_accumulation_steps", 1), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
 os.write(1, f"rank {rank} of {ranks} on {os.uname().nodename}\n".encode())
+while "PRETENDED_UNTIL" in os.environ and not Path(os.environ["PRETENDED_UNTIL"]).exists():
+    time.sleep(0.02)
 meeting = os.environ.get("DSOPT_WORKERS_RUN_DIR")
 if meeting and Path(meeting).is_dir():  # ranks of a training wait for each other, here where all nodes have the folder
     (Path(meeting) / f"rank-{rank}").touch()

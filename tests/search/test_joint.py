@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from dsopt.search import plan, steps
+from dsopt.search.activations import activation_lines
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import Earlier, Observation
-from dsopt.search.joint import spaced_sizes
+from dsopt.search.joint import _verdict, spaced_sizes
+from dsopt.search.kinds import Kinds
 from dsopt.search.memory import MemoryModel
+from dsopt.search.payback import share_of_training
 from dsopt.search.steptime import StepTimeModel, Timed
 from dsopt.search.tuners.model_based import ranked
+from dsopt.study.simulation import DRY_START_SECONDS
 from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
 from tests.machines import Machine
@@ -66,7 +70,9 @@ def test_what_surely_fits_is_run_before_what_may_gain_a_little_more_and_may_run_
     def outlook(gain: float) -> Outlook:
         unknown, grid = np.zeros(2), Grid.of([at(3, 8), at(3, 4)])
         fits, gains = np.array([0.5, 1]), np.array([gain, 0.03])
-        return Outlook(grid=grid, score=unknown, deviation=unknown, fits=fits, gain=gains, oom_price=0.015)
+        return Outlook(
+            grid=grid, score=unknown, deviation=unknown, fits=fits, gain=gains, cost=np.ones(2), oom_price=0.015
+        )
 
     little, much = outlook(0.07), outlook(0.15)
     assert (little.gain * little.fits).argmax() == 0
@@ -111,12 +117,36 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
     assert set(machine.verdicts) == {0, 1, 2, 3}
     assert len(machine.stages[3]) <= 1
     figure = (
-        r"likely (slower than the best, not worth another run|no more than \d+\.\d % faster than the best; "
-        r"on average a run would gain (?P<gain>[\d.e-]+) %, and it must gain (?P<least>[\d.e-]+) %)$"
+        r"likely (slower than the best, not worth another run|no more than \d+\.\d % faster than the best"
+        r"(, or likely to run out of memory)?; a run would be worth (?P<gain>[\d.e-]+) %, "
+        r"and must be worth (?P<least>[\d.e-]+) %)$"
     )
     found = [match for verdict in machine.verdicts.values() if (match := re.search(figure, verdict))]
     assert found
     assert all(float(match["gain"]) < float(match["least"]) for match in found if match["least"])
+
+
+@pytest.mark.parametrize(
+    ("safe", "risky", "said"),
+    [
+        (
+            0.01,
+            0.3,
+            "no more than 3.0 % faster than the best, or likely to run out of memory; a run would be worth 1 %",
+        ),
+        (-0.3, 0.3, "slower than the best, or likely to run out of memory; a run would be worth 1 %"),
+        (0.01, 0.01, "no more than 3.0 % faster than the best; a run would be worth 1 %"),
+        (-0.3, -0.2, "slower than the best, not worth another run"),
+    ],
+)
+def test_a_verdict_tells_what_may_be_faster_from_what_may_not_even_run(safe: float, risky: float, said: str) -> None:
+    """ "Likely no more than 27.5 % faster" was said of what would hardly fit."""
+    outlook = Outlook(
+        grid=Grid.of([at(1, 4), at(1, 64)]), score=np.array([safe, risky]), deviation=np.full(2, 0.01),
+        fits=np.array([1.0, 0.2]), gain=np.array([0.01, 0.01]), cost=np.ones(2), oom_price=0.0,
+    )  # fmt: skip
+    verdict = _verdict(outlook, 0.0, np.array([True, True]), history(observation(at(1, 2), 1.0)), 1, 0.02)
+    assert verdict.startswith(f"explored; the rest is likely {said}")
 
 
 def test_patience_is_counted_over_all_stages() -> None:
@@ -188,6 +218,25 @@ def test_payback_weighs_the_gain_of_the_training_against_the_cost_of_a_run(hours
     assert (len(explored(machine)) == 0) == (runs == 0)
 
 
+def test_a_dry_run_pays_back_by_what_it_simulates() -> None:
+    """Its steps are computed in no time; those of the real run would take it, and so would its start."""
+    content = spec().model_dump(exclude_unset=True)
+    dry = {"simulation": {"gpu": "A100-80GB", "model": "gpt2"}, "stop_when": "payback", "training_hours": 1}
+    study = StudySpec.model_validate({**content, **dry})
+    computed = observation(at(1, 4), value=100.0, seconds=0.3, steps=17, step_seconds=1.0)
+    share = share_of_training(study, history(computed))
+    assert share == pytest.approx((DRY_START_SECONDS + 17) / 3600)
+
+
+def test_why_a_run_was_chosen_that_cannot_win() -> None:
+    """A slow run may tell much of others that are fast, and takes little time."""
+    outlook = Forecast(spec(), facts(), history()).of([at(1, 4)])
+    score, deviation = float(outlook.score[0]), float(outlook.deviation[0])
+    assert "faster than the best, ±" in outlook.why(0, score - 0.1)
+    assert "could still win" in outlook.why(0, score + deviation)
+    assert "it would tell of others" in outlook.why(0, score + 4 * deviation)
+
+
 def test_an_earlier_study_makes_the_models_sure_from_the_start() -> None:
     first = Machine(spec(), throughput, memory).run()
     own = facts(activation_bytes=GIB // 4, peak_memory_bytes=memory(at(0, 1)))
@@ -223,7 +272,7 @@ def test_a_trial_says_why_it_was_chosen() -> None:
     assert step.forecast is not None
     why = step.forecast.of(step.candidates[:1]).why(0, step.forecast.best)
     assert why.startswith("predicted ")
-    assert why.endswith("likely to fit")
+    assert " likely to fit; worth " in why
 
 
 def test_sizes_are_spaced_by_an_eighth() -> None:
@@ -311,6 +360,37 @@ def test_an_oom_is_a_bound_for_other_stages_too() -> None:
     assert now[2] < was[2]
     assert now[3] > 0.9
     assert not after.fits(at(1, 81))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_after_an_oom_this_stage_and_lower_ones_go_half_the_way_at_most(stage: int) -> None:
+    """Lower stages need more memory, whatever the models believe."""
+    ran = observation(at(1, 16), value=throughput(at(1, 16)), facts=facts(zero_stage=1, micro_batch=16))
+    known = history(ran, observation(at(2, 64)), baseline=facts(activation_bytes=GIB // 16), value=throughput(None))
+    step = plan.next_step(spec(), replace(known, verdicts={0: "", 3: "", 3 - stage: ""}))
+    sizes = {candidate.micro_batch for candidate in step.candidates} if isinstance(step, steps.Explore) else {0}
+    assert max(sizes) <= 32  # √(16 · 64)
+
+
+def test_sizes_that_are_close_to_each_other_show_no_slope_of_activations() -> None:
+    """Those of two stages differ by more than what a few samples take."""
+    own = facts(activation_bytes=30 * GIB, micro_batch=30)
+    other = observation(at(1, 32), 1.0, facts=facts(zero_stage=1, micro_batch=32, activation_bytes=30 * GIB))
+    first, slope = activation_lines(spec(), own, (known := history(other, baseline=own)), Kinds(spec(), known))[()]
+    assert slope >= 0.4 * GIB
+    assert first + 31 * slope == pytest.approx(30 * GIB)
+
+
+def test_a_size_that_differs_from_the_law_tells_so_at_every_stage() -> None:
+    """Its kernels are the same ones."""
+    own = facts(activation_bytes=GIB // 4)
+    plain = [observation(at(1, size), throughput(at(1, size)), half_width=0.01) for size in (4, 8, 32)]
+    bent = observation(at(1, 16), throughput(at(1, 16)) / 1.1, half_width=0.01)
+    asked = [at(2, 16), at(2, 64)]
+    before = Forecast(spec(), own, history(*plain, baseline=own, value=throughput(None))).of(asked).score
+    after = Forecast(spec(), own, history(*plain, bent, baseline=own, value=throughput(None))).of(asked).score
+    fallen = before - after
+    assert fallen[0] > 0.02 and fallen[0] > fallen[1]
 
 
 def test_an_oom_that_nobody_expected_makes_its_stage_uncertain() -> None:

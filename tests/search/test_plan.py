@@ -8,30 +8,32 @@ from dsopt.search import plan, steps
 from dsopt.search.finalists import finalists
 from dsopt.search.history import History
 from dsopt.search.pruners import runs_since_best
+from dsopt.search.standing import compare
 from dsopt.study.space import Candidate
-from dsopt.study.spec import StudySpec
+from dsopt.study.spec import Confirmation, StudySpec
 from tests.machines import Machine, saturating
-from tests.made_up import GIB, observation
+from tests.made_up import GIB, confirming, observation
 from tests.made_up import sequential as spec
 
 
 def test_baseline_then_stages_in_order_then_interleaved_confirmation() -> None:
-    machine = Machine(spec(), saturating(best_stage=1), half_width=0.06).run()
+    machine = Machine(confirming(spec()), saturating(best_stage=1), half_width=0.2).run()
     assert machine.reference[0].name == "baseline"
     assert machine.names(0)[:5] == [f"z0_gas1_tmbspg{m}" for m in (1, 2, 4, 8, 16)]
     assert machine.names(1)[0] == "z1_gas1_tmbspg16"  # where the stage before was best
     assert machine.verdicts[3] == "not explored: ZeRO 2 was no better than ZeRO 1"
     assert machine.stages[3] == []
     first, second, third = ([o.name for o in machine.reference if o.round == round_] for round_ in (1, 2, 3))
-    assert first == ["baseline", "z1_gas1_tmbspg16", "z1_gas1_tmbspg32"]
-    # the two finalists are as good as each other, and the baseline is out of it
+    # the finalists are as good as each other, and the baseline is out of it
+    assert first[0] == "baseline"
+    assert set(first[1:]) & {"z1_gas1_tmbspg16", "z1_gas1_tmbspg24", "z1_gas1_tmbspg32"}
     assert (second, third) == (first[:0:-1], first[1:])
 
 
-@pytest.mark.parametrize(("hours", "rounds"), [(None, 2), (100_000, 3), (0.1, 1)])
+@pytest.mark.parametrize(("hours", "rounds"), [(None, 1), (100_000, 3), (0.1, 1)])
 def test_rounds_end_where_little_can_be_lost_or_less_than_they_take_of_the_training(hours, rounds) -> None:
-    """Two finalists as good as each other: after two rounds less than half a per cent may be lost."""
-    content = spec().model_dump(exclude_unset=True)
+    """Two finalists as good as each other: after a round less than half a per cent may be lost."""
+    content = confirming(spec()).model_dump(exclude_unset=True)
     payback = {"stop_when": "payback", "training_hours": hours} if hours else {}
     machine = Machine(StudySpec.model_validate({**content, **payback}), saturating(best_stage=1), seconds=60.0)
     for stage in machine.spec.stages:
@@ -56,7 +58,8 @@ def test_a_baseline_out_of_memory_leads_to_the_least_memory_profile() -> None:
     machine = Machine(spec(), truth).run()
     assert [o.name for o in machine.reference[:2]] == ["baseline", "profile"]
     assert machine.message == ""
-    assert {o.name for o in machine.reference if o.round} == {o.name for o in finalists(machine.spec, machine.history)}
+    assert {o.name for o in machine.reference if o.round} <= {o.name for o in machine.history.measured}
+    assert compare(machine.spec, machine.history) is not None
     assert machine.verdicts[0].startswith("nothing ran")
 
 
@@ -143,7 +146,9 @@ def test_latency_prefers_the_smallest() -> None:
         spec(metric="latency"),
         lambda candidate: 10.0 * (candidate.micro_batch + candidate.stage if candidate else 1),
     ).run()
-    assert finalists(machine.spec, machine.history) == []  # the user's own is the best
+    result = compare(machine.spec, machine.history)
+    assert result is not None
+    assert result.best == "baseline"
     assert machine.names(0)[:2] == ["z0_gas1_tmbspg1", "z0_gas1_tmbspg2"]
 
 
@@ -159,7 +164,9 @@ def test_a_running_trial_is_waited_for_where_the_next_depends_on_it() -> None:
 
 def test_imported_figures_steer_and_leave_no_finalist_of_ours_out() -> None:
     """They are too good, by much: the best of each kind is measured again, and none of them is a run."""
-    study = spec({"zero_optimization": {"stage": [0]}}, num_tuning_micro_batch_sizes=1, max_train_batch_size=32)
+    study = confirming(
+        spec({"zero_optimization": {"stage": [0]}}, num_tuning_micro_batch_sizes=1, max_train_batch_size=32)
+    )
     machine = Machine(study, lambda c: 100.0 if c is None else 100.0 + c.micro_batch)
     for number, (size, value) in enumerate([(1, 300.0), (2, 330.0), (4, 340.0)]):
         candidate = Candidate(stage=0, micro_batch=size, gas=1)
@@ -177,4 +184,7 @@ def test_a_smaller_number_of_finalists_still_has_one_of_each_kind() -> None:
     study = StudySpec.model_validate({**spec().model_dump(exclude_unset=True), "confirmation": {"finalists": 1}})
     here, imported = (Candidate(stage=0, micro_batch=size, gas=1) for size in (8, 4))
     stages = {0: [observation(here, 10.0), observation(imported, 90.0, imported="/r")]}
-    assert [o.candidate for o in finalists(study, History(reference=[], stages=stages))] == [here, imported]
+    assert [o.candidate for o in finalists(study, History(reference=[], stages=stages), Confirmation(finalists=1))] == [
+        here,
+        imported,
+    ]

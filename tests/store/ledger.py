@@ -9,8 +9,9 @@ from dsopt.experiment.outcome import Measured
 from dsopt.launch.devices import DevicePool
 from dsopt.protocol.events import Engine
 from dsopt.store.attempts import Attempt, NewTask, Task
-from dsopt.store.leases import Request, find_orphans, sweep
+from dsopt.store.leases import Request
 from dsopt.store.ledger import Ledger
+from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store

@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.placement import Place, Placement, Reach
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.launch.process import Process
 from dsopt.protocol.presence import be_present, may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.attempts import Attempt
-from dsopt.store.lease_queries import leases_left
-from dsopt.store.leases import Request, find_orphans, sweep
+from dsopt.store.lease_queries import leases_left, leases_on
+from dsopt.store.leases import Request
 from dsopt.store.ledger import Ledger
 from dsopt.store.neighbours import neighbours
+from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.transactions import DevicesTaken
 from dsopt.store.who_works import holders_on
@@ -88,6 +91,89 @@ TWICE = {
     "a local one, and a run by a host file": (("b", gpus("x"), None), ("a", NONE, HOSTS)),
     "a local one without UUIDs, and one with": (("a", replace(gpus("x"), uuids={}), None), ("a", gpus("x"), None)),
 }
+
+
+class Engine(ChoosingPlacer):
+    """An engine that chooses devices: only its name counts here."""
+
+    name = "an engine"
+    standing = "none"
+
+    def hosts(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def acquire(self, *_: object) -> None:
+        return None
+
+    def release(self, _: object) -> None:
+        return None
+
+
+def record(
+    ledger: Ledger, study: StoredStudy, kind: str, uuids: Mapping[int, str], grant: str = "g", run_dir: str = "/made/up"
+) -> Attempt:
+    """Begins an attempt with what an engine has granted on the nodes `a` and `b`: devices 0 and 1 of each."""
+    pool = DevicePool(kind=kind, indices=(), placer=Engine())
+    places = [
+        Place(node=node, devices=(0, 1), reach=Reach(), uuids={index: node + uuid for index, uuid in uuids.items()})
+        for node in "ab"
+    ]
+    request = Request(pool=pool, count=2, granted=Placement(places=tuple(places), grant=grant))
+    return ledger.begin(study, new_task(f"of {ledger.me.id}"), Path(run_dir), request)[1]
+
+
+def test_what_an_engine_grants_is_recorded_by_uuid_and_cpus_by_the_grant(store: Store, study: StoredStudy) -> None:
+    ledger = at(store, "head")
+    attempt = record(ledger, study, "gpu", {0: "x", 1: "y"})
+    assert (attempt.devices.indices, attempt.devices.uuids) == ((0, 1), {0: "ax", 1: "ay"})
+    assert attempt.hosts == {"a": (0, 1), "b": (0, 1)}
+    others = [at(store, "head") for _ in range(2)]
+    for other, grant in zip(others, ("one", "two"), strict=True):
+        record(other, study, "cpu", {}, grant=grant)
+    with store.engine.connect() as connection:
+        names = {(row["node"], row["device"]) for row in leases_on(connection, "", "a")}
+    cpus = {("a", f"cpu:{index}@{grant}") for index in (0, 1) for grant in ("one", "two")}
+    everywhere = {("", f"{node}{uuid}") for node in "ab" for uuid in "xy"}
+    with store.engine.connect() as connection:
+        met = neighbours(connection, study.id)
+    assert names == {("a", "gpu:0/ax"), ("a", "gpu:1/ay"), *everywhere, *cpus}
+    kept = [json.loads(run["devices"]) for run in store.runs(study)]
+    assert kept[0] == {"a": ["gpu:0/ax", "gpu:1/ay"], "b": ["gpu:0/bx", "gpu:1/by"]}
+    assert kept[1] == {node: ["cpu:0@one", "cpu:1@one"] for node in "ab"}
+    assert [(one.candidate, one.node) for one in met[attempt.id]] == [
+        (f"of {other.me.id}", node) for other in others for node in "ab"
+    ]
+
+
+@pytest.mark.parametrize("uuids", [{}, {0: "x", 1: "y"}])
+def test_what_an_engine_grants_and_somebody_else_has_is_taken(
+    store: Store, study: StoredStudy, uuids: Mapping[int, str]
+) -> None:
+    begin(at(store, "c"), study, NONE, hosts={"b": (1,)})
+    with pytest.raises(DevicesTaken):
+        record(at(store, "head"), study, "gpu", uuids)
+    assert len(store.runs(study)) == 1
+
+
+def test_what_an_engine_grants_beside_a_run_that_wants_to_be_alone_is_taken(store: Store, study: StoredStudy) -> None:
+    begin(at(store, "b"), study, alone(gpus("w")))
+    with pytest.raises(DevicesTaken):
+        record(at(store, "head"), study, "cpu", {})
+
+
+def test_any_worker_on_the_engine_frees_what_one_left_that_died(
+    store: Store, study: StoredStudy, tmp_path: Path
+) -> None:
+    dead = at(store, "head", host="another machine/1")
+    record(dead, study, "gpu", {0: "x"}, run_dir=str(tmp_path))
+    leave(store.engine, dead.me)
+    other = at(store, "elsewhere").me
+    with store.engine.connect() as connection:
+        assert find_orphans(connection, other, NONE) == []
+        orphans = find_orphans(connection, other, replace(NONE, placer=Engine()))
+    assert sweep(store.engine, orphans)
+    with store.engine.connect() as connection:
+        assert leases_left(connection) == []
 
 
 @pytest.mark.parametrize("case", TWICE)

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Attempt, NewTask, Task
-from dsopt.store.leases import Orphan, Request, find_orphans, sweep
+from dsopt.store.leases import Request
 from dsopt.store.ledger import Ledger
+from dsopt.store.orphans import Orphan, find_orphans, sweep
 from dsopt.store.queries import other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Now, Store

@@ -1,7 +1,10 @@
 """Whatever a study, a configuration, a command or an event file holds: a spec or an event, or a DsoptError."""
 
+import contextlib
 import json
+import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,9 @@ from dsopt.study.secrets import HIDDEN
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 from tests.runs import launch, rules
+from tests.study.watched import watched
 
+NOWHERE = Path("/nowhere")
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 many = settings(few, max_examples=150)
 
@@ -64,12 +69,13 @@ def load(study: str, config: str) -> None:
         (folder / "train.py").touch()
         (folder / "ds.json").write_text(config, encoding="utf-8")
         (folder / "study.yaml").write_text(study, encoding="utf-8")
-        try:
-            spec, _ = load_spec(folder / "study.yaml")
-        except DsoptError as error:
-            assert str(error)
-        else:
-            assert StudySpec.model_validate_json(spec.to_json()).digest == spec.digest
+        with watched(folder):
+            try:
+                spec, _ = load_spec(folder / "study.yaml")
+            except DsoptError as error:
+                assert str(error)
+            else:
+                assert StudySpec.model_validate_json(spec.to_json()).digest == spec.digest
         assert {path.name for path in folder.iterdir()} == {"train.py", "ds.json", "study.yaml"}
 
 
@@ -100,19 +106,19 @@ def test_any_text_as_a_study_file(text: str) -> None:
 @many
 @given(st.text(alphabet='{}[]",:1 ea\\\n#/', max_size=60))
 def test_any_text_as_json(text: str) -> None:
-    try:
+    with watched(NOWHERE), contextlib.suppress(DsoptError):
         parse_json(text, "test")
-    except DsoptError:
-        return
 
 
 @many
 @given(st.lists(WORDS | TEXT, max_size=8) | st.text(max_size=40))
 def test_any_command(typed: list[str] | str) -> None:
-    try:
-        command = LaunchCommand.parse(typed_words(typed, "test"), "test")
-    except DsoptError:
-        return
+    with watched(NOWHERE), contextlib.suppress(DsoptError):
+        look_at(LaunchCommand.parse(typed_words(typed, "test"), "test"))
+
+
+def look_at(command: LaunchCommand) -> None:
+    """Asks a command all that dsopt asks it."""
     assert LaunchCommand.parse(str(command), "test") == command
     filled = with_values(command, {"HF_TOKEN": "the value"})
     assert "$HF_TOKEN" not in " ".join(filled.script_args)
@@ -145,6 +151,24 @@ def test_any_event_file(lines: list[bytes]) -> None:
         run = RunDir(name)
         run.events(0).write_bytes(b"\n".join(lines) + b"\n")
         seen, known = Seen(), rules()
-        for event in EventReader(run).read():
-            seen.add(event)
-        judge(seen, known, measurement_of(seen, known), Moment(seconds=10.0, exit_code=1), launch())
+        with watched(Path(name)):
+            for event in EventReader(run).read():
+                seen.add(event)
+            judge(seen, known, measurement_of(seen, known), Moment(seconds=10.0, exit_code=1), launch())
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda folder: (folder.parent / "outside").write_text("x"), "open"),
+        (lambda folder: (folder / ".." / "outside").mkdir(), "os.mkdir"),
+        (lambda folder: subprocess.run(["true"], check=True), "subprocess.Popen"),
+    ],
+)
+def test_the_watch_sees(tmp_path: Path, act: Callable[[Path], object], what: str) -> None:
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    with pytest.raises(AssertionError, match=what), watched(folder):
+        act(folder)
+    with watched(folder):
+        (folder / "inside").write_text("x")

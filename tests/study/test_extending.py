@@ -64,7 +64,7 @@ def test_a_placer_of_another_package_gives_a_study_its_nodes(installed: Dsopt) -
     command = (installed.cwd / "autotuning_results" / "baseline" / "cmd.txt").read_text()
     assert command.startswith("# on a: 0, b: 0\n")
     refused = installed("worker", "simulated", "--placer", "yours", code=1)
-    assert "error: --placer yours: no such placer. Expected one of hostfile, slurm, mine." in refused
+    assert "error: --placer yours: no such placer. Expected one of hostfile, ray, slurm, mine." in refused
 
 
 def test_what_they_refuse_and_what_is_not_there_is_said(installed: Dsopt) -> None:

@@ -105,6 +105,10 @@ def in_base64(text: str) -> str:
         pytest.param(config_folder, "ds.json: is a folder", id="config is a folder"),
         pytest.param(study_text(BOMB), "more than 50000 values once its aliases", id="aliases"),
         pytest.param(study_text(BOMB + "z: {<<: [{k: *i}, {l: *i}]}\n"), "more than 50000 values", id="merged aliases"),
+        pytest.param(
+            study_text("x: &x {a: 1}\nds_config: {<<: *x}\n"), "a merge key. is not supported", id="merge key"
+        ),
+        pytest.param(study_text("x: {=: 1}\n"), "'=' is no key", id="value key"),
         pytest.param(study_text("a: &a [*a]\n"), "or holds itself", id="alias of itself"),
         pytest.param(study_text("a: " + "[" * 60 + "]" * 60), "nested more than 50 levels", id="deep study"),
         pytest.param(study_text("a: " + "[" * 100_000), "invalid YAML", id="very deep study"),

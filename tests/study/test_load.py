@@ -36,7 +36,7 @@ def test_defaults_are_the_tutorials(folder: Path) -> None:
     tuning = spec.autotuning
     assert warnings == []
     assert (tuning.metric, tuning.fast, tuning.tuner_type) == ("throughput", True, "model_based")
-    assert (tuning.tuner_early_stopping, tuning.tuner_num_trials, tuning.num_tuning_micro_batch_sizes) == (5, 50, 3)
+    assert (tuning.tuner_early_stopping, tuning.tuner_num_trials, tuning.num_tuning_micro_batch_sizes) == (None, 50, 3)
     assert (tuning.start_profile_step, tuning.end_profile_step, tuning.window) == (3, 5, None)
     assert (tuning.mp_size, tuning.overwrite, tuning.max_train_batch_size) == (1, False, None)
     assert spec.stages == (0, 1, 2, 3)

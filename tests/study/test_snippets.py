@@ -110,14 +110,14 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "tutorial-14-inline-case-1": {"zero_optimization.reduce_bucket_size": 5e7},
     "tutorial-15-inline-case-2": {"zero_optimization.reduce_bucket_size": 5e8},
     "tutorial-16-inline-enable-minimal": {},
-    "tutorial-17-autotuning-defaults": {"window": (3, 5), "overwrite": False, "mp_size": 1},
+    "tutorial-17-autotuning-defaults": {"window": (3, 5), "overwrite": False, "mp_size": 1, "tuner_early_stopping": 5},
     "tutorial-18-inline-metric-latency": {"metric": "latency", "maximize": False},
     "tutorial-19-gpt2-large-example": {"arg_mappings": BOTH, MBS: "auto", GAS: "auto"},
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = {
     "stages": ALL, "metric": "throughput", "maximize": True, "fast": True, "window": None, "arg_mappings": {},
     "num_gpus": None, "num_nodes": None, "max_train_batch_size": None, "tuner_type": "model_based",
-    "tuner_early_stopping": 5, "tuner_num_trials": 50, "num_tuning_micro_batch_sizes": 3, "knobs": {},
+    "tuner_early_stopping": None, "tuner_num_trials": 50, "num_tuning_micro_batch_sizes": 3, "knobs": {},
 }  # fmt: skip
 
 

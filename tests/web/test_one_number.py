@@ -71,7 +71,7 @@ def test_the_table_in_the_terminal(study: dsopt.Study, url: str) -> None:
 def test_the_summary(study: dsopt.Study) -> None:
     text = study.summary.text()
     found = re.search(rf": {FIGURE} \S+, {FIGURE} times the baseline .*", text)
-    own = re.search(rf"alternating baseline \({FIGURE} ", text)
+    own = re.search(rf"your configuration has {FIGURE} ", text)
     assert found is not None and own is not None, text
     assert float(found[2]) == pytest.approx(factor_of(study, own[1], found[1]), abs=ROUNDED)
 
@@ -92,7 +92,7 @@ def test_the_page_and_the_report(study: dsopt.Study, url: str) -> None:
     assert factor is not None
     for text in (page, dsopt.study_report(study.name, storage=url).html()):
         table = text.partition("Everything that was tried")[2]
-        cell = rf'<td class="right">{FIGURE}<div class="quiet">\S+–\S+, '
+        cell = rf'<td data-of="all runs" class="right">{FIGURE}<div class="quiet">\S+–\S+, '
         found = {}
         for row in table.split("<tr")[1:]:
             value = re.search(cell, row)

@@ -207,7 +207,7 @@ def test_each_part_has_a_chart_with_intervals_and_units(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "why"), [("z1", "Nothing was measured yet."), ("reference", "Nothing is confirmed yet")]
+    ("part", "why"), [("z1", "Nothing was measured yet."), ("reference", "Nothing was launched a second time yet")]
 )
 def test_a_chart_without_data_says_why(ask: Ask, part: str, why: str) -> None:
     [chart] = detail(ask, f"begun/{part}")["plotly_graph_objects"]
@@ -217,7 +217,7 @@ def test_a_chart_without_data_says_why(ask: Ask, part: str, why: str) -> None:
 
 
 def test_the_page_says_that_it_is_read_only(ask: Ask) -> None:
-    _, headers, text = ask("/dashboard/studies/1")
+    _, headers, text = ask("/optuna/studies/1")
     assert "Read-only: nothing can be changed here." in text
     assert 'href="/assets/optuna.css"' in text
     assert headers["Content-Length"] == str(len(text.encode()))
@@ -226,12 +226,12 @@ def test_the_page_says_that_it_is_read_only(ask: Ask) -> None:
 
 def test_below_a_path_every_address_is_below_it(store: Store) -> None:
     ask = asker(application(store, root="/dsopt/x"))
-    _, _, page = ask("/dashboard")
+    _, _, page = ask("/optuna")
     assert 'src="/dsopt/x/static/bundle.js"' in page
     assert json.loads(ask("/api/meta")[2])["jupyterlab_extension_context"] == {"base_url": "/dsopt/x"}
     status, headers, script = ask("/static/bundle.js")
     assert status == "200 OK"
-    assert 'url_prefix:"/dsopt/x/dashboard"' in script
+    assert 'url_prefix:"/dsopt/x/optuna"' in script
     assert ".baseURL}/api/" not in script
     assert "`/csv/" not in script
     assert ask("/static/../_app.py")[0] == "404 Not Found"
@@ -252,14 +252,29 @@ def test_a_version_with_other_addresses_is_told_in_words(store: Store, monkeypat
     with pytest.raises(UnknownScriptError):
         OptunaFiles("/dsopt").script(b'fetch("/api/studies")')
     monkeypatch.setattr(optuna_files, "_ADDRESSES", ((b"an address that no version has", b"%s"),))
-    status, _, text = asker(application(store, root="/dsopt"))("/dashboard/")
+    status, _, text = asker(application(store, root="/dsopt"))("/optuna/")
     assert status == "501 Not Implemented"
     assert "cannot be shown under /dsopt. Start &#39;dsopt dashboard&#39; on another port without --root-path" in text
-    assert asker(application(store))("/dashboard/")[0] == "200 OK"  # at the root it needs no change
+    ask = asker(application(store))  # at the root it works where it shows itself
+    status, headers, _ = ask("/optuna/studies/1", QUERY_STRING="a=1")
+    assert (status, headers["Location"]) == ("302 Found", "../../dashboard/studies/1?a=1")
+    assert ask("/dashboard/studies/1")[0] == "200 OK"
+    assert 'url_prefix:"/dashboard"' in ask("/static/bundle.js")[2]
+
+
+def test_an_address_of_optuna_dashboard_itself_leads_to_the_same_page(ask: Ask) -> None:
+    for path, there in (
+        ("/dashboard", "optuna"),
+        ("/dashboard/", "../optuna/"),
+        ("/dashboard/studies/1", "../../optuna/studies/1"),
+    ):
+        status, headers, _ = ask(path)
+        assert (status, headers["Location"]) == ("302 Found", there)
+    assert 'url_prefix:"/optuna"' in ask("/static/bundle.js")[2]
 
 
 def test_a_head_request_has_no_body(ask: Ask) -> None:
-    status, headers, text = ask("/dashboard", "HEAD")
+    status, headers, text = ask("/optuna", "HEAD")
     assert (status, text) == ("200 OK", "")
     assert int(headers["Content-Length"]) > 1000
 

@@ -21,6 +21,9 @@ from dsopt.store.studies import Store
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.web.app import application
+from dsopt.web.metrics import metrics_text
+from dsopt.web.overview import Card, Running, Shown
+from dsopt.web.render import render
 from dsopt.web.report import software_of
 from dsopt.worker.history import load_history
 from tests.api.dry import dry_run
@@ -56,6 +59,7 @@ def test_the_overview_shows_every_study_with_its_result(ask: Ask) -> None:
     assert text.index('href="study/begun"') < text.index('href="study/done"')  # the newest first
     assert re.search(r"<strong>\d\.\d\d×</strong>", text)
     assert "No run goes on." in text
+    assert text.count(">dry run</span>") == 2
     assert "Its global batch is 64 samples, yours 32." in text
     assert 'dsopt_study_batch_factor{study="done"} 2' in ask("/metrics")[2]
     assert len(text.encode()) < 300_000
@@ -67,9 +71,13 @@ def test_a_study_has_a_page_with_the_answer_and_its_evidence(ask: Ask) -> None:
     assert "times as fast as your configuration (95 % interval" in text
     assert "A dry run: gpt2-xl on 16 simulated A100-80GB" in text
     assert text.count('<svg class="chart"') == 4
-    assert re.search(r'<a href="../dashboard/studies/\d+">z1</a>', text)
+    assert re.search(r'<a href="../optuna/studies/\d+">z1</a>', text)
     assert "your configuration (ZeRO" in text
-    assert "★ ZeRO" in text
+    assert (
+        '★ <span class="whole">ZeRO 1</span> · <span class="whole">4 × 1</span>' in text
+    )  # names break between pieces
+    assert re.findall(r'<span class="z\d">(ZeRO \d)</span>', text) == ["ZeRO 1"]
+    assert re.search(r"\d runs?, .*on the cluster", text)
 
 
 def test_the_overview_calls_what_runs_by_its_readable_name(tmp_path: Path) -> None:
@@ -83,7 +91,7 @@ def test_the_overview_calls_what_runs_by_its_readable_name(tmp_path: Path) -> No
         )
         begin(ledger_of(store), study, NewTask(part=Part("z1"), name=candidate.name, round=0, frozen=frozen), store)
         text = asker(application(store))("/")[2].partition("Running now")[2]
-        assert "<td>ZeRO 1 · 4 × 1</td>" in text
+        assert '<td><span class="whole">ZeRO 1</span> · <span class="whole">4 × 1</span></td>' in text
         assert [run.label for worker in dsopt.list_workers(storage=url) for run in worker.runs] == ["ZeRO 1 · 4 × 1"]
 
 
@@ -140,8 +148,8 @@ def test_nothing_can_be_changed(ask: Ask, path: str, method: str) -> None:
 
 
 def test_optuna_dashboard_is_beside_it(ask: Ask) -> None:
-    assert ask("/optuna")[0] == "302 Found"
-    assert "<html" in ask("/dashboard/")[2]
+    assert "<html" in ask("/optuna/")[2]
+    assert ask("/optunas")[0] == ask("/dashboards")[0] == "404 Not Found"
     names = {study["study_name"] for study in json.loads(ask("/api/studies")[2])["study_summaries"]}
     assert {"done/z1", "begun/reference"} <= names
 
@@ -154,6 +162,27 @@ def test_prometheus_can_read_it(ask: Ask) -> None:
     assert re.search(r'^dsopt_study_factor\{study="done"\} \d+\.\d+$', text, re.MULTILINE)
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{.*\})? [-+.e\d]+", line), line
+
+
+@pytest.mark.parametrize(
+    ("state", "silent", "said", "runs"),
+    [
+        ("searching", [], "No run goes on.", 0),
+        ("searching", [True], "Its worker is silent.", 0),
+        ("searching", [True, False], "", 1),
+        ("finished", [], "", 0),
+    ],
+)
+def test_it_is_said_of_a_study_that_nobody_works_on(state: str, silent: list[bool], said: str, runs: int) -> None:
+    run = Running(study="s", link="", label="ZeRO 1 · 4 × 1", node="n", seconds=1.0, is_silent=False)
+    card = Card(name="s", link="", state=state)
+    running = [replace(run, is_silent=is_silent) for is_silent in silent]
+    shown = Shown(storage="", studies=[card], running=running, workers=())
+    assert shown.standstill(card) == said
+    assert f'dsopt_study_runs_running{{study="s"}} {runs}\n' in metrics_text(shown)
+    text = render("overview", page=shown)
+    assert text.count("its worker is silent") == silent.count(True)
+    assert not said or said in text
 
 
 class _Links(HTMLParser):
@@ -181,6 +210,8 @@ def test_a_report_needs_nothing_but_itself(store: Store, tmp_path: Path) -> None
     text = report.markdown()
     assert text.startswith("# done\n")
     assert "| throughput" in text
+    [change] = re.findall(r"\| train\\_micro\\_batch\\_size\\_per\\_gpu \| +(\d+) \| +(\d+) \| +\d\.\d\d× .*", text)
+    assert change == ("2", "4")
     data = json.loads(json.dumps(report.to_json()))
     assert data["answer"]["headline"] in text
     assert data["standing"]["rows"][0]["is_best"]

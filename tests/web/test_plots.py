@@ -34,3 +34,15 @@ def test_memory_is_one_number_in_table_chart_and_note() -> None:
     )  # fmt: skip
     note = trial_note(outcome, "throughput", "samples/s", None)
     assert f"the fullest rank needed {gib(row.needed_bytes)} of memory." in note
+
+
+def test_signs_of_a_chart_are_explained_where_it_has_them() -> None:
+    ran = observation(Candidate(stage=1, micro_batch=2, gas=1), 120.0, facts=facts(zero_stage=1, micro_batch=2))
+    full = observation(Candidate(stage=1, micro_batch=4, gas=1))
+    told = []
+    for runs in ([ran], [ran, full]):
+        summary = summarize(spec(), history(*runs), [], state="searching", note=None, duration_seconds=None)
+        chart = plots.by_micro_batch(standing_of(spec(), history(*runs), summary, ()))
+        assert chart is not None
+        told.append(plots.key_of(chart))
+    assert told == ["", "× ran out of memory; ┆ the smallest size of a stage that ran out of memory"]

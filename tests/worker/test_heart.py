@@ -61,3 +61,53 @@ def test_it_does_not_come_back_to_a_database_that_was_upgraded_meanwhile(sqlite_
     finally:
         beating.close()
         store.close()
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> dict[int | str, float]:
+    """By how much each of the system's clocks is ahead of what it really shows."""
+    ahead: dict[int | str, float] = {}
+    read, wall = time.clock_gettime, time.time
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: read(clock) + ahead.get(clock, 0.0))
+    monkeypatch.setattr(time, "time", lambda: wall() + ahead.get("wall", 0.0))
+    return ahead
+
+
+def test_time_in_which_the_machine_is_suspended_counts(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, clocks: dict[int | str, float]
+) -> None:
+    """Others may have started its runs meanwhile. Only CLOCK_BOOTTIME goes on then."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 1e6)
+    store = Store.open(sqlite_url, make=True)
+    beating = heart.Heart(store, lambda: None, threading.Event())
+    try:
+        clocks["wall"] = clocks[time.CLOCK_REALTIME] = 1e6  # somebody has set the clock
+        assert not beating.is_over
+        clocks[time.CLOCK_BOOTTIME] = heart.LEASE_SECONDS
+        assert beating.is_over
+        assert not beating.is_buried
+    finally:
+        beating._closing.set()
+        store.close()
+
+
+def test_after_a_suspension_it_lives_on_and_buries_nobody_at_first(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, clocks: dict[int | str, float]
+) -> None:
+    """All workers of a machine wake at once: none may take another for dead before that one has had time to beat."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    store = Store.open(sqlite_url, make=True)
+    beating = heart.Heart(store, lambda: None, threading.Event())
+    try:
+        assert beating.may_bury
+        clocks[time.CLOCK_BOOTTIME] = heart.LEASE_SECONDS + 1
+        deadline = time.monotonic() + 20
+        while beating.may_bury or beating.is_over:  # until its next beat
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        beating.close()
+        clocks[time.CLOCK_BOOTTIME] += heart.LEASE_SECONDS
+        assert beating.may_bury
+    finally:
+        beating.close()
+        store.close()

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.processes import host_identity
-from dsopt.store.leases import find_orphans, sweep
+from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.tables import new_id

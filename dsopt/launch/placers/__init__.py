@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
-from dsopt.launch.devices import DevicePool
-from dsopt.launch.placers.placer import Placer
+from dsopt.launch.devices import DevicePool, parse_devices
+from dsopt.launch.placers.placer import ChoosingPlacer, Placer
+from dsopt.launch.placers.ray import Ray
 from dsopt.launch.placers.slurm import Slurm
 from dsopt.launch.placers.ssh import HostFile
 
 # each takes what a person has written after its name, or an empty text
 _OWN: Final[Mapping[str, Callable[[str], Placer]]] = {
     "hostfile": lambda path: HostFile(Path(path)),
+    "ray": Ray,
     "slurm": lambda _: Slurm(),
 }
 _GROUP: Final = "dsopt.placers"  # entry points of other packages, each a function of that text
@@ -42,12 +44,26 @@ def placer_named(name: str, argument: str = "") -> Placer:
     return placer
 
 
-def with_placer(pool: DevicePool, name: str, text: str = "") -> DevicePool:
-    """The devices with the nodes of an engine, such as `hostfile` with a path, or `slurm`.
+def with_placer(devices: str | None, name: str, text: str = "", *, is_exclusive: bool = False) -> DevicePool:
+    """The devices with the nodes of an engine, such as `hostfile` with a path, `ray` with an address, or `slurm`.
+
+    Args:
+        devices: those of this node, as a person writes them; None: all that are free.
+        name: the engine's.
+        text: what a person has written after it.
+        is_exclusive: whether each run shall have its nodes for itself.
 
     Raises:
-        DsoptError: there is no such engine, or it cannot be used here.
+        DsoptError: there is no such engine, or it cannot be used here; or it decides what is asked for here; or the
+            devices do not exist.
     """
     placer = placer_named(name, text)
-    placer.hosts()  # a mistake in what it reads is told now
-    return replace(pool, placer=placer)
+    if not isinstance(placer, ChoosingPlacer):
+        pool = replace(parse_devices(devices), is_exclusive=is_exclusive)
+        placer.hosts()  # a mistake in what it reads is told now
+        return replace(pool, placer=placer)
+    if devices is not None:
+        raise DsoptError(f"--devices: {devices!r}: {placer.name} decides which devices runs have. Leave --devices out.")
+    if is_exclusive:
+        raise DsoptError(f"--exclusive: {placer.name} decides what shares a node. Leave --exclusive out.")
+    return DevicePool(kind="gpu" if placer.has_gpus else "cpu", indices=(), placer=placer)

@@ -8,14 +8,14 @@ from typing import ClassVar, Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.placement import Reach
-from dsopt.launch.placers.placer import Placer
+from dsopt.launch.placers.placer import LeasingPlacer
 
 _ASK_SECONDS: Final = 30.0
 _DETAIL: Final = re.compile(r"^\s*Nodes=(\S+) .*\bGRES=(\S+)", re.MULTILINE)  # of some nodes, in what a job was given
 _GPUS: Final = re.compile(r"\bgpu(?::[^:(,]+)?:(\d+)")  # as `gpu:2(IDX:0-1)` or `gpu:h100:8(IDX:0-7)`
 
 
-class Slurm(Placer):
+class Slurm(LeasingPlacer):
     """The allocation that this process runs in (`sbatch`, `salloc`).
 
     Raises:

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from dsopt.launch.devices import is_this_node
 from dsopt.launch.placement import Reach
-from dsopt.launch.placers.placer import Placer
+from dsopt.launch.placers.placer import LeasingPlacer
 from dsopt.study.host_file import devices_of
 
 # never a question that nobody answers; a connection that is dead ends within fifteen seconds
@@ -16,7 +16,7 @@ _OPTIONS: Final = (
 )
 
 
-class HostFile(Placer):
+class HostFile(LeasingPlacer):
     """The nodes of a host file.
 
     Args:

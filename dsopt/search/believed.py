@@ -1,0 +1,136 @@
+"""What is believed of the speed of configurations that have run, by their runs and by the step-time model together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsopt.search.facts import ModelFacts
+from dsopt.search.grid import Grid
+from dsopt.search.history import History
+from dsopt.search.posterior import Scores
+from dsopt.search.speed import log_work
+from dsopt.search.speeds import Shown, Speeds
+from dsopt.search.step_features import Prior
+from dsopt.search.steptime import StepTimeModel, Timed
+from dsopt.study.launch_noise import USUAL
+from dsopt.study.spec import StudySpec
+
+Array = NDArray[np.float64]
+
+# How much the coefficients of step times differ between studies of one script (standard deviation of logarithms).
+_SAME_DEVICES: Final = 0.15
+_OTHER_DEVICES: Final = 0.5
+
+
+class Believed:
+    """The scores of configurations, as one Gaussian.
+
+    The step-time model says what they have in common. Each also has a discrepancy of its own, of which its runs tell.
+
+    Attributes:
+        speeds: what runs show.
+        shown: the same of each configuration; running ones are believed to come out as predicted.
+        launch: how much launches differ.
+        steptime: the model.
+        scores: of each of `shown`.
+        winners: indices of what may be chosen.
+    """
+
+    def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
+        self.spec, self.facts = spec, facts
+        self.earlier: Believed | None = None
+        if history.begun_with is not None:
+            known, of_it = history.begun_with
+            self.earlier = Believed(known.spec, of_it, known.history)
+        self.speeds = Speeds(spec, facts, history)
+        self.launch = self.speeds.launch_deviation
+        self.shown = self.speeds.shown
+        self._own_seconds = _own_seconds(spec, facts, self.shown)
+        self._prior = self._from_earlier()
+        self.steptime = self._model()
+        self._look()
+
+    def believe(self, running: Sequence[Shown]) -> None:
+        """Takes runs that go on as if they had come out as predicted ("kriging believer"; Ginsbourger et al., 2010)."""
+        known = {shown.name: shown for shown in self.shown}
+        for run in running:
+            same = known.get(run.name)
+            if same is not None:
+                both = [*same.scores, *run.scores], [*same.variances, *run.variances]
+                run = replace(same, scores=both[0], variances=both[1])
+            known[run.name] = run
+        self.shown = list(known.values())
+        self.steptime = self._model()
+        self._look()
+
+    def of_new(self, grid: Grid) -> Scores:
+        """The scores of candidates that have not run."""
+        return self._expected(grid, self.launch)
+
+    def of_known(self, launch: float) -> Scores:
+        """The scores of what has run, if launches differ by this standard deviation."""
+        expected = self._expected(Grid.of([shown.candidate for shown in self.shown]), launch)
+        seen = np.array([shown.mean(launch) for shown in self.shown], dtype=float).reshape(-1, 2)
+        trust = expected.own / (expected.own + seen[:, 1])
+        return Scores(
+            mean=expected.mean + trust * (seen[:, 0] - expected.mean),
+            common=expected.common * (1 - trust)[:, None],
+            own=expected.own * (1 - trust),
+        )
+
+    def timed(self) -> Timed:
+        """The step times of what has run, in the metric's terms."""
+        grid = Grid.of([shown.candidate for shown in self.shown])
+        seen = np.array([shown.mean(self.launch) for shown in self.shown], dtype=float).reshape(-1, 2)
+        work = log_work(self.spec, self.facts, grid)
+        return Timed(grid=grid, log_seconds=work - seen[:, 0], deviation=np.sqrt(seen[:, 1]))
+
+    def residuals(self) -> tuple[Grid, Array]:
+        """What the step-time model leaves over of what has run."""
+        timed = self.timed()
+        return timed.grid, timed.log_seconds - self.steptime.predict(timed.grid)[0]
+
+    @property
+    def best(self) -> int | None:
+        """Index of what would be chosen now; None if nothing may be."""
+        return max(self.winners, key=lambda index: self.scores.mean[index], default=None)
+
+    def index_of(self, name: str) -> int | None:
+        """Index of a configuration; None if it has no figure."""
+        return next((index for index, shown in enumerate(self.shown) if shown.name == name), None)
+
+    def _look(self) -> None:
+        self.scores = self.of_known(self.launch)
+        self.winners = [index for index, shown in enumerate(self.shown) if shown.may_win]
+
+    def _expected(self, grid: Grid, launch: float) -> Scores:
+        deviation = np.sqrt([shown.mean(launch)[1] for shown in self.shown])
+        mean, common = self.steptime.linear(grid, None if launch == self.launch else deviation)
+        own = np.full(len(mean), self.steptime.discrepancy**2)
+        return Scores(mean=log_work(self.spec, self.facts, grid) - mean, common=-common, own=own)
+
+    def _model(self) -> StepTimeModel:
+        return StepTimeModel(self.spec, self.facts, self._own_seconds, self.timed(), self._prior)
+
+    def _from_earlier(self) -> Prior | None:
+        """What the last earlier study has shown, at the speed of this one's own run."""
+        own = next((shown.candidate for shown in self.shown if shown.is_own), None)
+        if self.earlier is None or own is None:
+            return None
+        expected, _ = self.earlier.steptime.predict(Grid.of([own]))
+        theirs, ours = self.earlier.facts, self.facts
+        alike = (theirs.world_size, theirs.device_memory_bytes) == (ours.world_size, ours.device_memory_bytes)
+        spread = _SAME_DEVICES if alike else _OTHER_DEVICES
+        return self.earlier.steptime.passed_on(math.log(self._own_seconds) - float(expected[0]), spread)
+
+
+def _own_seconds(spec: StudySpec, facts: ModelFacts, shown: Sequence[Shown]) -> float:
+    """The step time of the run that the facts are from, in the metric's terms."""
+    own = next((each for each in shown if each.is_own), None)
+    if own is None:
+        return 1.0
+    return math.exp(float(log_work(spec, facts, Grid.of([own.candidate]))[0]) - own.mean(USUAL)[0])

@@ -1,0 +1,64 @@
+"""Further runs of what has run: where they are worth their time, and before anything is called faster."""
+
+from typing import Final
+
+from dsopt.search.forecast import Forecast
+from dsopt.search.history import BASELINE, History
+from dsopt.search.payback import least_worth
+from dsopt.search.speeds import Shown
+from dsopt.search.standing import standing_of
+from dsopt.search.steps import Finish, RunReference, Step, Wait
+from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
+from dsopt.study.spec import StudySpec
+
+# The best is launched again, in turn with the user's own, until it is so sure to be the faster of the two.
+_SURE: Final = 0.95
+_MOST_PAIRS: Final = 3
+# Further runs of one configuration say ever less, and what differs between launches is not all chance.
+_MOST_RUNS: Final = 8
+
+
+def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
+    """Another run of a known configuration, if one is worth at least that; None otherwise."""
+    again = [each for each in forecast.again() if len(each[0].scores) < _MOST_RUNS]
+    if not again:
+        return None
+    shown, worth = max(again, key=lambda each: each[1])
+    if worth < least:
+        return None
+    return _another(history, shown, f"another run is worth {100 * worth:.2g} %")
+
+
+def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
+    """What is left once every stage is closed: runs that are worth it, then those that make the result sure."""
+    again = repeat_step(history, forecast, least_worth(spec, history))
+    if again is not None:
+        return again
+    if any(o.state == "running" for o in history.everything):
+        return Wait()
+    failed = [o for o in history.reference if o.name == BASELINE and o.round and o.state in ("failed", "infeasible")]
+    if failed and lacks_baseline(history):
+        if len(failed) >= _MOST_PAIRS:
+            return Finish()
+        return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
+    best, own = forecast.believed.best, forecast.believed.index_of(BASELINE)
+    if best is None or not may_replace(history):
+        return Finish()
+    shown = forecast.believed.shown[best]
+    if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
+        return _another(history, shown, "what was better failed when it ran again")
+    if own is None or own == best:
+        return Finish()
+    standing = standing_of(spec, history)
+    fewer = min((forecast.believed.shown[own], shown), key=lambda each: len(each.scores))
+    is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
+    if is_sure or len(fewer.scores) > _MOST_PAIRS:
+        return Finish()
+    return _another(history, fewer, "it is not sure yet which of the best and your own configuration is faster")
+
+
+def _another(history: History, shown: Shown, why: str) -> RunReference:
+    """The next run of a configuration."""
+    rounds = [o.round for o in history.reference if o.name == shown.name]
+    candidate = None if shown.name == BASELINE else shown.candidate
+    return RunReference(name=shown.name, round=max(rounds, default=0) + 1, candidate=candidate, why=why)

@@ -1,0 +1,138 @@
+"""What the runs of a study have shown of each configuration's speed, and of how much steps and launches differ."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsopt.search.baseline_twin import baseline_test
+from dsopt.search.facts import ModelFacts
+from dsopt.search.history import History, Observation
+from dsopt.search.speed import log_score
+from dsopt.search.unconfirmed import failed_finalists
+from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from dsopt.study.step_noise import mean_deviation, pooled
+
+Array = NDArray[np.float64]
+
+_NOWHERE: Final = Candidate(stage=0, micro_batch=1, gas=1)  # of what no model is asked
+# Another tuner's figures cover a few steps without data loading.
+_IMPORTED: Final = 0.15
+# Launches may differ by any of these factors more than usual, within about four times as much or as little. A study has
+# few launches of one configuration, so its intervals are those of this mixture, much like Student's t.
+FACTORS: Final = 2.0 ** np.arange(-1.5, 4.5, 0.5)
+_BELIEF: Final = np.exp(-0.5 * (np.log2(FACTORS) / 2.0) ** 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the runs of one configuration have shown, n of them.
+
+    Attributes:
+        name: of the candidate, or `baseline`, or `profile`.
+        candidate: the configuration as a point of the space.
+        scores: of each run (`search/speed.py`), `(n,)`.
+        variances: what the steps of each leave open, `(n,)`.
+        is_own: whether one of them is the run that shows model and devices.
+        may_win: whether it may be chosen: a run here has measured it, and none has failed since.
+    """
+
+    name: str
+    candidate: Candidate
+    scores: Sequence[float]
+    variances: Sequence[float]
+    is_own: bool
+    may_win: bool
+
+    def mean(self, launches: float) -> tuple[float, float]:
+        """The mean score and its variance, if launches differ by this standard deviation."""
+        weights = 1.0 / (np.array(self.variances) + launches**2)
+        return float(weights @ np.array(self.scores) / weights.sum()), float(1.0 / weights.sum())
+
+    def log_likelihood(self, launches: float) -> float:
+        """How well such launches explain the differences between its runs, whatever its true score."""
+        if len(self.scores) < 2:
+            return 0.0
+        variances = np.array(self.variances) + launches**2
+        off = np.array(self.scores) - self.mean(launches)[0]
+        return -0.5 * float((off**2 / variances + np.log(variances)).sum() + np.log((1.0 / variances).sum()))
+
+
+class Speeds:
+    """What the runs of a study show of speed.
+
+    Args:
+        spec, history: of the study.
+        facts: of its baseline; None of a comparison, whose configurations need have no place in one space.
+
+    Attributes:
+        noise: of steps, from all runs together.
+        shown: of each configuration that has a figure.
+    """
+
+    def __init__(self, spec: StudySpec, facts: ModelFacts | None, history: History) -> None:
+        is_twin = baseline_test(spec, history)  # it has the figure of the baseline's run, and none of its own
+        runs = [
+            o
+            for o in history.everything
+            if _value(o) is not None and (facts is None or _is_placed(o)) and not is_twin(o.candidate)
+        ]
+        self.noise = pooled(o.noise for o in runs if o.noise is not None)
+        out, telling = {"profile", *(failed_finalists(history) if facts is not None else ())}, history.telling_run
+        of_each: dict[str, list[Observation]] = {}
+        for o in runs:
+            of_each.setdefault(o.name, []).append(o)
+        self.shown = [
+            Shown(
+                name=name,
+                candidate=_candidate(seen, facts),
+                scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
+                variances=[self._variance(o) for o in seen],
+                is_own=any(o is telling for o in seen),
+                may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
+            )
+            for name, seen in of_each.items()
+        ]
+
+    @cached_property
+    def launches(self) -> Array:
+        """Probability of each of `FACTORS`, from what was launched more than once."""
+        logs = np.log(_BELIEF) + [sum(s.log_likelihood(USUAL * factor) for s in self.shown) for factor in FACTORS]
+        weights = np.exp(logs - logs.max())
+        probabilities: Array = weights / weights.sum()
+        return probabilities
+
+    @property
+    def launch_deviation(self) -> float:
+        """By how much launches most probably differ: the standard deviation of their scores."""
+        return USUAL * float(FACTORS[int(np.argmax(self.launches))])
+
+    def _variance(self, o: Observation) -> float:
+        """What the steps of a run leave open."""
+        if o.imported is not None:
+            return _IMPORTED**2
+        if o.noise is not None:
+            return mean_deviation(o.noise, self.noise) ** 2
+        return STEPS_UNTOLD**2 if o.half_width is None else (o.half_width / 2) ** 2
+
+
+def _value(o: Observation) -> float | None:
+    """The metric of a run, also of one that was stopped; None if it says nothing of speed."""
+    value = o.value if o.value is not None else o.value_so_far
+    return value if value is not None and value > 0 else None
+
+
+def _is_placed(o: Observation) -> bool:
+    return o.candidate is not None or o.facts is not None
+
+
+def _candidate(seen: Sequence[Observation], facts: ModelFacts | None) -> Candidate:
+    """What runs of one name ran; the user's own has no point of the space, but what its engine said."""
+    given = next((o.candidate for o in seen if o.candidate is not None), None)
+    told = next((o.facts for o in seen if o.facts is not None), facts)
+    return given or (told.candidate() if told is not None else _NOWHERE)

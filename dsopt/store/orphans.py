@@ -1,0 +1,92 @@
+"""Devices that attempts hold although they are over: who may free them, once the processes are known to be gone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.log_holders import only_stopped_starters
+from dsopt.launch.processes import end_run
+from dsopt.protocol.presence import may_be_present
+from dsopt.protocol.run_dir import RunDir
+from dsopt.store import lease_queries as queries
+from dsopt.store.leases import ANYWHERE, host_of
+from dsopt.store.queries import Row
+from dsopt.store.transactions import writing
+from dsopt.store.workers import Registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """Leases of an attempt that is over, as far as this worker may free them once its processes are gone.
+
+    Attributes:
+        attempt_id, run_dir: of the attempt.
+        node: free what it holds on this node; None: all that it holds.
+        is_hidden: whether it ran on this machine where this worker does not see its processes, such as in another
+            container.
+    """
+
+    attempt_id: str
+    run_dir: Path
+    node: str | None = None
+    is_hidden: bool = False
+
+
+def find_orphans(connection: sa.Connection, me: Registration, pool: DevicePool) -> list[Orphan]:
+    """The attempts that hold devices although they are over, and whose end this worker can see to."""
+    left: dict[str, list[Row]] = {}
+    for row in queries.leases_left(connection):
+        left.setdefault(row["attempt_id"], []).append(row)
+    found = (_orphan(attempt_id, rows, me, pool) for attempt_id, rows in left.items())
+    return [orphan for orphan in found if orphan is not None]
+
+
+def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: DevicePool) -> Orphan | None:
+    run_dir, host = Path(rows[0]["run_dir"]), rows[0]["host"]
+    if host in (me.host, host_of(pool)):
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir)
+    if _boot(host) == _boot(me.host):
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir, is_hidden=True)
+    names = {(row["node"], row["device"]) for row in rows}
+    held, own = {device for node, device in names if node == ANYWHERE}, set(pool.uuids.values())
+    began = {node for node, device in names if device.startswith("port:")}
+    # a name may be that of several machines, a GPU's cannot
+    if held & own if held and own else me.node in began:
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir)  # it began here, and this machine has restarted since
+    if me.node in {node for node, _ in names}:
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
+    return None
+
+
+def _boot(host: str) -> str:
+    return host.partition("/")[0]
+
+
+def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
+    """Frees devices that runs without a worker held, after ending their processes. Returns whether any came free.
+
+    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended.
+    """
+    is_any_free = False
+    for orphan in orphans:
+        run_dir = RunDir(orphan.run_dir)
+        if end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
+            with writing(engine) as connection:
+                queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
+            if orphan.node is None:
+                run_dir.remove_node_environment()
+            is_any_free = True
+    return is_any_free
+
+
+def _is_over(run_dir: RunDir, *, is_hidden: bool) -> bool:
+    """Whether no process of a run is left, once those that are seen from here are ended.
+
+    A worker that somebody stopped while it started the run is none of them, whatever it has open.
+    """
+    if not may_be_present(run_dir, is_hidden=is_hidden):
+        return True
+    return not is_hidden and only_stopped_starters(run_dir.stdout)

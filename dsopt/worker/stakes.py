@@ -1,0 +1,71 @@
+"""What is at stake in a run that begins: what is believed of it and of the best, and what its seconds must be worth."""
+
+import math
+from typing import Final
+
+from dsopt.experiment.stake import STAKED_METRICS, Stake
+from dsopt.search.believed import Believed
+from dsopt.search.grid import Grid
+from dsopt.search.history import BASELINE, History
+from dsopt.search.payback import least_worth
+from dsopt.search.run_cost import RunCost
+from dsopt.search.speed import metric_of
+from dsopt.study.launch_noise import UNEXPLAINED, USUAL
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from dsopt.study.step_noise import pooled
+from dsopt.study.trial_attributes import Phase
+
+_NAMED: Final = (BASELINE, "profile")
+
+
+def stake_of(
+    spec: StudySpec, name: str, phase: Phase | None, candidate: Candidate | None, history: History
+) -> Stake | None:
+    """What is at stake in a run; None if it must be precise whatever it shows.
+
+    Runs that find a stage's range of micro-batch sizes are compared with each other, and so are those of a comparison.
+    """
+    if spec.autotuning.metric not in STAKED_METRICS or phase == "range" or spec.compare:
+        return None
+    facts = history.facts_for(spec)
+    if facts is None or history.telling_run is None or (candidate is None and name not in _NAMED):
+        return _first(spec)
+    believed = Believed(spec, facts, history)
+    known = believed.index_of(name)
+    scores = believed.scores
+    if known is None and candidate is None:
+        return _first(spec)
+    if known is None and candidate is not None:
+        scores, known = believed.of_new(Grid.of([candidate])), 0
+    assert known is not None
+    others = [index for index in believed.winners if believed.shown[index].name != name]
+    best = max((float(believed.scores.mean[index]) for index in others), default=None)
+    return Stake(
+        metric=spec.autotuning.metric,
+        mean=float(scores.mean[known]),
+        variance=float(scores.variance[known]),
+        best=best,
+        best_value=metric_of(spec, best) if best is not None else None,
+        launch=believed.launch**2,
+        spread=believed.launch**2 + believed.steptime.discrepancy**2,
+        noise=believed.speeds.noise,
+        per_second=least_worth(spec, history) / RunCost(spec, facts, history).mean_seconds,
+        may_stop=spec.measurement.race and name not in _NAMED,
+    )
+
+
+def _first(spec: StudySpec) -> Stake:
+    """Before anything is known."""
+    return Stake(
+        metric=spec.autotuning.metric,
+        mean=0.0,
+        variance=math.inf,
+        best=None,
+        best_value=None,
+        launch=USUAL**2,
+        spread=USUAL**2 + UNEXPLAINED**2,
+        noise=pooled([]),
+        per_second=0.0,
+        may_stop=False,
+    )
