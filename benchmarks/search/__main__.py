@@ -56,8 +56,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("docs"))
     args = parser.parse_args()
-    published: Sequence[Cases] = ("published", "held-out", "recorded", "measured", "recomputing")
-    sets = published if args.cases == "all" else (args.cases,)
+    quoted: Sequence[Cases] = ("published", "held-out", "recorded", "measured", "recomputing")
+    sets = quoted if args.cases == "all" else (args.cases,)
     tasks = [
         Task(case=case, is_fast=mode == "fast", only=tuple(args.tuners))
         for which in sets

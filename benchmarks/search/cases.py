@@ -1,8 +1,9 @@
 """The cases that tuners are put side by side on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchmarks.replay import Recorded
 from benchmarks.scenarios.families import DEVELOPMENT_SEEDS, HELD_OUT_SEEDS, draw
@@ -16,10 +17,17 @@ GRIDS = Path(__file__).parent.parent / "grids"
 # the published cases are few, so each is tuned with several seeds of its noise
 PUBLISHED_SEEDS = range(3)
 RECORDED_SEEDS = range(20)
-# the second family: what is developed is developed on the first ones
-MEASURED_SEEDS = {"measured-development": range(10_000), "measured": range(410_000, 1_000_000)}
-# the same of machines whose script may recompute activations
-RECOMPUTING_SEEDS = {"recomputing-development": range(10_000), "recomputing": range(510_000, 1_000_000)}
+SECOND_FAMILY_SEEDS = range(10_000)  # of the second family: what is developed is developed on these
+# of each drawn set: its seeds, and what draws a machine
+DRAWN: Final[dict[Cases, tuple[range, Callable[[int, float], Machine]]]] = {
+    "development": (DEVELOPMENT_SEEDS, lambda seed, noise: Simulated(draw(seed, noise=noise))),
+    "held-out": (HELD_OUT_SEEDS, lambda seed, noise: Simulated(draw(seed, noise=noise))),
+    "measured-development": (SECOND_FAMILY_SEEDS, lambda seed, noise: draw_measured(seed, noise=noise)),
+    "measured": (range(410_000, 500_000), lambda seed, noise: draw_measured(seed, noise=noise)),
+    # the same of machines whose script may recompute activations
+    "recomputing-development": (SECOND_FAMILY_SEEDS, lambda seed, noise: draw_recomputing(seed, noise=noise)),
+    "recomputing": (range(510_000, 600_000), lambda seed, noise: draw_recomputing(seed, noise=noise)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +66,7 @@ def cases_of(which: Cases, *, count: int, noises: tuple[float, ...]) -> Iterator
             for scenario in published(noise=noise):
                 machine = Simulated(scenario)
                 yield from (Case(cases=which, machine=machine, noise=noise, seed=seed) for seed in PUBLISHED_SEEDS)
-        elif which in MEASURED_SEEDS:
-            for seed in MEASURED_SEEDS[which][:count]:
-                yield Case(cases=which, machine=draw_measured(seed, noise=noise), noise=noise, seed=seed)
-        elif which in RECOMPUTING_SEEDS:
-            for seed in RECOMPUTING_SEEDS[which][:count]:
-                yield Case(cases=which, machine=draw_recomputing(seed, noise=noise), noise=noise, seed=seed)
         else:
-            seeds = HELD_OUT_SEEDS if which == "held-out" else DEVELOPMENT_SEEDS
+            seeds, drawn = DRAWN[which]
             for seed in seeds[:count]:
-                yield Case(cases=which, machine=Simulated(draw(seed, noise=noise)), noise=noise, seed=seed)
+                yield Case(cases=which, machine=drawn(seed, noise), noise=noise, seed=seed)

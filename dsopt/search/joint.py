@@ -12,7 +12,7 @@ from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget, listed_sizes
-from dsopt.search.memory import MemoryModel
+from dsopt.search.memory import EVEN, MemoryModel
 from dsopt.search.payback import least_worth
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.repeat import repeat_step
@@ -32,7 +32,6 @@ _CONCEIVABLE: Final = 0.02
 # At most so many candidates of one stage are considered; sizes are thinned out if knobs would make them more.
 _MOST: Final = 4000
 _FEWEST_SIZES: Final = 4
-_EVEN: Final = 0.5  # what more likely fits than not
 _Knowledge: TypeAlias = Literal["none", "to come", "measured"]
 # DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which holds if the user sets no limit
 _LARGEST_SIZE: Final = 1024
@@ -235,7 +234,7 @@ def _verdict(
         return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
     head = "explored; the rest is" if was_run else "not tried:"
     upper = np.expm1(outlook.score + 1.96 * outlook.deviation - best) * 100
-    most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= _EVEN)))
+    most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= EVEN)))
     if most == 0:
         return f"{head} likely slower than the best, not worth another run"
     rest = f"likely no more than {safe:.1f} % faster than the best" if safe else "likely slower than the best"

@@ -31,7 +31,7 @@ _BEND: Final = 0.06  # of activations, for each doubling of the size; less, the 
 _SPREAD: Final = 0.005  # of peaks of one candidate, and of others like it
 # Below this probability of fitting, a candidate is never run; a range of sizes may reach the next one.
 _HOPELESS: Final = 0.03
-_EVEN: Final = 0.5
+EVEN: Final = 0.5  # what more likely fits than not
 _ROUNDS: Final = 3
 _FEW: Final = 16  # runs
 _FAR_BELOW: Final = 0.7
@@ -139,7 +139,7 @@ class MemoryModel:
         """Whether a candidate may run."""
         return self.why_not(candidate) is None
 
-    def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = _EVEN, gas: int = 1) -> int:
+    def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = EVEN, gas: int = 1) -> int:
         """The largest micro-batch size that fits with at least this probability; 0 if there is none."""
 
         def fits(size: int) -> bool:

@@ -27,10 +27,8 @@ _ADVICE: Final = {
     "database disk image is malformed": "Restore it from a backup (dsopt db restore)",
 }
 
-_FOR_GOOD: Final = (
-    "Could not decode",
-    "no such table",
-)  # SQLite's words for text, and for a file, that somebody altered
+# SQLite's words for text, and for a file, that somebody altered
+_FOR_GOOD: Final = ("Could not decode", "no such table")
 
 
 def is_away(error: BaseException | None) -> bool:

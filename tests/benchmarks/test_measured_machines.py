@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.search.cases import MEASURED_SEEDS
+from benchmarks.search.cases import DRAWN
 from benchmarks.search.deepspeed_tuner import DeepSpeedTuner
 from benchmarks.search.doubling_tuner import DoublingTuner
 from benchmarks.search.dsopt_tuner import DsoptTuner
@@ -74,7 +74,11 @@ def test_a_seed_gives_one_machine_and_a_launch_one_run():
     one, same, other = (machine.run(machine.baseline, launch) for launch in (1, 1, 2))
     assert (one.step_seconds == same.step_seconds).all()
     assert (one.step_seconds != other.step_seconds).all()
-    assert not set(MEASURED_SEEDS["measured"]) & set(MEASURED_SEEDS["measured-development"])
+
+
+@pytest.mark.parametrize("cases", ["measured", "recomputing"])
+def test_nothing_is_developed_on_what_is_published(cases):
+    assert not set(DRAWN[cases][0]) & set(DRAWN[f"{cases}-development"][0])
 
 
 def test_launches_differ_by_no_more_than_noise_around_what_is_true():

@@ -3,7 +3,7 @@
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,6 @@ def until(what: Callable[[], Any], seconds: float = 60.0, look_seconds: float = 
 
 def runs_of(dsopt: Dsopt) -> list[dict]:
     return dsopt.json("study", "show", "simulated")["runs"]
-
-
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory, postgres: str, tmp_path: Path) -> Iterator[Server]:
-    sockets = tmp_path / "s"  # a socket's path is short
-    sockets.mkdir()
-    made = Server(tmp_path_factory.mktemp("own-pg"), sockets)
-    yield made
-    made.close()
 
 
 def test_a_restart_of_the_database_ends_no_worker_and_no_run(server: Server, tmp_path: Path) -> None:

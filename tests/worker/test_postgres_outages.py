@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -16,14 +15,6 @@ from tests.worker.test_full_database import fill
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def server(tmp_path: Path, postgres: str) -> Iterator[Server]:
-    """A server of the test's own."""
-    server = Server(tmp_path / "pg", tmp_path)
-    yield server
-    server.close()
 
 
 def working(dsopt: Dsopt) -> "subprocess.Popen[str]":
