@@ -43,6 +43,7 @@ def checks(
     yield from guarded(limits.LOCKS, limits.check_locks)
     yield from guarded(limits.MEMORY, limits.check_locked_memory, spec, found.pool)
     yield from guarded(limits.FILES, limits.check_open_files)
+    yield from guarded(limits.SPACE, limits.check_address_space)
     if reading.mistakes:
         why = f"{reading.why_none}: correct them first, since this takes minutes"
         yield from (skipped(name, why) for name in _SLOW)

@@ -13,7 +13,7 @@ from dsopt.study.ds_config import get_path
 from dsopt.study.space import OFFLOADS
 from dsopt.study.spec import StudySpec
 
-LOCKS, MEMORY, FILES = "build-locks", "locked-memory", "open-files"
+LOCKS, MEMORY, FILES, SPACE = "build-locks", "locked-memory", "open-files", "address-space"
 _LEAST_FILES: Final = 1024
 _LOCKS_ANY_MEMORY: Final = 1 << 14  # CAP_IPC_LOCK
 _INFINIBAND: Final = Path("/sys/class/infiniband")
@@ -58,6 +58,16 @@ def check_open_files() -> Iterator[Check]:
         yield warning(FILES, f"a process may have {told} files open; data loaders may need more", fix)
     else:
         yield ok(FILES, f"a process may have {told} files open")
+
+
+def check_address_space() -> Iterator[Check]:
+    """How much memory a process may map: CUDA maps more than the machine has."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        yield ok(SPACE, "a process may map as much memory as it likes")
+    else:
+        told = f"a process may map {limit >> 20} MiB of memory; CUDA maps more than the machine has"
+        yield warning(SPACE, told, "ulimit -v unlimited, or ask your scheduler for no limit of virtual memory")
 
 
 def _why_locked(spec: StudySpec | None, pool: DevicePool | None) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import LaunchCommand, is_count
+from dsopt.study.command import MOST_RANKS, LaunchCommand, is_count
 from dsopt.study.documents import is_file
 from dsopt.study.host_file import USUAL_HOST_FILE, hosts_of
 from dsopt.study.mistakes import Mistakes
@@ -39,7 +39,7 @@ def _check_numbers(command: LaunchCommand, where: str) -> None:
         value = command.option(*names)
         if value is None or (is_count(value) and int(value) >= 1) or value in words:
             continue
-        raise DsoptError(f"{where}: command: {names[0]} {value[:40]}. Expected a whole number of at least 1.")
+        raise DsoptError(f"{where}: command: {names[0]} {value[:40]}. Expected a whole number from 1 to {MOST_RANKS}.")
 
 
 def _check_nodes(command: LaunchCommand, where: str) -> None:

@@ -16,7 +16,7 @@ from dsopt.study.secrets import quoted
 from dsopt.study.typed import split_words
 
 CONFIG_FLAGS: Final = ("--deepspeed_config", "--deepspeed")  # of the script
-_COUNT_DIGITS: Final = 8
+MOST_RANKS: Final = 9_999_999  # and nodes
 _MOST_DEVICES: Final = 4096
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -252,7 +252,7 @@ class LaunchCommand:
 
 def is_count(text: str) -> bool:
     """Whether a text is a number that ranks, nodes or devices may have."""
-    return text.isdecimal() and len(text) < _COUNT_DIGITS
+    return text.isdecimal() and len(text) <= len(str(MOST_RANKS))
 
 
 def indices_by_node(filter_: str | None) -> dict[str, frozenset[int]]:

@@ -1,6 +1,7 @@
 """Turns a study's document into a StudySpec, and pydantic's errors into sentences."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -99,6 +100,8 @@ def _explain(error: ErrorDetails, where: str) -> str:
             f"{where}: {key}: {value!r}. Expected a name of letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit, at most 100 of them (on the command line: --name)."
         )
+    if kind == "string_type" and isinstance(value, date | int | float):
+        return f"{where}: {key}: {value} is no text in YAML. Put it in quotes."
     message = error["msg"].removeprefix("Value error, ")
     if not location:  # of several keys together: the message names them
         return f"{where}: {message}."

@@ -12,6 +12,7 @@ import dsopt
 from dsopt.api.events import TaskEnded
 from dsopt.cli.options import complete_study
 from tests.api.dry import dry_run
+from tests.conftest import Dsopt
 
 HEAVY = {
     "torch", "deepspeed", "transformers", "optuna", "sqlalchemy", "alembic", "xgboost", "pydantic", "numpy", "scipy",
@@ -96,6 +97,13 @@ print(len(os.listdir("/proc/self/task")))
     assert in_a_fresh_process(program).strip() == "1"
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     assert in_a_fresh_process(program).strip() == str(min(2, os.cpu_count() or 1))
+
+
+def test_too_little_memory_is_refused_before_linear_algebra_would_wait_for_it(dsopt: Dsopt) -> None:
+    limited = ["/bin/sh", "-c", f"ulimit -v 600000; exec {sys.executable} -m dsopt worker a"]
+    done = subprocess.run(limited, cwd=dsopt.cwd, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "may have 585 MiB of address space (ulimit -v). Expected at least 1024 MiB. Raise" in done.stderr
 
 
 @pytest.mark.parametrize("storage", ["sqlite:///\0", f"sqlite:///{'a' * 5000}", "mysql://a", "nonsense"])

@@ -174,6 +174,13 @@ def test_memory_that_may_be_locked(
         assert found.message.startswith("a process may lock 64 KiB of memory; zero_optimization.offload_optimizer")
 
 
+@pytest.mark.parametrize(("limit", "status"), [(resource.RLIM_INFINITY, "ok"), (8 << 30, "warning")])
+def test_memory_that_may_be_mapped(monkeypatch: pytest.MonkeyPatch, limit: int, status: str) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    [found] = limits.check_address_space()
+    assert (found.status, "ulimit -v unlimited" in found.fix) == (status, status == "warning")
+
+
 def test_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = psutil.Process().num_fds()

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,8 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"autotuning": [1]}, "autotuning: [1]."),
         ({"name": "a/b"}, "name: 'a/b'. Expected a name of letters"),
         ({"name": None}, "name: None."),
+        ({"name": date(2020, 1, 1)}, "name: 2020-01-01 is no text in YAML. Put it in quotes."),
+        ({"command": "deepspeed --num_gpus 10000000 t.py"}, "10000000. Expected a whole number from 1 to 9999999."),
         ({"timeout_seconds": -1}, "timeout_seconds: -1."),
         ({"timeout_seconds": True}, "timeout_seconds: True. Expected a number, not true or false"),
         ({"timeout_seconds": 1e308}, "timeout_seconds: 1e+308."),
