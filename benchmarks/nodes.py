@@ -24,7 +24,6 @@ from dsopt.search.carry_out import next_run
 from dsopt.search.history import BASELINE, Observation
 from dsopt.search.steps import Explore, Finish, RunReference
 from dsopt.search.tuners.model_based import ranked
-from dsopt.worker.preparing import race_of
 
 WORKERS = (1, 2, 4, 8)
 
@@ -64,13 +63,13 @@ class SharedStudy(Study):
 
     def run_reference(self, step: RunReference) -> Observation:
         phase = "confirm" if step.round else "profile" if step.name == "profile" else "baseline"
-        found = self.observe(step.candidate, cast(Any, phase))
+        found = self.observe(step.candidate, cast(Any, phase), step.name)
         candidate = None if step.name == BASELINE else step.candidate
         return self._begin(self.reference, replace(found, name=step.name, round=step.round, candidate=candidate))
 
     def explore(self, step: Explore) -> Observation:
         candidate = ranked(step.candidates, step.forecast)[0]
-        found = self.observe(candidate, "search", race_of(self.spec, step.phase, self.history))
+        found = self.observe(candidate, "search", candidate.name)
         return self._begin(self.stages[step.stage], replace(found, phase=step.phase))
 
     def _begin(self, where: list[Observation], outcome: Observation) -> Observation:

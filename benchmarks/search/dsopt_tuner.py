@@ -162,23 +162,27 @@ class Study:
         if len(self.journal.tried) >= 3 and run.oom is None:
             self.memory_errors.append(abs(float(peak[0]) / run.peak_allocated_bytes - 1))
 
+    def launched(self, config: DsConfig) -> tuple[Run, tuple[str, ...]]:
+        """The next launch, and the nodes that it is on; none where all are alike."""
+        return self.machine.run(config, self.launch), ()
+
     def observe(self, candidate: Candidate | None, phase: Phase, name: str) -> Observation:
         config: DsConfig = (
             baseline_config(self.machine.baseline) if candidate is None else configured(self.spec.ds_config, candidate)
         )
         self.launch += 1
-        run = self.machine.run(config, self.launch)
+        run, ran_on = self.launched(config)
         nodes = self.machine.facts.nodes
         number = len(self.journal.tried)
         common: dict[str, Any] = {
             "trial": number, "name": candidate.name if candidate else BASELINE, "round": 0, "candidate": candidate,
-            "phase": "explore", "message": run.oom or "", "order": float(number),
+            "phase": "explore", "message": run.oom or "", "order": float(number), "ran_on": ran_on,
         }  # fmt: skip
         if run.oom is not None:
             seconds = seconds_to_first_step(run, self.tuner.start, nodes)
             self.journal.add(config, phase, "oom", None, seconds)
             return Observation(**common, state="infeasible", reason="oom", value=None, facts=None, seconds=seconds)
-        stake = stake_of(self.spec, name, None, candidate, self.history)
+        stake = stake_of(self.spec, name, None, candidate, self.history, ran_on)
         result = measured(run, self.tuner.start, nodes, self.spec.measurement, stake)
         found = result.measurement
         ended: Literal["slow", "measured"] = "slow" if result.lost else "measured"

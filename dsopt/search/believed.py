@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
+from dsopt.search.nodes import Expected, NodeEffect, node_effects, without
 from dsopt.search.posterior import Scores
 from dsopt.search.speed import log_work
 from dsopt.search.speeds import Shown, Speeds
@@ -24,6 +25,7 @@ Array = NDArray[np.float64]
 # How much the coefficients of step times differ between studies of one script (standard deviation of logarithms).
 _SAME_DEVICES: Final = 0.15
 _OTHER_DEVICES: Final = 0.5
+_ROUNDS: Final = 2  # of fitting the model and the effects of nodes in turn
 
 
 class Believed:
@@ -32,13 +34,16 @@ class Believed:
     The step-time model says what they have in common. Each also has a discrepancy of its own, of which its runs tell.
 
     Attributes:
-        speeds: what runs show.
-        shown: the same of each configuration; running ones are believed to come out as predicted.
+        speeds: what runs show, as if all of them had gone on usual nodes.
+        nodes: how much faster or slower each node is than usual; empty if there was one node only.
+        shown: the speeds of each configuration; running ones are believed to come out as predicted.
         launch: how much launches differ.
         steptime: the model.
         scores: of each of `shown`.
         winners: indices of what may be chosen.
     """
+
+    shown: list[Shown]
 
     def __init__(self, spec: StudySpec, facts: ModelFacts, history: History) -> None:
         self.spec, self.facts = spec, facts
@@ -46,12 +51,13 @@ class Believed:
         if history.begun_with is not None:
             known, of_it = history.begun_with
             self.earlier = Believed(known.spec, of_it, known.history)
-        self.speeds = Speeds(spec, facts, history)
-        self.launch = self.speeds.launch_deviation
-        self.shown = self.speeds.shown
-        self._own_seconds = _own_seconds(spec, facts, self.shown)
-        self._prior = self._from_earlier()
-        self.steptime = self._model()
+        self.nodes: dict[str, NodeEffect] = {}
+        seen = Speeds(spec, facts, history)
+        self._take(seen)
+        if len({name for shown in seen.shown for nodes in shown.ran_on for name in nodes}) > 1:
+            for _ in range(_ROUNDS):
+                self.nodes = node_effects(seen.shown, self._expected_of_weights())
+                self._take(seen.corrected(without(seen.shown, self.nodes)))
         self._look()
 
     def believe(self, running: Sequence[Shown]) -> None:
@@ -60,8 +66,12 @@ class Believed:
         for run in running:
             same = known.get(run.name)
             if same is not None:
-                both = [*same.scores, *run.scores], [*same.variances, *run.variances]
-                run = replace(same, scores=both[0], variances=both[1])
+                run = replace(
+                    same,
+                    scores=[*same.scores, *run.scores],
+                    variances=[*same.variances, *run.variances],
+                    ran_on=[*same.ran_on, *run.ran_on],
+                )
             known[run.name] = run
         self.shown = list(known.values())
         self.steptime = self._model()
@@ -102,6 +112,21 @@ class Believed:
     def index_of(self, name: str) -> int | None:
         """Index of a configuration; None if it has no figure."""
         return next((index for index, shown in enumerate(self.shown) if shown.name == name), None)
+
+    def _take(self, speeds: Speeds) -> None:
+        """Takes what runs show, and fits the model to it."""
+        self.speeds, self.launch = speeds, speeds.launch_deviation
+        self.shown = speeds.shown
+        self._own_seconds = _own_seconds(self.spec, self.facts, self.shown)
+        self._prior = self._from_earlier()
+        self.steptime = self._model()
+
+    def _expected_of_weights(self) -> Expected:
+        """What the model expects of the scores of what has run, and how that follows from its weights."""
+        grid = Grid.of([shown.candidate for shown in self.shown])
+        mean, slopes = self.steptime.linearised(grid)
+        off, precision = self.steptime.prior
+        return Expected(mean=log_work(self.spec, self.facts, grid) - mean, slopes=-slopes, off=off, precision=precision)
 
     def _look(self) -> None:
         self.scores = self.of_known(self.launch)

@@ -155,6 +155,7 @@ class Forecast:
             candidate=candidate,
             scores=[float(scores.mean[0])],
             variances=[STEPS_UNTOLD**2],
+            ran_on=[()],
             is_own=False,
             may_win=True,
         )

@@ -54,6 +54,7 @@ class Observation:
         step_seconds: mean wall clock of one after warm-up; measured and slow only.
         order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
+        ran_on: the nodes that it ran on, as far as dsopt knows.
     """
 
     trial: int
@@ -81,6 +82,7 @@ class Observation:
     noise: StepNoise | None = None
     steps: int = 0
     step_seconds: float | None = None
+    ran_on: tuple[str, ...] = ()
 
     @property
     def launched(self) -> bool:
@@ -253,6 +255,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         noise=noise_of(attrs),
         steps=attrs.get("measured_steps", 0) + attrs.get("warmup_steps", 0),
         step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
+        ran_on=tuple(filter(None, attrs.get("ran_on", "").split(", "))),
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 

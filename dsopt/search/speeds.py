@@ -1,5 +1,6 @@
 """What the runs of a study have shown of each configuration's speed, and of how much steps and launches differ."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,7 @@ class Shown:
         candidate: the configuration as a point of the space.
         scores: of each run (`search/speed.py`), `(n,)`.
         variances: what the steps of each leave open, `(n,)`.
+        ran_on: the nodes of each, as far as they are known, `(n,)`.
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
     """
@@ -46,6 +48,7 @@ class Shown:
     candidate: Candidate
     scores: Sequence[float]
     variances: Sequence[float]
+    ran_on: Sequence[tuple[str, ...]]
     is_own: bool
     may_win: bool
 
@@ -87,17 +90,25 @@ class Speeds:
         of_each: dict[str, list[Observation]] = {}
         for o in runs:
             of_each.setdefault(o.name, []).append(o)
-        self.shown = [
+        self.shown: list[Shown] = [
             Shown(
                 name=name,
                 candidate=_candidate(seen, facts),
                 scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
                 variances=[self._variance(o) for o in seen],
+                ran_on=[o.ran_on for o in seen],
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
             )
             for name, seen in of_each.items()
         ]
+
+    def corrected(self, shown: list[Shown]) -> "Speeds":
+        """The same with other scores, which say something else of how much launches differ."""
+        other = copy.copy(self)
+        other.shown = shown
+        vars(other).pop("launches", None)
+        return other
 
     @cached_property
     def launches(self) -> Array:

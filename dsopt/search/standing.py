@@ -1,7 +1,7 @@
 """Which configuration is best, how much faster than the baseline, and how sure that is, from all runs together."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from dsopt.optuna.normal import ndtr
 from dsopt.search.believed import Believed
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
+from dsopt.search.nodes import NodeEffect, effects_by_runs_alone, without
 from dsopt.search.posterior import Scores, chances, interval
 from dsopt.search.speed import metric_of
 from dsopt.search.speeds import FACTORS, Speeds
@@ -65,6 +66,7 @@ class Standing:
         scores: of the configurations, for each value.
         usual: of the configurations, for the most probable difference between launches.
         runs: launches that were measured.
+        nodes: how much faster or slower each node is than usual; the scores are as usual nodes would show them.
     """
 
     names: Sequence[str]
@@ -72,6 +74,7 @@ class Standing:
     scores: Sequence[Scores]
     usual: Scores
     runs: int
+    nodes: Mapping[str, NodeEffect]
 
     @property
     def best(self) -> str:
@@ -175,12 +178,15 @@ def _of_search(spec: StudySpec, facts: ModelFacts, history: History) -> Standing
         scores=[believed.of_known(USUAL * factor).take(believed.winners) for factor in FACTORS],
         usual=believed.scores.take(believed.winners),
         runs=sum(len(each.scores) for each in shown),
+        nodes=believed.nodes,
     )
 
 
 def _of_runs(spec: StudySpec, history: History) -> Standing | None:
     """By runs alone: configurations of a comparison need have nothing in common."""
     speeds = Speeds(spec, None, history)
+    nodes = effects_by_runs_alone(speeds.shown)
+    speeds = speeds.corrected(without(speeds.shown, nodes))
     shown = [each for each in speeds.shown if each.may_win]
     if not shown:
         return None
@@ -195,4 +201,5 @@ def _of_runs(spec: StudySpec, history: History) -> Standing | None:
         scores=[scores(USUAL * factor) for factor in FACTORS],
         usual=scores(speeds.launch_deviation),
         runs=sum(len(each.scores) for each in shown),
+        nodes=nodes,
     )

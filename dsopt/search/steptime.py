@@ -79,6 +79,15 @@ class StepTimeModel:
         mean, slopes = _linearised(self._features.of(grid), self.mean)
         return mean, np.sqrt(((slopes @ self.covariance) * slopes).sum(axis=1))
 
+    def linearised(self, grid: Grid) -> tuple[Array, Array]:
+        """Mean of the logarithm of each candidate's seconds, `(n,)`, and its derivatives by weights, `(n, k)`."""
+        return _linearised(self._features.of(grid), self.mean)
+
+    @property
+    def prior(self) -> tuple[Array, NDArray[Any]]:
+        """What is known of the weights beforehand: their means less the fitted ones, `(k,)`, and precision `(k, k)`."""
+        return self._prior_mean - self.mean, self._prior_precision
+
     def linear(self, grid: Grid, deviation: Array | None = None) -> tuple[Array, Array]:
         """Mean of the logarithm of each candidate's seconds a step, `(n,)`, and what varies with the weights, `(n, k)`.
 

@@ -1,5 +1,6 @@
 """What a lane is given to run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsopt.launch.placement import Placement
@@ -21,6 +22,7 @@ class Assignment:
         run_dir: where its files go.
         history: what was known when it was chosen.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
+        nodes: the names of the nodes that it runs on; none if the launcher chooses them.
     """
 
     study: StoredStudy
@@ -29,6 +31,7 @@ class Assignment:
     run_dir: RunDir
     history: History
     placement: Placement | None = None
+    nodes: Sequence[str] = ()
 
     @property
     def candidate(self) -> Candidate | None:

@@ -165,6 +165,7 @@ class StudyGround:
             except BaseException:
                 run_dir.discard()
                 raise
+        is_here = study.spec.launch.nodes == 1
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),
@@ -172,6 +173,7 @@ class StudyGround:
             run_dir=run_dir,
             history=self.history,
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
+            nodes=tuple(attempt.hosts) or ((hand.ledger.me.node,) if is_here else ()),
         )
 
     @contextlib.contextmanager

@@ -45,6 +45,8 @@ class RunInHand:
     def attributes(self) -> TrialAttributes:
         """What is written on the trial with its outcome."""
         attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
+        if self.assignment.nodes:
+            attrs["ran_on"] = ", ".join(self.assignment.nodes)
         if self.ended is not None and self.ended.wrote_outside:
             attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
         engine = self.progress.engine if self.progress is not None else None

@@ -1,6 +1,6 @@
 """From a task to a launch: the files that describe a run, and the rules for ending it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ from dsopt.worker.stakes import stake_of
 _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
 
 
-def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: History) -> RunRules:
-    """When to end a run, and what it must agree with."""
+def rules_of(
+    spec: StudySpec, task: Task, candidate: Candidate | None, history: History, nodes: Sequence[str] = ()
+) -> RunRules:
+    """When to end a run on these nodes, and what it must agree with."""
     tuning = spec.autotuning
     told = (o for o in history.reference if o.name == BASELINE and o.facts is not None)  # a comparison has only rounds
     baseline = next(told, history.find(BASELINE))
@@ -46,7 +48,7 @@ def rules_of(spec: StudySpec, task: Task, candidate: Candidate | None, history: 
         is_evaluated=shown.facts.is_evaluated if shown is not None and shown.facts is not None else None,
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
-        stake=stake_of(spec, task.name, task.phase, candidate, history),
+        stake=stake_of(spec, task.name, task.phase, candidate, history, nodes),
     )
 
 

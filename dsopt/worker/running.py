@@ -69,7 +69,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         )
     except DsoptError as error:  # the disk to offload to cannot be used
         return Ended(outcome=Infeasible(reason="invalid_config", message=str(error)))
-    rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history)
+    rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
     before = _traces(spec)
     outcome = lane.run(launch, rules, on_progress)
     run_dir.remove_own(CLUSTERS)

@@ -1,12 +1,14 @@
 """What is at stake in a run that begins: what is believed of it and of the best, and what its seconds must be worth."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from dsopt.experiment.stake import STAKED_METRICS, Stake
 from dsopt.search.believed import Believed
 from dsopt.search.grid import Grid
 from dsopt.search.history import BASELINE, History
+from dsopt.search.nodes import effect_on
 from dsopt.search.payback import least_worth
 from dsopt.search.run_cost import RunCost
 from dsopt.search.speed import metric_of
@@ -20,10 +22,16 @@ _NAMED: Final = (BASELINE, "profile")
 
 
 def stake_of(
-    spec: StudySpec, name: str, phase: Phase | None, candidate: Candidate | None, history: History
+    spec: StudySpec,
+    name: str,
+    phase: Phase | None,
+    candidate: Candidate | None,
+    history: History,
+    nodes: Sequence[str] = (),
 ) -> Stake | None:
-    """What is at stake in a run; None if it must be precise whatever it shows.
+    """What is at stake in a run on these nodes; None if it must be precise whatever it shows.
 
+    Everything is as these nodes would show it: a slow one is no reason to stop what is fast elsewhere.
     Runs that find a stage's range of micro-batch sizes are compared with each other, and so are those of a comparison.
     """
     if spec.autotuning.metric not in STAKED_METRICS or phase == "range" or spec.compare:
@@ -40,14 +48,15 @@ def stake_of(
         scores, known = believed.of_new(Grid.of([candidate])), 0
     assert known is not None
     others = [index for index in believed.winners if believed.shown[index].name != name]
-    best = max((float(believed.scores.mean[index]) for index in others), default=None)
+    here = effect_on(nodes, believed.nodes)
+    best = max((float(believed.scores.mean[index]) + here.mean for index in others), default=None)
     return Stake(
         metric=spec.autotuning.metric,
-        mean=float(scores.mean[known]),
+        mean=float(scores.mean[known]) + here.mean,
         variance=float(scores.variance[known]),
         best=best,
         best_value=metric_of(spec, best) if best is not None else None,
-        launch=believed.launch**2,
+        launch=believed.launch**2 + here.variance,
         spread=believed.launch**2 + believed.steptime.discrepancy**2,
         noise=believed.speeds.noise,
         per_second=least_worth(spec, history) / RunCost(spec, facts, history).mean_seconds,

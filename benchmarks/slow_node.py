@@ -1,0 +1,122 @@
+"""A study on eight nodes of which one is slower than the others: how soon it is known, and what it costs.
+
+As `benchmarks.nodes`, with all steps of one node longer. It is put beside the same study where no node is slow, and
+where one is and nobody tells which node a run was on.
+
+    python -m benchmarks.slow_node [published | held-out [COUNT [SHARE]]]
+"""
+
+import multiprocessing
+import os
+import statistics
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from benchmarks.nodes import SharedStudy
+from benchmarks.search.cases import Case, cases_of
+from benchmarks.search.dsopt_tuner import DsoptTuner, spec_of
+from benchmarks.search.machine import DsConfig
+from benchmarks.search.oracle import oracle
+from benchmarks.search.results import Cases
+from dsopt.search.believed import Believed
+from dsopt.simulated.cluster import Run
+
+NODES = 8
+NONE, KNOWN, UNKNOWN = "none slow", "one slow", "one slow, nobody told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """One study: its choice against the best, its runs, and after how many on the slow node that was known, if ever."""
+
+    choice: float
+    runs: int
+    minutes: float
+    on_slow: int
+    found_after: int | None
+
+
+class UnevenStudy(SharedStudy):
+    """A study on nodes of which one gives a share of the others' throughput."""
+
+    def __init__(self, *args: Any, share: float, slow: int, is_told: bool) -> None:  # noqa: ANN401
+        super().__init__(*args, workers=NODES)
+        self.share, self.slow, self.is_told = share, str(slow), is_told
+        self.ended: Counter[str] = Counter()
+        self.found_after: int | None = None
+        self._nodes: dict[int, str] = {}
+
+    def launched(self, config: DsConfig) -> tuple[Run, tuple[str, ...]]:
+        run, _ = super().launched(config)
+        node = next(str(node) for node in range(NODES) if str(node) not in self._nodes.values())
+        self._nodes[len(self.journal.tried)] = node
+        if node == self.slow:
+            run = replace(run, step_seconds=run.step_seconds / self.share)
+        return run, (node,) if self.is_told else ()
+
+    def _end_one(self) -> None:
+        trial = self._going[0][1]
+        super()._end_one()
+        node = self._nodes.pop(trial)
+        self.ended[node] += 1
+        facts = self.history.facts_for(self.spec)
+        if node == self.slow and self.found_after is None and facts is not None:
+            effect = Believed(self.spec, facts, self.history).nodes.get(node)
+            if effect is not None and effect.mean < (self.share - 1) / 2:
+                self.found_after = self.ended[node]
+
+
+def tuned(case: Case, share: float) -> dict[str, Tuned]:
+    """What one case comes to in each of the three ways."""
+    best = oracle(case.machine, fast=True).throughput
+    found = {}
+    for name, slower, is_told in ((NONE, 1.0, True), (KNOWN, share, True), (UNKNOWN, share, False)):
+        tuner = DsoptTuner()
+        study = UnevenStudy(
+            spec_of(case.machine, fast=True),
+            case.machine,
+            tuner,
+            case.seed,
+            share=slower,
+            slow=case.seed % NODES,
+            is_told=is_told,
+        )
+        seconds, record = study.tune()
+        found[name] = Tuned(
+            choice=(record.choice_true_throughput or 0.0) / best,
+            runs=record.launches,
+            minutes=seconds / 60,
+            on_slow=study.ended[study.slow],
+            found_after=study.found_after,
+        )
+    return found
+
+
+def main() -> None:
+    which = cast(Cases, sys.argv[1] if len(sys.argv) > 1 else "published")
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 40
+    share = float(sys.argv[3]) if len(sys.argv) > 3 else 0.7
+    os.environ["OMP_NUM_THREADS"] = "1"
+    cases = list(cases_of(which, count=count, noises=(0.02,)))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        rows = pool.starmap(tuned, [(case, share) for case in cases], chunksize=1)
+    print(f"{which}, {len(cases)} studies on {NODES} nodes, one at {share:.0%} of the others, 2 % noise")
+    print(f"{'nodes':>22} {'choice':>7} {'worst':>6} {'runs':>5} {'wall min':>9}")
+    for name in (NONE, KNOWN, UNKNOWN):
+        each = [row[name] for row in rows]
+        print(
+            f"{name:>22} {statistics.mean(one.choice for one in each):>7.3f} {min(one.choice for one in each):>6.3f} "
+            f"{statistics.mean(one.runs for one in each):>5.1f} {statistics.mean(one.minutes for one in each):>9.1f}"
+        )
+    told = [row[KNOWN] for row in rows]
+    after = Counter(one.found_after for one in told if one.on_slow)
+    print(
+        "known after so many runs on it:",
+        ", ".join(f"{key or 'never'}: {after[key]}" for key in sorted(after, key=str)),
+    )
+
+
+if __name__ == "__main__":
+    main()

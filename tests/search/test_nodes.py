@@ -1,0 +1,112 @@
+"""What a node adds to the speed of a run is found, told, and taken out of what is compared."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dsopt.report.nodes import slow_nodes_text
+from dsopt.search.believed import Believed
+from dsopt.search.history import History, Observation
+from dsopt.search.nodes import NodeEffect, effect_on, effects_by_runs_alone
+from dsopt.search.speeds import Shown
+from dsopt.search.standing import compare
+from dsopt.study.space import Candidate
+from dsopt.study.spec import StudySpec
+from dsopt.worker.stakes import stake_of
+from tests.made_up import facts, observation, spec
+
+STUDY = spec({"zero_optimization": {"stage": [0, 1, 2]}})
+SIZES = (1, 2, 4, 8)
+
+
+def seconds(stage: int, size: int) -> float:
+    return (0.02 + 0.02 * size) * (1.0, 1.03, 1.1)[stage]
+
+
+def runs(speed_of: dict[str, float], *, noise: float = 0.004) -> History:
+    """A baseline and twelve candidates, which go round all nodes in turn."""
+    random, nodes = np.random.default_rng(1), list(speed_of)
+    seen: list[Observation] = []
+    for stage in range(3):
+        for size in SIZES:
+            node = nodes[(len(seen) + stage) % len(nodes)]  # no node has all runs of a size
+            value = 2 * size / seconds(stage, size) * speed_of[node] * math.exp(noise * random.standard_normal())
+            seen.append(observation(Candidate(stage=stage, micro_batch=size, gas=1), value, ran_on=(node,)))
+    own = facts(zero_stage=0, micro_batch=1)
+    value = 2 / seconds(0, 1) * speed_of[nodes[0]]
+    baseline = observation(None, value, facts=own, ran_on=(nodes[0],))
+    by_stage = {stage: [o for o in seen[1:] if o.candidate and o.candidate.stage == stage] for stage in range(3)}
+    return History(reference=[baseline], stages=by_stage)
+
+
+def effects(study: StudySpec, history: History) -> dict[str, NodeEffect]:
+    known = history.facts_for(study)
+    assert known is not None
+    return Believed(study, known, history).nodes
+
+
+@pytest.mark.parametrize("slow", ["a", "d"])
+def test_a_slow_node_is_found_whether_the_baseline_was_on_it_or_not(slow: str) -> None:
+    speed_of = {name: 0.7 if name == slow else 1.0 for name in "abcd"}
+    found = effects(STUDY, runs(speed_of))
+    behind = {name: found[name].mean - max(effect.mean for effect in found.values()) for name in found}
+    assert behind[slow] == pytest.approx(math.log(0.7), abs=0.05)
+    assert all(behind[name] > -0.03 for name in behind if name != slow)
+    [told] = slow_nodes_text(found)
+    assert told.startswith((f"Node {slow} is 3", f"Node {slow} is 2"))
+
+
+def test_the_result_is_as_without_the_slow_node() -> None:
+    even, uneven = (compare(STUDY, runs({**dict.fromkeys("abc", 1.0), "d": speed})) for speed in (1.0, 0.7))
+    assert even is not None and uneven is not None
+    assert even.best == uneven.best == "z0_gas1_tmbspg8"  # it ran on the slow one
+    assert even.speedup is not None and uneven.speedup == pytest.approx(even.speedup, rel=0.04)
+
+
+def test_nodes_that_differ_by_noise_alone_are_alike() -> None:
+    found = effects(STUDY, runs(dict.fromkeys("abcd", 1.0)))
+    assert all(abs(effect.mean) < 0.01 for effect in found.values())
+    assert slow_nodes_text(found) == []
+
+
+def test_one_node_has_no_effect() -> None:
+    assert effects(STUDY, runs({"a": 1.0})) == {}
+    assert slow_nodes_text({}) == []
+
+
+def shown(name: str, scores: list[float], *ran_on: tuple[str, ...]) -> Shown:
+    candidate = Candidate(stage=0, micro_batch=1, gas=1)
+    variances = [0.002**2] * len(scores)
+    return Shown(name=name, candidate=candidate, scores=scores, variances=variances, ran_on=ran_on, is_own=False,
+                 may_win=True)  # fmt: skip
+
+
+def test_of_a_comparison_runs_of_one_configuration_on_several_nodes_tell() -> None:
+    seen = [shown("one", [5.0, 5.01, 4.6], ("a",), ("b",), ("c",)), shown("other", [2.0, 1.6], ("a",), ("c",))]
+    found = effects_by_runs_alone(seen)
+    assert found["c"].mean - found["a"].mean == pytest.approx(-0.4, abs=0.05)
+
+
+def test_a_run_on_several_nodes_goes_at_the_pace_of_the_slowest() -> None:
+    seen = [shown(f"{index}", [5.0, 4.6], ("a", "b"), ("b", "c")) for index in range(3)]
+    found = effects_by_runs_alone(seen)
+    assert found["c"].mean < found["a"].mean - 0.2
+    assert effect_on(("a", "c"), found) == found["c"]
+    assert effect_on((), found) == effect_on(("unknown",), found) == NodeEffect(mean=0.0, variance=0.0)
+
+
+def test_a_run_on_a_slow_node_is_not_judged_by_what_others_show() -> None:
+    history = runs({**dict.fromkeys("abc", 1.0), "d": 0.7})
+    candidate = Candidate(stage=0, micro_batch=16, gas=1)
+    here, there = (stake_of(STUDY, candidate.name, "joint", candidate, history, (node,)) for node in "ad")
+    assert here is not None and there is not None and here.best is not None and there.best is not None
+    assert there.best - here.best == pytest.approx(math.log(0.7), abs=0.05)
+    assert there.mean - here.mean == pytest.approx(there.best - here.best)
+
+
+def test_runs_whose_nodes_nobody_knows_say_nothing_of_nodes() -> None:
+    history = runs({"a": 1.0, "b": 0.7})
+    without = {stage: [replace(o, ran_on=()) for o in seen] for stage, seen in history.stages.items()}
+    assert effects(STUDY, replace(history, stages=without, learnt={})) == {}
