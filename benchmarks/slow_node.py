@@ -11,6 +11,7 @@ import os
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ from benchmarks.search.machine import DsConfig
 from benchmarks.search.oracle import oracle
 from benchmarks.search.results import Cases
 from dsopt.search.believed import Believed
+from dsopt.search.history import Observation
+from dsopt.search.steps import RunReference
 from dsopt.simulated.cluster import Run
 
 NODES = 8
@@ -47,10 +50,19 @@ class UnevenStudy(SharedStudy):
         self.ended: Counter[str] = Counter()
         self.found_after: int | None = None
         self._nodes: dict[int, str] = {}
+        self._avoid: Sequence[str] = ()
+
+    def run_reference(self, step: RunReference) -> Observation:
+        self._avoid = step.avoid
+        try:
+            return super().run_reference(step)
+        finally:
+            self._avoid = ()
 
     def launched(self, config: DsConfig) -> tuple[Run, tuple[str, ...]]:
         run, _ = super().launched(config)
-        node = next(str(node) for node in range(NODES) if str(node) not in self._nodes.values())
+        free = [str(node) for node in range(NODES) if str(node) not in self._nodes.values()]
+        node = next((name for name in free if name not in self._avoid), free[0])
         self._nodes[len(self.journal.tried)] = node
         if node == self.slow:
             run = replace(run, step_seconds=run.step_seconds / self.share)

@@ -1,7 +1,9 @@
 """Further runs of what has run: where they are worth their time, and before anything is called faster."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
 from dsopt.search.payback import least_worth
@@ -41,24 +43,38 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
         if len(failed) >= _MOST_PAIRS:
             return Finish()
         return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
-    best, own = forecast.believed.best, forecast.believed.index_of(BASELINE)
+    believed = forecast.believed
+    best, own = believed.best, believed.index_of(BASELINE)
     if best is None or not may_replace(history):
         return Finish()
-    shown = forecast.believed.shown[best]
+    shown = believed.shown[best]
+    only = _only_nodes(believed, shown)
     if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
-        return _another(history, shown, "what was better failed when it ran again")
+        return _another(history, shown, "what was better failed when it ran again", only)
     if own is None or own == best:
         return Finish()
+    elsewhere = f"it has run on {' and '.join(only)} only"
+    if only and not any(o.name == shown.name and o.why == elsewhere for o in history.reference):
+        return _another(history, shown, elsewhere, only)
     standing = standing_of(spec, history)
-    fewer = min((forecast.believed.shown[own], shown), key=lambda each: len(each.scores))
+    fewer = min((believed.shown[own], shown), key=lambda each: len(each.scores))
     is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
     if is_sure or len(fewer.scores) > _MOST_PAIRS:
         return Finish()
-    return _another(history, fewer, "it is not sure yet which of the best and your own configuration is faster")
+    unsure = "it is not sure yet which of the best and your own configuration is faster"
+    return _another(history, fewer, unsure, _only_nodes(believed, fewer))
 
 
-def _another(history: History, shown: Shown, why: str) -> RunReference:
+def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
+    """The nodes that all runs of a configuration were on; none if those are all that the study has."""
+    places = {nodes for nodes in shown.ran_on if nodes}
+    all_nodes = {name for each in believed.shown for nodes in each.ran_on for name in nodes}
+    return next(iter(places)) if len(places) == 1 and all_nodes - set(*places) else ()
+
+
+def _another(history: History, shown: Shown, why: str, avoid: Sequence[str] = ()) -> RunReference:
     """The next run of a configuration."""
     rounds = [o.round for o in history.reference if o.name == shown.name]
     candidate = None if shown.name == BASELINE else shown.candidate
-    return RunReference(name=shown.name, round=max(rounds, default=0) + 1, candidate=candidate, why=why)
+    round_ = max(rounds, default=0) + 1
+    return RunReference(name=shown.name, round=round_, candidate=candidate, why=why, avoid=avoid)

@@ -12,12 +12,16 @@ from dsopt.study.trial_attributes import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReference:
-    """Run the user's configuration, the least-memory profile, or a finalist again; `why`, if that needs words."""
+    """Run the user's configuration, the least-memory profile, or a finalist again.
+
+    `why`, if that needs words; `avoid` are nodes that should leave it to others.
+    """
 
     name: str
     round: int
     candidate: Candidate | None
     why: str | None = None
+    avoid: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

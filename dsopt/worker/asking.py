@@ -15,7 +15,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
 from dsopt.search.history import Observation
 from dsopt.search.plan import next_step
-from dsopt.search.steps import Finish, GiveUp, Wait
+from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
 from dsopt.store.leases import can_take, count_free
@@ -26,7 +26,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, StudyChanged
 from dsopt.store.turns import Turns
 from dsopt.store.who_works import holders_on
-from dsopt.store.workers import bury, find_dead
+from dsopt.store.workers import bury, find_dead, nodes_at_work
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
@@ -39,6 +39,7 @@ from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 
 _MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
+_LEFT_SECONDS: Final = 20.0  # so long, a run is left to other nodes
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
 _LOOK_SECONDS_EACH: Final = 0.25  # or so often, times how many there are: all of them look as often as sixteen
 
@@ -74,6 +75,7 @@ class Asker:
         self._look_at = -math.inf
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
+        self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._lacks_devices = False  # others had them when it last planned
         self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
@@ -101,7 +103,7 @@ class Asker:
         while True:
             try:
                 with self._turns.take():
-                    ground = StudyGround(self._hand, self._study, self.snapshot, self._bears)
+                    ground = StudyGround(self._hand, self._study, self.snapshot, self._bears, self._leaves)
                     return self._adopted(ground) or self._planned(ground)
             except StudyChanged:
                 now = self._hand.store.now(self._study)
@@ -117,6 +119,15 @@ class Asker:
                 self._lacks_devices = True
                 self._tell_of_holders()
                 return None
+
+    def _leaves(self, step: RunReference) -> bool:
+        """Whether a run is left to the workers of other nodes; not for long, as those may have no devices for it."""
+        if self._hand.pool.placer is not None or self._hand.ledger.me.node not in step.avoid:
+            return False
+        if not nodes_at_work(self._hand.store.engine, self._study.id) - set(step.avoid):
+            return False
+        since = self._left_since.setdefault((step.name, step.round), time.monotonic())
+        return time.monotonic() - since < _LEFT_SECONDS
 
     def _tell_of_holders(self) -> None:
         """Tells watchers who has the devices, when that changes."""

@@ -1,7 +1,7 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -72,8 +72,16 @@ class StudyGround:
         known: what the next step is decided on.
     """
 
-    def __init__(self, hand: Hand, study: StoredStudy, read: Callable[[], Snapshot], bears: Bears) -> None:
+    def __init__(
+        self,
+        hand: Hand,
+        study: StoredStudy,
+        read: Callable[[], Snapshot],
+        bears: Bears,
+        leaves: Callable[[RunReference], bool],
+    ) -> None:
         self._bears = bears
+        self._leaves = leaves
         self._hand = hand
         self._study = study
         self._read = read
@@ -95,14 +103,21 @@ class StudyGround:
         self.look_again()
 
     def run_reference(self, step: RunReference) -> Assignment:
-        """Begins a reference run."""
+        """Begins a reference run.
+
+        Raises:
+            DevicesTaken: it is left to other nodes, or as `begin` says.
+        """
+        if self._leaves(step):
+            raise DevicesTaken
         profile = profile_attributes(step.candidate) if step.name == "profile" and step.candidate else TrialAttributes()
         attrs = TrialAttributes(candidate=step.name, round=step.round) | profile
         if step.why:
             attrs["why"] = step.why
         frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(attrs))
         task = NewTask(part=REFERENCE, name=step.name, round=step.round, frozen=frozen)
-        return self.begin(task, reference_candidate(self._study, step.name, self.history), plan.state_of(step))
+        candidate = reference_candidate(self._study, step.name, self.history)
+        return self.begin(task, candidate, plan.state_of(step), step.avoid)
 
     def explore(self, step: Explore) -> Assignment | None:
         """Asks the sampler (ours) for a candidate and begins its run. None: it needs no run, or a pruner refused it."""
@@ -139,8 +154,10 @@ class StudyGround:
             frozen.set_user_attr("why", step.forecast.of([candidate]).why(0, step.forecast.best))
         return self.begin(replace(task, frozen=frozen), candidate, plan.state_of(step))
 
-    def begin(self, task: Task | NewTask, candidate: Candidate | None, state: str | None = None) -> Assignment:
-        """Begins an attempt of a task; a new one is claimed with it.
+    def begin(
+        self, task: Task | NewTask, candidate: Candidate | None, state: str | None = None, avoid: Sequence[str] = ()
+    ) -> Assignment:
+        """Begins an attempt of a task, on nodes to avoid only if it must; a new one is claimed with it.
 
         Raises:
             DevicesTaken: not enough devices are free now, or the run must wait until it is alone.
@@ -151,8 +168,9 @@ class StudyGround:
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
-        with self._granted(places) as granted:
-            request = request_of(places, hand.lost_nodes, granted)
+        avoided = [*hand.lost_nodes, *avoid]
+        with self._granted(places, avoided) as granted:
+            request = request_of(places, avoided, granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name)
             try:
                 if isinstance(task, NewTask):
@@ -177,7 +195,7 @@ class StudyGround:
         )
 
     @contextlib.contextmanager
-    def _granted(self, places: Places) -> Iterator[Placement | None]:
+    def _granted(self, places: Places, avoided: Sequence[str]) -> Iterator[Placement | None]:
         """What an engine that chooses devices itself grants to a run: it gets it back unless the run begins.
 
         Raises:
@@ -188,7 +206,7 @@ class StudyGround:
             yield None
             return
         assert places.wanted is not None
-        granted = placer.acquire(places.wanted, self._hand.lost_nodes, self._hand.wake)
+        granted = placer.acquire(places.wanted, avoided, self._hand.wake)
         if granted is None:
             raise DevicesTaken
         try:

@@ -8,10 +8,13 @@ import pytest
 
 from dsopt.report.nodes import slow_nodes_text
 from dsopt.search.believed import Believed
+from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
 from dsopt.search.nodes import NodeEffect, effect_on, effects_by_runs_alone
+from dsopt.search.repeat import last_step
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import compare
+from dsopt.search.steps import RunReference
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.stakes import stake_of
@@ -110,3 +113,26 @@ def test_runs_whose_nodes_nobody_knows_say_nothing_of_nodes() -> None:
     history = runs({"a": 1.0, "b": 0.7})
     without = {stage: [replace(o, ran_on=()) for o in seen] for stage, seen in history.stages.items()}
     assert effects(STUDY, replace(history, stages=without, learnt={})) == {}
+
+
+def repeated(history: History, *, node: str) -> History:
+    """The same with the best launched once more."""
+    best = next(o for o in history.stages[0] if o.name == "z0_gas1_tmbspg8")
+    again = replace(best, round=1, ran_on=(node,))
+    return replace(history, reference=[*history.reference, again], learnt={})
+
+
+def test_the_best_is_launched_on_another_node_before_it_is_the_result() -> None:
+    history = runs(dict.fromkeys("abcd", 1.0))
+    known = history.facts_for(STUDY)
+    assert known is not None
+    step = last_step(STUDY, history, Forecast(STUDY, known, history))
+    assert isinstance(step, RunReference)
+    assert (step.name, step.avoid, step.why) == ("z0_gas1_tmbspg8", ("d",), "it has run on d only")
+    for node, done in (("d", False), ("a", True)):
+        then = repeated(history, node=node)
+        step = last_step(STUDY, then, Forecast(STUDY, known, then))
+        assert (not isinstance(step, RunReference) or not step.avoid) == done
+    alone = runs({"a": 1.0})
+    step = last_step(STUDY, alone, Forecast(STUDY, known, alone))
+    assert not isinstance(step, RunReference) or not step.avoid

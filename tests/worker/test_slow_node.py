@@ -4,9 +4,16 @@ import subprocess
 
 import pytest
 
+from dsopt.store.queries import Row
+from dsopt.store.studies import Store
 from tests.conftest import Dsopt
 from tests.outages import on_node
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
+
+
+def runs_of(dsopt: Dsopt) -> list[Row]:
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    return store.runs(store.get("simulated"))
 
 
 def test_a_slow_node_is_named_and_decides_nothing(dsopt_on: Dsopt) -> None:
@@ -15,6 +22,7 @@ def test_a_slow_node_is_named_and_decides_nothing(dsopt_on: Dsopt) -> None:
         ds_config={"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2, 3]}},
         autotuning={"tuner_type": "gridsearch"},
         measurement={"race": False},
+        confirmation=None,  # the search's own rule
     )
     dsopt_on("study", "create", "study.yaml")
     devices = ("--devices", "cpu:2")
@@ -31,4 +39,6 @@ def test_a_slow_node_is_named_and_decides_nothing(dsopt_on: Dsopt) -> None:
     assert told.startswith("Node bad is 4"), told
     assert told in " ".join(dsopt_on("study", "show", "simulated", "--why").split())
     assert shown["comparison"]["best"] == "z1_gas1_tmbspg16"
+    best = [row for row in runs_of(dsopt_on) if row["candidate"] == "z1_gas1_tmbspg16"]
+    assert {row["node"] for row in best} == {"good", "bad"}
     assert shown["comparison"]["value"] == pytest.approx(32 / (0.9 * 0.026), rel=0.03)
