@@ -109,13 +109,15 @@ class Measured:
         return self.nonfinite_steps / len(self.window)
 
     def metric(self, name: str) -> float:
-        """The value of a tuning metric: samples/s, FLOPS of one GPU, or milliseconds of an optimizer step.
+        """The value of a tuning metric: samples/s of all GPUs or one, its FLOPS, or milliseconds of an optimizer step.
 
         `latency` is all of a step; `forward`, `backward` and `step` are the parts of it in those calls of the engine,
         all micro-steps together.
         """
         if name == "throughput":
             return self.measurement.samples_per_second
+        if name == "throughput_per_gpu":
+            return self.measurement.samples_per_second / self.engine.world_size
         if name == "latency":
             return self.measurement.step_seconds * 1000
         if name in PASSES:

@@ -18,7 +18,12 @@ _NAMES: Final = {
     ACCUMULATION: "accumulation",
     TRAIN_BATCH: "global batch",
 }
-_METRICS: Final = {"throughput": "throughput", "FLOPS": "FLOPS of a GPU", "latency": "time of a step"}
+_METRICS: Final = {
+    "throughput": "throughput",
+    "throughput_per_gpu": "throughput of a GPU",
+    "FLOPS": "FLOPS of a GPU",
+    "latency": "time of a step",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class Cost:
 def cost_of(
     spec: StudySpec, history: History, result: Comparison | None, launches: Sequence[tuple[str, float]]
 ) -> Cost | None:
-    """The cost, if the user gave a price; of samples only where throughput is the metric.
+    """The cost, if the user gave a price; of samples only where a throughput is the metric.
 
     `launches`: of each, what it ran, by name, and for how many seconds it held its devices.
     """
@@ -41,10 +41,14 @@ def cost_of(
     knobs = {o.name: o.candidate.knobs for o in history.everything if o.candidate is not None}
     seconds = sum(held * _gpus(spec, facts, knobs.get(name, ())) for name, held in launches)
     own = best = None
-    if result is not None and spec.autotuning.metric == "throughput":
+    if result is not None and spec.autotuning.metric in ("throughput", "throughput_per_gpu"):
         chosen = next((o.candidate for o in history.measured if o.name == result.best), None)
-        best = _of_million(price, result.value, _gpus(spec, facts, _knobs(chosen, result.best)))
-        own = _of_million(price, result.baseline, _gpus(spec, facts, ())) if result.baseline else None
+        is_of_one = spec.autotuning.metric == "throughput_per_gpu"
+        of_best, of_own = (
+            1 if is_of_one else _gpus(spec, facts, setting) for setting in (_knobs(chosen, result.best), ())
+        )
+        best = _of_million(price, result.value, of_best)
+        own = _of_million(price, result.baseline, of_own) if result.baseline else None
     return Cost(study=seconds / _HOUR * price, own=own, best=best)
 
 

@@ -12,8 +12,8 @@ from dsopt.study.spec import StudySpec
 def log_work(spec: StudySpec, facts: ModelFacts, grid: Grid) -> NDArray[np.float64]:
     """Logarithm of what a step of each candidate does, in the metric's terms, shape `(n,)`.
 
-    Samples of the whole job for `throughput`; samples of one rank for `FLOPS`, which is proportional to its operations;
-    for the times a step is a step, so 0.
+    Samples of the whole job for `throughput`; samples of one rank for `throughput_per_gpu`, and for `FLOPS`, which is
+    proportional to its operations; for the times a step is a step, so 0.
     """
     if not spec.autotuning.maximize:
         return np.zeros(len(grid.which))

@@ -1,6 +1,6 @@
 """The `autotuning` section, with the keys and defaults of DeepSpeed's tutorial."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -85,6 +85,9 @@ class ModelInfo(Strict):
         return self
 
 
+_UNITS: Final = {"throughput": "samples/s", "throughput_per_gpu": "samples/s/GPU", "FLOPS": "FLOPS/GPU"}
+
+
 class Autotuning(Strict):
     """DeepSpeed's `autotuning` section, with the tutorial's defaults.
 
@@ -93,8 +96,9 @@ class Autotuning(Strict):
         results_dir: where run folders and result files go; by default `autotuning_results`.
         exps_dir: where the descriptions of the experiments go; by default `autotuning_exps`.
         overwrite: creating a finished study again starts it from scratch; dsopt keeps the files.
-        metric: what to make best: `throughput` (samples/s), `latency` (ms per optimizer step), `FLOPS` (per GPU);
-            `forward`, `backward`, `step` (ms of it).
+        metric: what to make best: `throughput` (samples/s), `throughput_per_gpu` (the same per GPU, so the cheapest
+            where all cost the same), `latency` (ms per optimizer step), `FLOPS` (per GPU); `forward`, `backward`,
+            `step` (ms of it).
         start_profile_step, end_profile_step: measure exactly these steps; if you give neither, dsopt detects the
             warm-up.
         fast: tune only ZeRO stages and micro-batch sizes; `false` adds the documented knobs of each stage.
@@ -120,7 +124,8 @@ class Autotuning(Strict):
     exps_dir: str | None = None
     overwrite: bool = False
     metric: Annotated[
-        Literal["throughput", "latency", "FLOPS", "forward", "backward", "step"], BeforeValidator(_metric)
+        Literal["throughput", "throughput_per_gpu", "latency", "FLOPS", "forward", "backward", "step"],
+        BeforeValidator(_metric),
     ] = "throughput"
     start_profile_step: int = Field(3, ge=0, validation_alias=AliasChoices("start_profile_step", "start_step"))
     end_profile_step: int = Field(5, ge=0, validation_alias=AliasChoices("end_profile_step", "end_step"))
@@ -153,9 +158,9 @@ class Autotuning(Strict):
     @property
     def unit(self) -> str:
         """The metric's unit, as people read it."""
-        return {"throughput": "samples/s", "FLOPS": "FLOPS/GPU"}.get(self.metric, "ms/step")
+        return _UNITS.get(self.metric, "ms/step")
 
     @property
     def maximize(self) -> bool:
         """Whether a larger metric is better."""
-        return self.metric in ("throughput", "FLOPS")
+        return self.metric in ("throughput", "throughput_per_gpu", "FLOPS")

@@ -270,6 +270,28 @@ def test_numbers_of_gpus_are_a_dimension(dsopt: Dsopt) -> None:
     assert "--num_gpus 8: this worker has 4 CPU slots" in dsopt("worker", "larger", "--devices", "cpu:4", code=1)
 
 
+@pytest.mark.parametrize(
+    ("metric", "gpus", "unit"), [("throughput", 8, "samples/s"), ("throughput_per_gpu", 2, "samples/s/GPU")]
+)
+def test_the_number_of_gpus_that_wins_follows_the_metric(dsopt: Dsopt, metric: str, gpus: int, unit: str) -> None:
+    """A dry run: eight GPUs train faster than two, and each of them more slowly."""
+    write_study(
+        dsopt.cwd,
+        ds_config={"train_micro_batch_size_per_gpu": [4, 8], "zero_optimization": {"stage": 0}},
+        autotuning={"num_gpus": [2, 8], "metric": metric},
+        simulation={"gpu": "A100-80GB", "model": "gpt2-xl"},
+        price_per_gpu_hour=2.0,
+    )
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:1")
+    best = dsopt.json("study", "best", "simulated")
+    assert f"--num_gpus {gpus}" in best["command"]
+    assert best["unit"] == unit
+    samples_per_dollar = 1e6 / best["cost"]["best"]
+    of_one = best["comparison"]["value"] / (gpus if metric == "throughput" else 1)
+    assert samples_per_dollar == pytest.approx(of_one * 3600 / 2.0)
+
+
 @pytest.mark.parametrize("tuner", ["tpe", "gp", "cmaes", "random", "gridsearch"])
 def test_every_tuner_finishes_a_study(dsopt: Dsopt, tuner: str) -> None:
     write_study(
