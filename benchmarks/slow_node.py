@@ -123,11 +123,11 @@ def main() -> None:
             f"{statistics.mean(one.runs for one in each):>5.1f} {statistics.mean(one.minutes for one in each):>9.1f}"
         )
     told = [row[KNOWN] for row in rows]
-    after = Counter(one.found_after for one in told if one.on_slow)
-    print(
-        "known after so many runs on it:",
-        ", ".join(f"{key or 'never'}: {after[key]}" for key in sorted(after, key=str)),
-    )
+    for title, runs in (
+        ("known after so many runs on it", Counter(one.found_after for one in told if one.found_after is not None)),
+        ("not known, and so many runs on it", Counter(one.on_slow for one in told if one.found_after is None)),
+    ):
+        print(f"{title}:", ", ".join(f"{number}: {studies} studies" for number, studies in sorted(runs.items())))
 
 
 if __name__ == "__main__":
