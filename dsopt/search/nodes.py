@@ -23,16 +23,18 @@ Array = NDArray[np.float64]
 _USUAL: Final = 0.01  # scale of the effects of nodes
 _FREEDOM: Final = 2.0  # degrees of it
 _OWN: Final = 2 * UNEXPLAINED  # of a configuration; generous, so that no node is blamed for what a model does not know
+_SUSPECT: Final = 0.03  # what no single run may say of a node
 _ANYTHING: Final = 100.0  # of a logarithm
 _ITERATIONS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEffect:
-    """What a node adds to the score of a run, as a Gaussian."""
+    """What a node adds to the score of a run, as a Gaussian, and by how many runs there."""
 
     mean: float
     variance: float
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,43 +57,76 @@ class Expected:
 def node_effects(shown: Sequence[Shown], expected: Expected, own: float = _OWN) -> dict[str, NodeEffect]:
     """The effect of each node that runs went on, 0 being usual; none if that was one node at most.
 
+    One odd run convicts no node: an effect that is not small is what is left of it without the run that says most.
+
     Args:
         shown: what runs have shown of each of n configurations.
         expected: what a model expects of them.
         own: standard deviation of what it does not know of each.
     """
     runs = [
-        (index, score, variance, nodes)
+        _Run(which=index, score=score, variance=variance, nodes=nodes)
         for index, each in enumerate(shown)
         for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
     ]
-    names = sorted({name for *_, nodes in runs for name in nodes})
+    names = sorted({name for run in runs for name in run.nodes})
     if len(names) < 2:
         return {}
-    which = np.array([index for index, *_ in runs])
-    noise = 1.0 / (np.array([variance for _, _, variance, _ in runs]) + USUAL**2)
-    seen = np.array([score for _, score, *_ in runs]) - expected.mean[which]
-    each_own = np.eye(len(shown))[which]
-    weights, few = len(expected.off), len(shown)
+    fitted = _fit(runs, names, expected, own)
+    means, variances = fitted.means.copy(), fitted.variances.copy()
+    for index in np.flatnonzero(np.abs(fitted.means) > _SUSPECT):
+        there = [number for number, run in enumerate(runs) if names[index] in run.nodes]
+        most = max(there, key=lambda number: fitted.left[number] * np.sign(fitted.means[index]))
+        again = _fit([run for number, run in enumerate(runs) if number != most], names, expected, own)
+        if abs(again.means[index]) < abs(means[index]):
+            means[index], variances[index] = again.means[index], again.variances[index]
+    means -= np.sort(means)[len(names) // 2]  # half of the nodes or more are usual; of two, the faster one
+    return {
+        name: NodeEffect(mean=float(mean), variance=float(variance), runs=sum(name in run.nodes for run in runs))
+        for name, mean, variance in zip(names, means, variances, strict=True)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run of the configuration with this index."""
+
+    which: int
+    score: float
+    variance: float
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitted:
+    """Means and variances of the effects of m nodes, `(m,)`, and what runs show beyond all but those, `(runs,)`."""
+
+    means: Array
+    variances: Array
+    left: Array
+
+
+def _fit(runs: Sequence[_Run], names: Sequence[str], expected: Expected, own: float) -> _Fitted:
+    """The effects of nodes by all of these runs."""
+    which = np.array([run.which for run in runs])
+    noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
+    seen = np.array([run.score for run in runs]) - expected.mean[which]
+    weights, few = len(expected.off), len(expected.mean)
+    known = np.hstack([expected.slopes[which], np.eye(few)[which]])
     prior = np.zeros((weights + few + len(names),) * 2)
     prior[:weights, :weights] = expected.precision
     prior[weights : weights + few, weights : weights + few] = np.eye(few) / own**2
     means = np.concatenate([expected.off, np.zeros(few + len(names))])
     at = np.arange(weights + few, len(means))  # where the effects of nodes are
-    effects = np.zeros(len(names))
+    found, precision, effects = means, prior, np.zeros(len(names))
     for _ in range(_ITERATIONS):
-        on = _slowest(runs_on=[nodes for *_, nodes in runs], names=names, effects=effects)
-        design = np.hstack([expected.slopes[which], each_own, on])
+        design = np.hstack([known, _slowest([run.nodes for run in runs], names, effects)])
         prior[at, at] = (_FREEDOM + 1) / (_FREEDOM * _USUAL**2 + effects**2)
         precision = prior + (design.T * noise) @ design
         found = np.linalg.solve(precision, prior @ means + design.T @ (noise * seen))
         effects = found[at]
-    variances = np.diag(np.linalg.inv(precision))[at]
-    effects = effects - np.sort(effects)[len(names) // 2]  # half of the nodes or more are usual; of two, the faster one
-    return {
-        name: NodeEffect(mean=float(mean), variance=float(variance))
-        for name, mean, variance in zip(names, effects, variances, strict=True)
-    }
+    left = seen - known @ found[: weights + few]
+    return _Fitted(means=effects, variances=np.diag(np.linalg.inv(precision))[at], left=left)
 
 
 def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEffect:
@@ -109,18 +144,21 @@ def effects_by_runs_alone(shown: Sequence[Shown]) -> dict[str, NodeEffect]:
 
 def without(shown: Sequence[Shown], effects: Mapping[str, NodeEffect]) -> list[Shown]:
     """What runs have shown, as if all of them had gone on usual nodes."""
-    return [_without(each, [effect_on(nodes, effects) for nodes in each.ran_on]) for each in shown]
+    return [_without(each, effects) for each in shown]
 
 
-def _without(shown: Shown, effects: Sequence[NodeEffect]) -> Shown:
+def _without(shown: Shown, effects: Mapping[str, NodeEffect]) -> Shown:
+    """Of n runs on one node, each has n times the variance of its effect, so that their mean has it once."""
+    there = [effect_on(nodes, effects) for nodes in shown.ran_on]
+    shared = [effect.variance * shown.ran_on.count(nodes) for effect, nodes in zip(there, shown.ran_on, strict=True)]
     return replace(
         shown,
-        scores=[score - effect.mean for score, effect in zip(shown.scores, effects, strict=True)],
-        variances=[variance + effect.variance for variance, effect in zip(shown.variances, effects, strict=True)],
+        scores=[score - effect.mean for score, effect in zip(shown.scores, there, strict=True)],
+        variances=[variance + more for variance, more in zip(shown.variances, shared, strict=True)],
     )
 
 
-def _slowest(*, runs_on: Sequence[Sequence[str]], names: Sequence[str], effects: Array) -> Array:
+def _slowest(runs_on: Sequence[Sequence[str]], names: Sequence[str], effects: Array) -> Array:
     """1 where a node sets the pace of a run; shapes `(runs, nodes)`."""
     on = np.zeros((len(runs_on), len(names)))
     for row, nodes in enumerate(runs_on):

@@ -51,11 +51,11 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     only = _only_nodes(believed, shown)
     if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
         return _another(history, shown, "what was better failed when it ran again", only)
-    if own is None or own == best:
-        return Finish()
     elsewhere = f"it has run on {' and '.join(only)} only"
     if only and not any(o.name == shown.name and o.why == elsewhere for o in history.reference):
         return _another(history, shown, elsewhere, only)
+    if own is None or own == best:
+        return Finish()
     standing = standing_of(spec, history)
     fewer = min((believed.shown[own], shown), key=lambda each: len(each.scores))
     is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE

@@ -18,7 +18,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial, recorded_outcome
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.trial_attributes import TrialAttributes
+from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,11 @@ class EarlierRun:
     run_dir: str
     started_at: float
     seconds: float
+
+    @property
+    def ran_on(self) -> str:
+        """The names of its nodes, separated by commas; empty if nobody knows."""
+        return attributes_of(self.trial).get("ran_on", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +120,8 @@ def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenT
         attrs["round"] = 0
     else:
         attrs["phase"] = "range"
+    if run.ran_on:
+        attrs["ran_on"] = run.ran_on
     trial = finished_trial(
         run.outcome,
         study.spec.autotuning.metric,

@@ -40,6 +40,10 @@ class DevicesTaken(Exception):  # noqa: N818 - not an error: others were first
     """Not enough devices are free now. Nothing was written."""
 
 
+class LeftToOthers(Exception):  # noqa: N818 - not an error
+    """Workers of other nodes should begin this. Nothing was written."""
+
+
 @contextlib.contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that writes. In SQLite, it waits for others that write at its beginning, and never later."""

@@ -23,7 +23,7 @@ class TrialAttributes(TypedDict, total=False):
         round: 0 in the search, 1, 2 … in the confirmation.
         phase, why: why it was chosen, as a word and in words.
         run_dir: its run directory.
-        ran_on: the names of the nodes that it ran on, separated by commas; absent where the launcher chose them.
+        ran_on: the names of the nodes that it ran on, separated by commas; absent in a dry run.
         run_seconds: wall clock from launch to end.
         reason, message: why it was not measured, as a word and in words.
         imported: the folder of DeepSpeed's autotuner it was taken from.

@@ -2,16 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow, from_json
+from dsopt.experiment.outcome import Measured, Slow
 from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.placers.placer import ChoosingPlacer
-from dsopt.protocol.given import read_given_json
-from dsopt.protocol.run_dir import RunDir
 from dsopt.search.carry_out import next_run
 from dsopt.search.history import Observation
 from dsopt.search.plan import next_step
@@ -20,25 +18,23 @@ from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
 from dsopt.store.leases import can_take, count_free
 from dsopt.store.orphans import find_orphans, sweep
-from dsopt.store.queries import Row, other_workers
+from dsopt.store.queries import other_workers
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
-from dsopt.store.transactions import DevicesTaken, StudyChanged
+from dsopt.store.transactions import DevicesTaken, LeftToOthers, StudyChanged
 from dsopt.store.turns import Turns
 from dsopt.store.who_works import holders_on
 from dsopt.store.workers import bury, find_dead, nodes_at_work
-from dsopt.study.folders import is_run_directory
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
-from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import places_of_runs, pool_of, request_of, smallest_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
+from dsopt.worker.spooled import known_outcome
 
-_MAX_LOST: Final = 12  # a preempted worker is no candidate's fault, but a candidate that kills every worker is to blame
 _LEFT_SECONDS: Final = 20.0  # so long, a run is left to other nodes
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
 _LOOK_SECONDS_EACH: Final = 0.25  # or so often, times how many there are: all of them look as often as sixteen
@@ -54,6 +50,9 @@ class Asker:
         is_avoided: whether a trial should be left to workers of other nodes.
         bears: whether a run may begin beside those in hand, by its study, round, candidate and
             whether it is a new one.
+
+    Attributes:
+        is_leaving: whether it leaves a run to workers of other nodes, for a while.
     """
 
     def __init__(
@@ -76,6 +75,7 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
+        self.is_leaving = False
         self._lacks_devices = False  # others had them when it last planned
         self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
@@ -96,7 +96,7 @@ class Asker:
         if self._lacks_devices and not self._are_devices_free():
             self._tell_of_holders()
             return None
-        self._idle_at, self._lacks_devices = None, False
+        self._idle_at, self._lacks_devices, self.is_leaving = None, False, False
         check_trust_now(self._hand.store.engine, self._study)
         self._get_ready()
         refused_at = -1
@@ -115,6 +115,9 @@ class Asker:
                         "gets a number. Restore them from a backup, or create the study under another name."
                     ) from None
                 refused_at = now.version
+            except LeftToOthers:
+                self.is_leaving = True
+                return None
             except DevicesTaken:
                 self._lacks_devices = True
                 self._tell_of_holders()
@@ -236,7 +239,7 @@ class Asker:
         if not is_own(task.part, task.trial, ground.history):
             return self._adopted(ground)  # the snapshot has left it out
         attempts = hand.store.attempts_for(study, task)
-        known = _known_outcome(study.spec, attempts)
+        known = known_outcome(study.spec, attempts)
         if known is not None:
             run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
             hand.ledger.end_without_a_run(study, task, known, run_dir)
@@ -267,35 +270,3 @@ class _Over(Tally):
 
     def add(self, run: Observation) -> None:
         self.count += run.state != "running"
-
-
-def _known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
-    """The outcome of a trial whose worker is gone, if it needs no other run.
-
-    A worker writes what it measured into the run directory before it records it. If it then loses the database, or
-    dies, the figures are there.
-    """
-    if not attempts:
-        return None
-    lost = sum(row["reason"] == "lost" for row in attempts)
-    if attempts[-1]["reason"] == "lost":
-        run_dir = attempts[-1]["run_dir"]
-        measured = _spooled(RunDir(run_dir), attempts[-1]["id"]) if is_run_directory(spec, run_dir) else None
-        if measured is not None:
-            return measured
-    if lost >= _MAX_LOST:
-        return Failed(reason="lost", message=f"{lost} workers died while running it, one after the other")
-    return None
-
-
-def _spooled(run_dir: RunDir, attempt_id: str) -> Measured | Slow | None:
-    """What an attempt measured whose worker could not record it; None: nothing, or not here.
-
-    Folders of this name on other machines, and of deleted studies, hold the figures of other attempts.
-    """
-    try:
-        content = read_given_json(run_dir.metrics)
-        found = from_json(content) if content["attempt"] == attempt_id else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        return None
-    return found if isinstance(found, Measured | Slow) else None

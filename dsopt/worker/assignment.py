@@ -22,7 +22,7 @@ class Assignment:
         run_dir: where its files go.
         history: what was known when it was chosen.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
-        nodes: the names of the nodes that it runs on; none if the launcher chooses them.
+        nodes: the names of the nodes that it runs on; none of a dry run.
     """
 
     study: StoredStudy

@@ -25,7 +25,7 @@ from dsopt.store.ledger import Ledger
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
-from dsopt.store.transactions import DevicesTaken
+from dsopt.store.transactions import DevicesTaken, LeftToOthers
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
 from dsopt.study.part import REFERENCE, VERDICT, Part
@@ -106,10 +106,11 @@ class StudyGround:
         """Begins a reference run.
 
         Raises:
-            DevicesTaken: it is left to other nodes, or as `begin` says.
+            LeftToOthers: workers of other nodes should begin it.
+            DevicesTaken: as `begin` says.
         """
         if self._leaves(step):
-            raise DevicesTaken
+            raise LeftToOthers
         profile = profile_attributes(step.candidate) if step.name == "profile" and step.candidate else TrialAttributes()
         attrs = TrialAttributes(candidate=step.name, round=step.round) | profile
         if step.why:
@@ -157,7 +158,7 @@ class StudyGround:
     def begin(
         self, task: Task | NewTask, candidate: Candidate | None, state: str | None = None, avoid: Sequence[str] = ()
     ) -> Assignment:
-        """Begins an attempt of a task, on nodes to avoid only if it must; a new one is claimed with it.
+        """Begins an attempt of a task, on nodes to avoid if no others are free; a new one is claimed with it.
 
         Raises:
             DevicesTaken: not enough devices are free now, or the run must wait until it is alone.
@@ -168,9 +169,8 @@ class StudyGround:
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
-        avoided = [*hand.lost_nodes, *avoid]
-        with self._granted(places, avoided) as granted:
-            request = request_of(places, avoided, granted)
+        with self._granted(places) as granted:
+            request = request_of(places, [*hand.lost_nodes, *avoid], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name)
             try:
                 if isinstance(task, NewTask):
@@ -183,7 +183,7 @@ class StudyGround:
             except BaseException:
                 run_dir.discard()
                 raise
-        is_here = study.spec.launch.nodes == 1
+        nodes = tuple(attempt.hosts or places.hosts) or (hand.ledger.me.node,)
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),
@@ -191,11 +191,11 @@ class StudyGround:
             run_dir=run_dir,
             history=self.history,
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
-            nodes=tuple(attempt.hosts) or ((hand.ledger.me.node,) if is_here else ()),
+            nodes=() if study.spec.is_simulated else nodes,
         )
 
     @contextlib.contextmanager
-    def _granted(self, places: Places, avoided: Sequence[str]) -> Iterator[Placement | None]:
+    def _granted(self, places: Places) -> Iterator[Placement | None]:
         """What an engine that chooses devices itself grants to a run: it gets it back unless the run begins.
 
         Raises:
@@ -206,7 +206,7 @@ class StudyGround:
             yield None
             return
         assert places.wanted is not None
-        granted = placer.acquire(places.wanted, avoided, self._hand.wake)
+        granted = placer.acquire(places.wanted, self._hand.lost_nodes, self._hand.wake)
         if granted is None:
             raise DevicesTaken
         try:

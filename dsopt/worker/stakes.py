@@ -19,6 +19,7 @@ from dsopt.study.step_noise import pooled
 from dsopt.study.trial_attributes import Phase
 
 _NAMED: Final = (BASELINE, "profile")
+_ENOUGH: Final = 2  # runs that show what a node adds
 
 
 def stake_of(
@@ -60,8 +61,16 @@ def stake_of(
         spread=believed.launch**2 + believed.steptime.discrepancy**2,
         noise=believed.speeds.noise,
         per_second=least_worth(spec, history) / RunCost(spec, facts, history).mean_seconds,
-        may_stop=spec.measurement.race and name not in _NAMED,
+        may_stop=spec.measurement.race and name not in _NAMED and _is_known(nodes, believed),
     )
+
+
+def _is_known(nodes: Sequence[str], believed: Believed) -> bool:
+    """Whether a run that looks slow is not so by its nodes: by those that the study had, or that had runs enough."""
+    seen = {name for shown in believed.shown for on in shown.ran_on for name in on}
+    if len(seen | set(nodes)) < 2:
+        return True
+    return all(name in believed.nodes and believed.nodes[name].runs >= _ENOUGH for name in nodes)
 
 
 def _first(spec: StudySpec) -> Stake:

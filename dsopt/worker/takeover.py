@@ -181,6 +181,7 @@ def _without_open_races(
 ) -> tuple[list[RunToKeep], list[tuple[str, str]]]:
     """Leaves out runs that were stopped as slower than a best which the study does not have: one may be its own best.
 
+    So may one whose best was told as a slower node would have shown it.
     A sequential search takes none of them, because it finds ranges of sizes with runs that were measured to the end.
     """
     metric, sign = spec.autotuning.metric, 1.0 if spec.autotuning.maximize else -1.0
@@ -190,6 +191,7 @@ def _without_open_races(
         if known.part != REFERENCE and isinstance(known.run.outcome, Measured)
     ]
     is_same_race = spec.is_joint and metric == source.autotuning.metric
+    is_same_race = is_same_race and len({known.run.ran_on for known in runs}) == 1
     best = max(values, default=-math.inf) if is_same_race else -math.inf
     kept, left = [], []
     for known in runs:

@@ -19,7 +19,7 @@ from dsopt.protocol.events import EventReader, parse
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.own_programs import own_program
-from dsopt.worker.asking import _spooled
+from dsopt.worker.spooled import spooled
 from tests.runs import launch, rules
 
 ERROR = '{"v":1,"event":"error","rank":0,"type":"E","message":"a\\u0000b \\ud800 end"}'
@@ -159,7 +159,7 @@ def test_what_a_script_puts_in_place_of_its_imports_is_not_believed(tmp_path: Pa
 @pytest.mark.parametrize("lie", LIES)
 def test_what_a_script_puts_in_place_of_its_figures_is_no_figure(tmp_path: Path, lie: str) -> None:
     put(RunDir(tmp_path).metrics, lie)
-    assert _spooled(RunDir(tmp_path), "an-attempt") is None
+    assert spooled(RunDir(tmp_path), "an-attempt") is None
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -10,7 +10,7 @@ from dsopt.report.nodes import slow_nodes_text
 from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
-from dsopt.search.nodes import NodeEffect, effect_on, effects_by_runs_alone
+from dsopt.search.nodes import NodeEffect, effect_on, effects_by_runs_alone, without
 from dsopt.search.repeat import last_step
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import compare
@@ -100,6 +100,38 @@ def test_a_run_on_several_nodes_goes_at_the_pace_of_the_slowest() -> None:
     assert effect_on((), found) == effect_on(("unknown",), found) == NodeEffect(mean=0.0, variance=0.0)
 
 
+def test_one_odd_run_convicts_no_node_and_overturns_no_result() -> None:
+    """The baseline and an odd run on one node, three good runs on another that is as fast."""
+    own = facts(zero_stage=2, micro_batch=8)
+    seen = [
+        observation(Candidate(stage=stage, micro_batch=size, gas=1), 2 * size / seconds(stage, size) * share,
+                    ran_on=(node,))
+        for stage, size, share, node in ((0, 4, 0.65, "b"), (0, 8, 1.0, "a"), (1, 4, 1.0, "a"), (1, 8, 1.0, "a"))
+    ]  # fmt: skip
+    baseline = observation(None, 16 / seconds(2, 8), facts=own, ran_on=("b",))
+    stages = {stage: [o for o in seen if o.candidate and o.candidate.stage == stage] for stage in range(3)}
+    history = History(reference=[baseline], stages=stages)
+    assert abs(effects(STUDY, history)["b"].mean) < 0.03
+    result = compare(STUDY, history)
+    assert result is not None and result.best == "z0_gas1_tmbspg8"
+    assert result.baseline == pytest.approx(16 / seconds(2, 8), rel=0.02)
+    compared = effects_by_runs_alone([shown("x", [5.0, 5.0], ("b",), ("b",)), shown("y", [5.0, 4.6], ("a",), ("b",))])
+    assert abs(compared["b"].mean) < 0.03
+
+
+def test_of_many_runs_on_one_node_the_mean_has_its_uncertainty_once() -> None:
+    known = {"a": NodeEffect(mean=0.0, variance=0.01**2, runs=8)}
+    [one] = without([shown("x", [5.0] * 8, *[("a",)] * 8)], known)
+    assert one.mean(0.0)[1] == pytest.approx(0.002**2 / 8 + 0.01**2)
+
+
+def test_no_run_is_stopped_on_a_node_that_nobody_knows() -> None:
+    history = runs(dict.fromkeys("abc", 1.0))
+    candidate = Candidate(stage=0, micro_batch=16, gas=1)
+    stakes = {node: stake_of(STUDY, candidate.name, "joint", candidate, history, (node,)) for node in "az"}
+    assert {node: stake.may_stop for node, stake in stakes.items() if stake is not None} == {"a": True, "z": False}
+
+
 def test_a_run_on_a_slow_node_is_not_judged_by_what_others_show() -> None:
     history = runs({**dict.fromkeys("abc", 1.0), "d": 0.7})
     candidate = Candidate(stage=0, micro_batch=16, gas=1)
@@ -111,8 +143,8 @@ def test_a_run_on_a_slow_node_is_not_judged_by_what_others_show() -> None:
 
 def test_runs_whose_nodes_nobody_knows_say_nothing_of_nodes() -> None:
     history = runs({"a": 1.0, "b": 0.7})
-    without = {stage: [replace(o, ran_on=()) for o in seen] for stage, seen in history.stages.items()}
-    assert effects(STUDY, replace(history, stages=without, learnt={})) == {}
+    unknown = {stage: [replace(o, ran_on=()) for o in seen] for stage, seen in history.stages.items()}
+    assert effects(STUDY, replace(history, stages=unknown, learnt={})) == {}
 
 
 def repeated(history: History, *, node: str) -> History:
@@ -133,6 +165,11 @@ def test_the_best_is_launched_on_another_node_before_it_is_the_result() -> None:
         then = repeated(history, node=node)
         step = last_step(STUDY, then, Forecast(STUDY, known, then))
         assert (not isinstance(step, RunReference) or not step.avoid) == done
+    failed = observation(None, None, ran_on=("a",))  # your own configuration runs out of memory
+    profile = replace(history.reference[0], name="profile")
+    without_own = replace(history, reference=[failed, profile], learnt={})
+    step = last_step(STUDY, without_own, Forecast(STUDY, known, without_own))
+    assert isinstance(step, RunReference) and step.why == "it has run on d only"
     alone = runs({"a": 1.0})
     step = last_step(STUDY, alone, Forecast(STUDY, known, alone))
     assert not isinstance(step, RunReference) or not step.avoid

@@ -1,6 +1,7 @@
 """A changed study begins with what an earlier one ran with the same configuration and command."""
 
 import os
+import socket
 from pathlib import Path
 
 import optuna
@@ -103,6 +104,7 @@ def test_another_dimension_and_metric_keep_what_runs_the_same(dsopt: Dsopt) -> N
     known = history.measured[0]
     assert (known.taken_over, known.launched, known.is_spent, known.phase) == ("new", True, False, "range")
     assert known.half_width is not None and known.seconds is not None and known.facts is not None
+    assert known.ran_on == (socket.gethostname(),)
 
 
 def test_a_changed_study_goes_on_with_what_is_new(dsopt: Dsopt) -> None:
@@ -191,26 +193,29 @@ def test_runs_from_before_the_last_change_of_the_script_are_left(store: Store, t
 
 
 @pytest.mark.parametrize(
-    ("bar", "keys", "left"),
+    ("bar", "keys", "nodes", "left"),
     [
-        (10.0, {}, 0), (20.0, {}, 1), (10.0, {"stage_order": "sequential"}, 1),
-        (10.0, {"autotuning": {"metric": "latency"}}, 1),
+        (10.0, {}, "aa", 0), (20.0, {}, "aa", 1), (10.0, {"stage_order": "sequential"}, "aa", 1),
+        (10.0, {"autotuning": {"metric": "latency"}}, "aa", 1), (10.0, {}, "ab", 1),
     ],
-    ids=["slower than what is there", "slower than what is not there", "in order", "another metric"],
+    ids=["slower than what is there", "slower than what is not there", "in order", "another metric", "another node"],
 )  # fmt: skip
-def test_a_run_that_was_stopped_counts_only_beside_what_it_was_slower_than(bar: float, keys: dict, left: int) -> None:
+def test_a_run_that_was_stopped_counts_only_beside_what_it_was_slower_than(
+    bar: float, keys: dict, nodes: str, left: int
+) -> None:
     best = measured()
     assert 10 < best.metric("throughput") < 20
     outcomes = [best, Slow(so_far=best, best=bar, message="")]
     runs = [
         RunToKeep(
             run=EarlierRun(
-                part=Part("z0"), name=str(number), attempt=number, trial=optuna.trial.create_trial(value=1.0),
+                part=Part("z0"), name=str(number), attempt=number,
+                trial=optuna.trial.create_trial(value=1.0, user_attrs={"ran_on": node}),
                 outcome=outcome, run_dir="", started_at=0.0, seconds=1.0,
             ),
             part=Part("z0"), candidate=str(number), params={}, distributions={},
         )
-        for number, outcome in enumerate(outcomes)
+        for number, (outcome, node) in enumerate(zip(outcomes, nodes, strict=True))
     ]  # fmt: skip
     kept, others = _without_open_races(spec("new", **keys), spec("old"), runs)
     assert (len(kept), len(others)) == (2 - left, left)
