@@ -1,7 +1,7 @@
 """How much two launches of one configuration differ, in addition to the noise of their steps.
 
 All figures are relative to the mean of the configuration. The steps of one run never show this noise, however many
-there are. One measurement: runs of one configuration were 5 % apart on two CPU cores that were shared
+there are. One measurement: runs of one configuration were 2 to 20 % apart on two CPU cores that were shared
 (docs/benchmarks.md, "Against DeepSpeed's own autotuner"). The usual deviation is an assumption for a machine that does
 nothing else, for which the simulated clusters draw 0.5 to 1 %; what a study launches again corrects it.
 """
