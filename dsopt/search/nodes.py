@@ -57,7 +57,8 @@ class Expected:
 def node_effects(shown: Sequence[Shown], expected: Expected, own: float = _OWN) -> dict[str, NodeEffect]:
     """The effect of each node that runs went on, 0 being usual; none if that was one node at most.
 
-    One odd run convicts no node: an effect that is not small is what is left of it without the run that says most.
+    One odd run convicts no node: an effect that is not small is what is left of it without the run that says most. It
+    leaves the doubt, so that what ran there is worth another run.
 
     Args:
         shown: what runs have shown of each of n configurations.
@@ -79,7 +80,8 @@ def node_effects(shown: Sequence[Shown], expected: Expected, own: float = _OWN) 
         most = max(there, key=lambda number: fitted.left[number] * np.sign(fitted.means[index]))
         again = _fit([run for number, run in enumerate(runs) if number != most], names, expected, own)
         if abs(again.means[index]) < abs(means[index]):
-            means[index], variances[index] = again.means[index], again.variances[index]
+            doubt = (fitted.means[index] - again.means[index]) / 2
+            means[index], variances[index] = again.means[index], again.variances[index] + doubt**2
     means -= np.sort(means)[len(names) // 2]  # half of the nodes or more are usual; of two, the faster one
     return {
         name: NodeEffect(mean=float(mean), variance=float(variance), runs=sum(name in run.nodes for run in runs))
