@@ -114,10 +114,8 @@ class Measured:
         `latency` is all of a step; `forward`, `backward` and `step` are the parts of it in those calls of the engine,
         all micro-steps together.
         """
-        if name == "throughput":
-            return self.measurement.samples_per_second
-        if name == "throughput_per_gpu":
-            return self.measurement.samples_per_second / self.engine.world_size
+        if name in ("throughput", "throughput_per_gpu"):
+            return self.measurement.samples_per_second / (1 if name == "throughput" else self.engine.world_size)
         if name == "latency":
             return self.measurement.step_seconds * 1000
         if name in PASSES:

@@ -226,8 +226,7 @@ class Earlier:
 
 def observe(trial: FrozenTrial, part: Part) -> Observation:
     """What a trial of a part shows."""
-    attrs = attributes_of(trial)
-    state = _state(trial)
+    attrs, state = attributes_of(trial), _state(trial)
     measured = state == "measured"
     candidate = part.candidate(trial.params)
     return Observation(
