@@ -4,10 +4,20 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from dsopt.search.history import History
 from dsopt.search.nodes import NodeEffect
+from dsopt.search.standing import standing_of
+from dsopt.study.spec import StudySpec
 
 _SLOWER: Final = 0.05  # as a share of the fastest one's speed
 _SURELY: Final = 2.0  # standard deviations
+
+
+def slow_nodes(spec: StudySpec, history: History) -> list[str]:
+    """What is to know of the nodes of a study that are slower than others."""
+    several = len({name for o in history.everything for name in o.ran_on}) > 1
+    standing = standing_of(spec, history) if several else None
+    return [] if standing is None else slow_nodes_text(standing.nodes)
 
 
 def slow_nodes_text(effects: Mapping[str, NodeEffect]) -> list[str]:

@@ -13,7 +13,7 @@ from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.named import labels_of, names_in, taken_over
-from dsopt.report.nodes import slow_nodes_text
+from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent, speedup_text
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
@@ -26,7 +26,7 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.how_many import is_alone
 from dsopt.search.ruled_out import refusals
 from dsopt.search.run_quality import RunQuality
-from dsopt.search.standing import Comparison, compare, standing_of
+from dsopt.search.standing import Comparison, compare
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.spec import StudySpec
 
@@ -275,7 +275,7 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
         doubts=[q for q in qualities if q.is_doubtful],
-        slow_nodes=slow_nodes_text(standing.nodes) if (standing := standing_of(spec, history)) else [],
+        slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
         headroom=headroom_of(history, comparison.best) if comparison else None,

@@ -54,7 +54,7 @@ class Believed:
         self.nodes: dict[str, NodeEffect] = {}
         seen = Speeds(spec, facts, history)
         self._take(seen)
-        if len({name for shown in seen.shown for nodes in shown.ran_on for name in nodes}) > 1:
+        if len(seen.nodes) > 1:
             for _ in range(_ROUNDS):
                 self.nodes = node_effects(seen.shown, self._expected_of_weights())
                 self._take(seen.corrected(without(seen.shown, self.nodes)))

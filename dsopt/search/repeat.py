@@ -68,8 +68,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
 def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
     """The nodes that all runs of a configuration were on; none if those are all that the study has."""
     places = {nodes for nodes in shown.ran_on if nodes}
-    all_nodes = {name for each in believed.shown for nodes in each.ran_on for name in nodes}
-    return next(iter(places)) if len(places) == 1 and all_nodes - set(*places) else ()
+    return next(iter(places)) if len(places) == 1 and believed.speeds.nodes - set(*places) else ()
 
 
 def _another(history: History, shown: Shown, why: str, avoid: Sequence[str] = ()) -> RunReference:

@@ -103,6 +103,11 @@ class Speeds:
             for name, seen in of_each.items()
         ]
 
+    @property
+    def nodes(self) -> set[str]:
+        """The names of all nodes that runs with a figure were on."""
+        return {name for each in self.shown for ran_on in each.ran_on for name in ran_on}
+
     def corrected(self, shown: list[Shown]) -> "Speeds":
         """The same with other scores, which say something else of how much launches differ."""
         other = copy.copy(self)

@@ -67,8 +67,7 @@ def stake_of(
 
 def _is_known(nodes: Sequence[str], believed: Believed) -> bool:
     """Whether a run that looks slow is not so by its nodes: by those that the study had, or that had runs enough."""
-    seen = {name for shown in believed.shown for on in shown.ran_on for name in on}
-    if len(seen | set(nodes)) < 2:
+    if len(believed.speeds.nodes | set(nodes)) < 2:
         return True
     return all(name in believed.nodes and believed.nodes[name].runs >= _ENOUGH for name in nodes)
 

@@ -87,11 +87,17 @@ def devices(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Popen[str
     return worker
 
 
-def database_down(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Popen[str]":
-    """The server is stopped while a worker works."""
+def own_server(dsopt: Dsopt, opened: contextlib.ExitStack) -> Server:
+    """A server that only this study is on."""
     server = Server(dsopt.cwd / "pg", dsopt.cwd)
     opened.callback(server.close)
     dsopt.environment["DSOPT_STORAGE"] = server.url
+    return server
+
+
+def database_down(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Popen[str]":
+    """The server is stopped while a worker works."""
+    server = own_server(dsopt, opened)
     create(dsopt, 0.2)
     worker = started(dsopt)
     wait_for_a_run(dsopt.cwd)
@@ -102,9 +108,7 @@ def database_down(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Pop
 
 def connection_silent(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Popen[str]":
     """Nothing comes from the server, and no error either."""
-    server = Server(dsopt.cwd / "pg", dsopt.cwd)
-    opened.callback(server.close)
-    dsopt.environment["DSOPT_STORAGE"] = server.url
+    server = own_server(dsopt, opened)
     create(dsopt)
     worker = started(dsopt)
     wait_for_a_run(dsopt.cwd)
