@@ -22,14 +22,14 @@ run_dir = Path(os.environ["DSOPT_RUN_DIR"])
 with open(os.environ["TELL_TO"], "a") as file:
     file.write(json.dumps({{"argv": sys.argv, "environment": dict(os.environ)}}) + "\\n")
 config = json.loads((run_dir / "ds_config.json").read_text())
-stage = config.get("zero_optimization", {{}}).get("stage", 0)
+bucket = config["zero_optimization"]["reduce_bucket_size"]
 said = f"no access with {{sys.argv}} {{os.environ['WANDB_API_KEY']}} {{os.environ['ASKED_TOKEN']}}"
-if stage == 2:
+if bucket == 2:
     event = {{"v": 1, "event": "error", "rank": 0, "type": "OSError", "message": said, "time": time.time()}}
     (run_dir / "events-rank0.jsonl").write_text(json.dumps(event) + "\\n")
     time.sleep(1)
     sys.exit(1)
-if stage == 3:
+if bucket == 3:
     sys.exit(said)
 runpy.run_path({str(SCRIPTS / "deepspeed")!r}, run_name="__main__")
 """
@@ -43,13 +43,14 @@ def study(dsopt_on: Dsopt, tmp_path: Path, tmp_path_factory: pytest.TempPathFact
     program.write_text(LAUNCHER)
     program.chmod(0o755)
     (tmp_path / "train.py").touch()
-    (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 4}))
+    zero = {"stage": 1, "reduce_bucket_size": [1, 2, 3]}  # two of these fail, and all are tried
+    (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": [4], "zero_optimization": zero}))
     command = (
         f"WANDB_API_KEY=$WANDB_API_KEY {program} --num_gpus 2 train.py --deepspeed_config ds.json --token ${{HF_TOKEN}}"
     )
     content = {
         **STUDY, "command": command, "pass_env": ["ASKED_*"], "confirmation": {"finalists": 1, "rounds": 1},
-        "autotuning": {"max_train_batch_size": 16, "num_tuning_micro_batch_sizes": 1}, "max_attempts": 1,
+        "autotuning": {"max_train_batch_size": 16, "tuner_type": "gridsearch"}, "max_attempts": 1,
     }  # fmt: skip
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     told = tmp_path_factory.mktemp("told") / "runs.jsonl"
@@ -86,6 +87,7 @@ def test_no_secret_is_left_anywhere(study: tuple[Dsopt, Path]) -> None:
     printed["report-issue"] = dsopt("report-issue", "simulated")
     printed["export"] = dsopt("worker", "simulated", "--json")
     assert "no access with" in printed["show"]
+    assert [run["state"] for run in dsopt.json("study", "show", "simulated")["runs"]].count("failed") == 2
 
     runs = [json.loads(line) for line in told.read_text().splitlines()]
     assert len(runs) > 3
