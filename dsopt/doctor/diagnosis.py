@@ -7,10 +7,10 @@ from dsopt.doctor import devices, disks, hosts, limits, operators, packages, ran
 from dsopt.doctor.check import Check, guarded, problem, skipped
 from dsopt.doctor.storage import STORAGE, check_storage
 from dsopt.doctor.study import COMMAND, CONFIGURATION, ReadStudy, check_command, check_configuration, read_study
-from dsopt.doctor.training import training_of
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.launch.training import training_of
 from dsopt.study.spec import StudySpec
 
 _SLOW: Final = (packages.NAME, operators.NAME, ranks.NAME)

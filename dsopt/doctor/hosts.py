@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
-from dsopt.doctor.programs import Program, run_all
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.limited import Program, run_all
 from dsopt.launch.placement import Reach
 from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.study.command import LaunchCommand

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
-from dsopt.doctor.training import Training, result_of
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.leftovers import extensions_cache
+from dsopt.launch.training import Training, result_of
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.spec import StudySpec
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.doctor.check import Check, ok, problem
-from dsopt.doctor.training import Training, result_of
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.training import Training, result_of
 
 NAME: Final = "python-packages"
 _LIMIT_SECONDS: Final = 180.0

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
-from dsopt.doctor.programs import Ended, run_all
-from dsopt.doctor.training import Training, result_of
 from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.limited import Ended, run_all
+from dsopt.launch.training import Training, result_of
 
 NAME: Final = "all-reduce"
 LIMIT_SECONDS: Final = 60.0

@@ -2,7 +2,7 @@
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.all_reduce gloo
 
-`dsopt doctor` starts two. Each prints one line: "dsopt-doctor " and a JSON object.
+`dsopt doctor` starts two. Each prints one line: "dsopt-result " and a JSON object.
 """
 
 import json
@@ -34,7 +34,7 @@ def main() -> None:
         if total != size * (size + 1) / 2:
             raise RuntimeError(f"the sum over the ranks is {total:g}, not {size * (size + 1) / 2:g}")
     distributed.destroy_process_group()
-    print(f"dsopt-doctor {json.dumps({'seconds': fastest, 'mebibytes': _ELEMENTS * 4 / 2**20})}")  # noqa: T201
+    print(f"dsopt-result {json.dumps({'seconds': fastest, 'mebibytes': _ELEMENTS * 4 / 2**20})}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     TORCH_EXTENSIONS_DIR=COPY python -m dsopt.probe.builds CPUAdamBuilder CACHE
 
 `dsopt doctor` starts it. CACHE is torch's extension cache, in which this changes nothing: what is built there is copied
-first, and then need not be built again. It prints one line: "dsopt-doctor " and a JSON object.
+first, and then need not be built again. It prints one line: "dsopt-result " and a JSON object.
 """
 
 import json
@@ -29,7 +29,7 @@ def main() -> None:
     seconds = time.monotonic() - begun
     is_as_before = built_before is not None and _built_at(copied) == built_before
     found = {"operator": builder.name, "seconds": seconds, "was_built": is_as_before}
-    print(f"dsopt-doctor {json.dumps(found)}")  # noqa: T201 - its parent reads this
+    print(f"dsopt-result {json.dumps(found)}")  # noqa: T201 - its parent reads this
 
 
 def _copy(cache: Path, target: Path) -> Path:

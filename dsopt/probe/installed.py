@@ -2,7 +2,7 @@
 
     python -m dsopt.probe.installed
 
-`dsopt doctor` starts it. It prints one line: "dsopt-doctor " and a JSON object.
+`dsopt doctor` starts it. It prints one line: "dsopt-result " and a JSON object.
 """
 
 import importlib
@@ -29,7 +29,7 @@ def main() -> None:
             found["gpus"] = torch.cuda.device_count()
         except Exception as error:
             found["trouble"] = str(error).strip()
-    print(f"dsopt-doctor {json.dumps(found)}")  # noqa: T201 - its parent reads this
+    print(f"dsopt-result {json.dumps(found)}")  # noqa: T201 - its parent reads this
 
 
 if __name__ == "__main__":

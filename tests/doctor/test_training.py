@@ -11,8 +11,8 @@ import dsopt as api
 from dsopt.doctor.operators import check_operators
 from dsopt.doctor.packages import check_packages
 from dsopt.doctor.ranks import check_all_reduce
-from dsopt.doctor.training import Training, training_of
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.training import Training, training_of
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 from tests.doctor.made import study

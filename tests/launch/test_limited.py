@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from dsopt.doctor.programs import Program, run_all
+from dsopt.launch.limited import Program, run_all
 
 # a child in a process group of its own, as ninja starts compilers, which takes no notice of SIGTERM
 STUBBORN = """

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.doctor.programs import Ended, Program, run_all
 from dsopt.errors import DsoptError
+from dsopt.launch.limited import Ended, Program, run_all
 from dsopt.launch.program import find_launcher, path_with, python_of
 from dsopt.study.command_secrets import with_values
 from dsopt.study.own_programs import own_environment, own_program
 from dsopt.study.spec import StudySpec
 
-_RESULT: Final = "dsopt-doctor "  # begins the line of a program's result: libraries print lines, too
+_RESULT: Final = "dsopt-result "  # begins the line of a program's result: libraries print lines, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
