@@ -45,6 +45,7 @@ from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.ground import Hand
+from dsopt.worker.node_speed import NodeSpeed
 
 SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32]
 POOL = DevicePool(kind="cpu", indices=tuple(range(4096)))
@@ -117,7 +118,8 @@ class Worker:
         self.store = Store.open(url)
         self.study = self.store.get(name)
         self.ledger = Ledger(self.store, register(self.store.engine))
-        hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
+        speed = NodeSpeed(self.store, POOL, lambda _: None, lambda: False)
+        hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
         self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
 
     def begin(self) -> None:

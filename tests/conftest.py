@@ -31,6 +31,7 @@ def nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     """Whoever runs the tests may have keys, a storage and studies of their own."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
     monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path_factory.getbasetemp() / f"locks-{uuid.uuid4().hex}"))
+    monkeypatch.setenv("DSOPT_SPEED_CHECK", "off")  # seconds for each worker; tests/worker/test_node_speed.py has it on
     for name in (*OWN_ACCESS, "DSOPT_SIGNING_KEY"):
         monkeypatch.delenv(name, raising=False)
 

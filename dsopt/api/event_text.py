@@ -10,6 +10,7 @@ from dsopt.api.events import (
     History,
     Measured,
     NodeAvoided,
+    NodeMeasured,
     Outcome,
     Progress,
     RunsAlone,
@@ -52,6 +53,8 @@ def event_line(event: Event) -> str | None:
             return f"{label_of(task):<34} GPU {device} is set aside: {why}"
         case NodeAvoided(task=task, node=node, why=why):
             return f"{label_of(task):<34} node {node} is avoided from now on: {why}"
+        case NodeMeasured():
+            return measured_text(event)
         case RunsAlone(task=task):
             return (
                 f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "
@@ -74,16 +77,30 @@ def event_line(event: Event) -> str | None:
             return None
 
 
+def measured_text(event: NodeMeasured) -> str:
+    """What a node does, and which of its devices are slow."""
+    if event.rates is None:
+        return f"Node {event.node}: its devices did not show their speed in 10 s; runs begin all the same."
+    text = f"Node {event.node}: {event.pool}, each {event.rates}."
+    for place, share in event.rates.slow_devices().items():
+        device = f"{'GPU' if event.pool.kind == 'gpu' else 'CPU slot'} {event.pool.indices[place]}"
+        text += f" WARNING: {device} is {100 * share:.0f} % slower than the others."
+    return text
+
+
 def awaited_text(event: DevicesAwaited) -> str:
     """Who has the devices that a worker waits for."""
-    held = [
-        f"{count} held by {f'study {name!r}' if name else 'a deleted study'} on {node}"
-        for count, name, node in event.holders
-    ]
+    held = [f"{count} held by {_holder(name)} on {node}" for count, name, node in event.holders]
     elsewhere = (
         "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"
     )
     return f"Waiting for devices: {', '.join(held) or elsewhere}."
+
+
+def _holder(study: str | None) -> str:
+    if study is None:
+        return "a deleted study"
+    return f"study {study!r}" if study else "a worker that measures them"
 
 
 def label_of(task: Task) -> str:

@@ -10,6 +10,7 @@ from dsopt.errors import DsoptError
 from dsopt.store import queries, who_works
 from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import SILENT_SECONDS, ask_to_drain
+from dsopt.study.node_rates import NodeRates, rates_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class WorkerInfo:
         pid: its process there.
         silent_seconds: age of its last heartbeat, by the database's clock.
         is_draining: whether it was asked to finish its runs and to leave.
+        rates: how fast its node's devices were measured to be; None: they were not.
         runs: what it runs now; empty if it waits.
     """
 
@@ -51,6 +53,7 @@ class WorkerInfo:
     pid: int
     silent_seconds: float
     is_draining: bool
+    rates: NodeRates | None
     runs: tuple[RunInHand, ...]
 
     @property
@@ -95,6 +98,7 @@ def _workers_of(store: Store) -> list[WorkerInfo]:
             pid=row["pid"],
             silent_seconds=max(0.0, row["silent_seconds"]),
             is_draining=row["draining"],
+            rates=rates_in(row["rates"]),
             runs=tuple(
                 RunInHand(
                     **{key: run[key] for key in kept},

@@ -1,8 +1,10 @@
 """A worker in a thread of this process: its events, how to stop it, and what it raised."""
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, TypeAlias
 
@@ -20,6 +22,7 @@ from dsopt.worker.loop import Worker
 
 FindStudies: TypeAlias = Callable[[], Sequence[StoredStudy]]
 Devices: TypeAlias = str | DevicePool | None  # as a person writes them, as parsed, or None for all there are
+SPEED_CHECK: Final = "DSOPT_SPEED_CHECK"  # `off`: workers measure no nodes
 _MOST_UNREAD: Final = 10_000
 
 
@@ -126,7 +129,9 @@ def pool_of(devices: Devices) -> DevicePool:
     Raises:
         DsoptError: the text has another form, or names a GPU that is not there or cannot be used; or all are in use.
     """
-    return devices if isinstance(devices, DevicePool) else parse_devices(devices)
+    if isinstance(devices, DevicePool):
+        return devices
+    return replace(parse_devices(devices), is_measured=os.environ.get(SPEED_CHECK) != "off")
 
 
 def work_on(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEPT: Final = "dsopt.cli.nodes"  # in the context: what was given, as names and texts of placers
+_TRUSTED: Final = "dsopt.cli.nodes.trusted"  # likewise: whether nobody measures how fast devices are
 
 
 def nodes_options(command: _F) -> _F:
@@ -49,6 +50,17 @@ def nodes_options(command: _F) -> _F:
     return command
 
 
+def speed_check_option(command: _F) -> _F:
+    """`--no-speed-check`, which `pool_with_nodes` obeys."""
+    return click.option(
+        "--no-speed-check",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.update({_TRUSTED: value}),
+        help="Do not measure first, for 10 s at most, how fast the devices are.",
+    )(command)
+
+
 def given_engine() -> tuple[str, str] | None:
     """The placer that one of these options names for the current command, and its text."""
     given: list[tuple[str, str]] = click.get_current_context().meta.get(_KEPT, [])
@@ -71,7 +83,8 @@ def pool_with_nodes(devices: str | None, *, is_exclusive: bool = False) -> "Devi
 
     engine = given_engine()
     if engine is None:
-        return replace(pool_of(devices), is_exclusive=is_exclusive)
+        pool, is_trusted = pool_of(devices), click.get_current_context().meta.get(_TRUSTED, False)
+        return replace(pool, is_exclusive=is_exclusive, is_measured=pool.is_measured and not is_trusted)
     return with_placer(devices, *engine, is_exclusive=is_exclusive)
 
 

@@ -8,7 +8,7 @@ import click
 from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import page_line, show_created
 from dsopt.cli.mapping import map_option, offered, with_mappings
-from dsopt.cli.nodes import nodes_options, pool_with_nodes
+from dsopt.cli.nodes import nodes_options, pool_with_nodes, speed_check_option
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     devices_option,
@@ -35,6 +35,7 @@ def _options(command: _F) -> _F:
         notify_option,
         devices_option,
         nodes_options,
+        speed_check_option,
         scaling_option,
         take_over_option,
         click.option("--memory-per-device", metavar="SIZE", help="Cap on a rank's device memory, such as 24GiB."),

@@ -12,7 +12,7 @@ import click
 
 from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import page_line
-from dsopt.cli.nodes import given_engine, nodes_options, pool_with_nodes
+from dsopt.cli.nodes import given_engine, nodes_options, pool_with_nodes, speed_check_option
 from dsopt.cli.notifications import Notifier, notify_option, notifying
 from dsopt.cli.options import (
     complete_study,
@@ -41,6 +41,7 @@ _T = TypeVar("_T")
 @click.option(
     "--exclusive", is_flag=True, help="Begin a run only on nodes where no other goes on, and keep others off."
 )
+@speed_check_option
 @click.option("--until-idle", is_flag=True, help="End when there is nothing to begin, instead of waiting for others.")
 @click.option("--drain", is_flag=True, help="Instead of working: let the workers of this node end after their runs.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="With --drain: of these nodes, such as 'gpu*'.")
@@ -73,7 +74,11 @@ def worker(
     calculate_on_one_thread()
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
         found, problem = _start(
-            studies, pool_with_nodes(devices, is_exclusive=exclusive), storage, notifier, until_idle=until_idle
+            studies,
+            pool_with_nodes(devices, is_exclusive=exclusive),
+            storage,
+            notifier,
+            until_idle=until_idle,
         )
     if as_json:
         print_results(found)

@@ -43,7 +43,8 @@ def workers(storage: str | None, as_json: bool) -> None:
 
 
 def _runs(worker: "WorkerInfo") -> list[str]:
-    return [_run(run) for run in worker.runs] or ["nothing now"]
+    speed = [f"each device: {worker.rates}"] if worker.rates is not None else []
+    return [*(_run(run) for run in worker.runs), *speed] if worker.runs else ["nothing now", *speed]
 
 
 def _run(run: "RunInHand") -> str:

@@ -1,18 +1,18 @@
 """A real all-reduce between two ranks of this machine."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
-from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.devices import DevicePool
 from dsopt.launch.limited import Ended, run_all
+from dsopt.launch.node_speed import programs_of
 from dsopt.launch.training import Training, result_of
+from dsopt.study.node_rates import rates_of
 
 NAME: Final = "all-reduce"
 LIMIT_SECONDS: Final = 60.0
 _RANKS: Final = 2
-_MODULE: Final = "dsopt.probe.all_reduce"
 _REMEDIES: Final = {
     "gloo": "export GLOO_SOCKET_IFNAME=lo, or let /etc/hosts name the address of this machine's own hostname",
     "nccl": "NCCL_DEBUG=INFO tells the cause; give a container --shm-size=8g --ipc=host; try NCCL_P2P_DISABLE=1",
@@ -28,22 +28,13 @@ def check_all_reduce(training: Training, pool: DevicePool | None, *, seconds: fl
         yield skipped(NAME, "there is one GPU: its ranks have nobody to talk to")
         return
     backend = "nccl" if pool.kind == "gpu" else "gloo"
-    common = {"WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(next(free_ports()))}
-    if backend == "nccl":
-        common["CUDA_VISIBLE_DEVICES"] = ",".join(pool.uuids[index] for index in pool.indices[:_RANKS])
-    programs = [
-        training.program(_MODULE, backend, cwd=Path.cwd(), RANK=str(rank), **common, LOCAL_RANK=str(rank))
-        for rank in range(_RANKS)
-    ]
-    yield _judge(run_all(programs, seconds=seconds), backend, seconds)
+    yield _judge(run_all(programs_of(training, pool, _RANKS, seconds), seconds=seconds), backend, seconds)
 
 
 def _judge(ended: list[Ended], backend: str, seconds: float) -> Check:
-    found = [result_of(one) for one in ended]
-    if all(found) and not any(one.code for one in ended):
-        slowest = max(result["seconds"] for result in found)
-        size = found[0]["mebibytes"]
-        return ok(NAME, f"two ranks over {backend}: {size:g} MiB in {slowest * 1000:.1f} ms")
+    rates = rates_of([result_of(one) for one in ended])
+    if rates is not None and rates.all_reduce_gb_per_s is not None and not any(one.code for one in ended):
+        return ok(NAME, f"two ranks over {backend}: {rates}")
     failed = next((one for one in ended if one.code), None)
     if failed is not None:
         return problem(NAME, f"two ranks over {backend}: {failed.last_words}", _REMEDIES[backend])

@@ -32,6 +32,7 @@ class DevicePool:
         left_out: which GPUs it has not because others use them, as text.
         placer: has the nodes on which runs may take place; None: this one, and those of a command's host file.
         is_exclusive: whether a run has its nodes for itself.
+        is_measured: whether a worker measures how fast the devices are before its first run.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class DevicePool:
     left_out: tuple[str, ...] = field(default=(), compare=False)
     placer: "Placer | None" = field(default=None, compare=False)
     is_exclusive: bool = field(default=False, compare=False)
+    is_measured: bool = field(default=False, compare=False)
 
     def without(self, indices: Collection[int]) -> "DevicePool":
         """The others of them."""

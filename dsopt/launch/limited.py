@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,15 +47,19 @@ class Ended:
         return lines[-1] if lines else f"it ended with exit code {self.code} and wrote nothing"
 
 
-def run_all(programs: Sequence[Program], *, seconds: float) -> list[Ended]:
+def run_all(
+    programs: Sequence[Program], *, seconds: float, should_end: Callable[[], bool] = lambda: False
+) -> list[Ended]:
     """Runs programs side by side, for at most this long all together. None of their processes is left.
 
-    If one fails, the others get two seconds more.
+    If one fails, the others get two seconds more. `should_end` is asked meanwhile whether all are to end at once.
     """
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_started(program)) for program in programs]
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and None in (codes := [one.process.poll() for one in started]):
+            if should_end():
+                break
             if any(codes):
                 deadline = min(deadline, time.monotonic() + _PATIENCE_SECONDS)
             time.sleep(_LOOK_SECONDS)

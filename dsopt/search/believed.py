@@ -56,7 +56,7 @@ class Believed:
         self._take(seen)
         if len(seen.nodes) > 1:
             for _ in range(_ROUNDS):
-                self.nodes = node_effects(seen.shown, self._expected_of_weights())
+                self.nodes = node_effects(seen.shown, self._expected_of_weights(), seen.behind)
                 self._take(seen.corrected(without(seen.shown, self.nodes)))
         self._look()
 

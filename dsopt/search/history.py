@@ -1,24 +1,20 @@
 """What is known of a study so far, read from its Optuna trials: the only input to the search's decisions."""
 
 import itertools
-import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from optuna.trial import FrozenTrial, TrialState
-
 from dsopt.protocol.events import Engine
-from dsopt.protocol.text import plain_text
 from dsopt.search.facts import ModelFacts, facts_without_a_run, with_model_info
-from dsopt.search.run_quality import RunQuality, noise_of, quality_of
+from dsopt.search.run_quality import RunQuality
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate, Setting, activation_knobs
 from dsopt.study.spec import StudySpec
 from dsopt.study.step_noise import StepNoise
-from dsopt.study.trial_attributes import ORDER, Phase, TrialAttributes, attributes_of
+from dsopt.study.trial_attributes import Phase
 
 FULL: Final = ("oom", "host_oom")  # why a run had no memory
 BASELINE: Final = "baseline"  # the reference run of the user's own configuration
@@ -55,6 +51,7 @@ class Observation:
         order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
         ran_on: the nodes that it ran on, as far as dsopt knows.
+        node_rates: what had been measured of the one node that it ran on, by the rate's name (`NodeRates`).
     """
 
     trial: int
@@ -83,6 +80,7 @@ class Observation:
     steps: int = 0
     step_seconds: float | None = None
     ran_on: tuple[str, ...] = ()
+    node_rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def launched(self) -> bool:
@@ -222,79 +220,3 @@ class Earlier:
 
     spec: StudySpec
     history: History
-
-
-def observe(trial: FrozenTrial, part: Part) -> Observation:
-    """What a trial of a part shows."""
-    attrs, state = attributes_of(trial), _state(trial)
-    measured = state == "measured"
-    candidate = part.candidate(trial.params)
-    return Observation(
-        trial=trial.number,
-        name=attrs.get("candidate") or (candidate.name if candidate is not None else ""),
-        round=attrs.get("round", 0),
-        candidate=candidate or _profile(attrs),
-        phase=attrs.get("phase", "range"),
-        state=state,
-        reason=attrs.get("reason"),
-        message=plain_text(attrs.get("message", "")),
-        value=trial.value if measured else None,
-        facts=_facts(trial.user_attrs) if state in ("measured", "slow") and "num_params" in trial.user_attrs else None,
-        engine=_engine(trial.user_attrs),
-        imported=attrs.get("imported"),
-        taken_over=attrs.get("taken_over"),
-        value_so_far=attrs.get("value_so_far"),
-        value_bound=attrs.get("value_bound"),
-        half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,
-        seconds=attrs.get("run_seconds"),
-        why=attrs.get("why"),
-        wrote_outside=attrs.get("wrote_outside", ""),
-        is_sound=not attrs.get("unsound", False),
-        quality=quality_of(attrs) if measured else None,
-        noise=noise_of(attrs),
-        steps=attrs.get("measured_steps", 0) + attrs.get("warmup_steps", 0),
-        step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
-        ran_on=tuple(filter(None, attrs.get("ran_on", "").split(", "))),
-        order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
-    )
-
-
-_STATES: Mapping[TrialState, State] = {
-    TrialState.COMPLETE: "measured",
-    TrialState.PRUNED: "infeasible",
-    TrialState.FAIL: "failed",
-}
-
-
-def _state(trial: FrozenTrial) -> State:
-    if trial.state == TrialState.PRUNED and attributes_of(trial).get("reason") == "slow":
-        return "slow"
-    return _STATES.get(trial.state, "running")
-
-
-def _profile(attrs: TrialAttributes) -> Candidate | None:
-    """The candidate of a reference run that records it: the least-memory profile does (`profile_attributes`)."""
-    if "profile_params" not in attrs:
-        return None
-    return Candidate.from_params(attrs["profile_stage"], json.loads(attrs["profile_params"]))
-
-
-def profile_attributes(candidate: Candidate) -> TrialAttributes:
-    """The attributes that record which candidate a least-memory profile ran."""
-    return {"profile_stage": candidate.stage, "profile_params": json.dumps(candidate.params)}
-
-
-_ENGINE: Final = tuple(f.name for f in fields(Engine) if f.name != "rank")
-_ENGINE_NEEDS: Final = frozenset(f.name for f in fields(Engine) if f.default is MISSING) - {"rank"}
-_FACTS: Final = tuple(f.name for f in fields(ModelFacts))
-
-
-def _engine(attrs: Mapping[str, Any]) -> Engine | None:
-    """What an engine reported; None while a worker is still writing it, one attribute after the other."""
-    if not attrs.keys() >= _ENGINE_NEEDS:
-        return None
-    return Engine(rank=0, **{name: attrs[name] for name in _ENGINE if name in attrs})
-
-
-def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    return ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})

@@ -5,9 +5,12 @@
 y is the score of a run of configuration c on node n; w is what the step-time model has wrong, d what the configuration
 has for itself, b the node's effect. All are Gaussian but b, which is near 0 for most nodes and far from it for a bad
 one: Student's t with few degrees of freedom, by iteratively reweighted least squares (Lange, Little and Taylor, 1989).
-A run on several nodes goes at the pace of the slowest.
+A run on several nodes goes at the pace of the slowest. Of a node whose matrix products, copies or all-reduces were
+measured to be slow, b_n is expected to lie anywhere between nothing and the slowest of these: which of them a step
+waits for is what runs show.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -54,15 +57,18 @@ class Expected:
     precision: Array
 
 
-def node_effects(shown: Sequence[Shown], expected: Expected, own: float = _OWN) -> dict[str, NodeEffect]:
+def node_effects(
+    shown: Sequence[Shown], expected: Expected, behind: Mapping[str, float], own: float = _OWN
+) -> dict[str, NodeEffect]:
     """The effect of each node that runs went on, 0 being usual; none if that was one node at most.
 
-    One odd run convicts no node: an effect that is not small is what is left of it without the run that says most. It
-    leaves the doubt, so that what ran there is worth another run.
+    One odd run convicts no node: an effect that is not small, nor what was measured, is what is left of it without the
+    run that says most. It leaves the doubt, so that what ran there is worth another run.
 
     Args:
         shown: what runs have shown of each of n configurations.
         expected: what a model expects of them.
+        behind: how far nodes were measured to be behind usual ones, as logarithms; absent: not measured.
         own: standard deviation of what it does not know of each.
     """
     runs = [
@@ -73,12 +79,14 @@ def node_effects(shown: Sequence[Shown], expected: Expected, own: float = _OWN) 
     names = sorted({name for run in runs for name in run.nodes})
     if len(names) < 2:
         return {}
-    fitted = _fit(runs, names, expected, own)
+    prior = _prior(names, behind)
+    fitted = _fit(runs, prior, expected, own)
     means, variances = fitted.means.copy(), fitted.variances.copy()
-    for index in np.flatnonzero(np.abs(fitted.means) > _SUSPECT):
+    is_odd = (fitted.means < prior.lost - _SUSPECT) | (fitted.means > _SUSPECT)
+    for index in np.flatnonzero(is_odd):
         there = [number for number, run in enumerate(runs) if names[index] in run.nodes]
         most = max(there, key=lambda number: fitted.left[number] * np.sign(fitted.means[index]))
-        again = _fit([run for number, run in enumerate(runs) if number != most], names, expected, own)
+        again = _fit([run for number, run in enumerate(runs) if number != most], prior, expected, own)
         if abs(again.means[index]) < abs(means[index]):
             doubt = (fitted.means[index] - again.means[index]) / 2
             means[index], variances[index] = again.means[index], again.variances[index] + doubt**2
@@ -108,8 +116,33 @@ class _Fitted:
     left: Array
 
 
-def _fit(runs: Sequence[_Run], names: Sequence[str], expected: Expected, own: float) -> _Fitted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prior:
+    """Where the effects of m nodes are expected: from nothing down to what they were measured to lack, `(m,)`."""
+
+    names: Sequence[str]
+    lost: Array
+
+    @property
+    def means(self) -> Array:
+        return self.lost / 2
+
+    @property
+    def scales(self) -> Array:
+        """By how much an effect differs from what is expected."""
+        return np.maximum(_USUAL, -self.lost / math.sqrt(12))
+
+
+def _prior(names: Sequence[str], behind: Mapping[str, float]) -> _Prior:
+    """What is expected of nodes before runs, by what was measured of them."""
+    lost = np.array([min(0.0, behind.get(name, 0.0)) for name in names])
+    lost[lost > -_SUSPECT] = 0.0
+    return _Prior(names=names, lost=lost)
+
+
+def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
     """The effects of nodes by all of these runs."""
+    names = expect.names
     which = np.array([run.which for run in runs])
     noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
     seen = np.array([run.score for run in runs]) - expected.mean[which]
@@ -118,12 +151,12 @@ def _fit(runs: Sequence[_Run], names: Sequence[str], expected: Expected, own: fl
     prior = np.zeros((weights + few + len(names),) * 2)
     prior[:weights, :weights] = expected.precision
     prior[weights : weights + few, weights : weights + few] = np.eye(few) / own**2
-    means = np.concatenate([expected.off, np.zeros(few + len(names))])
+    means = np.concatenate([expected.off, np.zeros(few), expect.means])
     at = np.arange(weights + few, len(means))  # where the effects of nodes are
-    found, precision, effects = means, prior, np.zeros(len(names))
+    found, precision, effects = means, prior, expect.means
     for _ in range(_ITERATIONS):
         design = np.hstack([known, _slowest([run.nodes for run in runs], names, effects)])
-        prior[at, at] = (_FREEDOM + 1) / (_FREEDOM * _USUAL**2 + effects**2)
+        prior[at, at] = (_FREEDOM + 1) / (_FREEDOM * expect.scales**2 + (effects - expect.means) ** 2)
         precision = prior + (design.T * noise) @ design
         found = np.linalg.solve(precision, prior @ means + design.T @ (noise * seen))
         effects = found[at]
@@ -137,11 +170,11 @@ def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEf
     return min(known, key=lambda effect: effect.mean, default=NodeEffect(mean=0.0, variance=0.0))
 
 
-def effects_by_runs_alone(shown: Sequence[Shown]) -> dict[str, NodeEffect]:
+def effects_by_runs_alone(shown: Sequence[Shown], behind: Mapping[str, float]) -> dict[str, NodeEffect]:
     """The same where configurations have nothing in common: by runs of one of them on several nodes."""
     none = np.zeros((len(shown), 0))
     expected = Expected(mean=np.zeros(len(shown)), slopes=none, off=np.zeros(0), precision=np.zeros((0, 0)))
-    return node_effects(shown, expected, own=_ANYTHING)
+    return node_effects(shown, expected, behind, own=_ANYTHING)
 
 
 def without(shown: Sequence[Shown], effects: Mapping[str, NodeEffect]) -> list[Shown]:

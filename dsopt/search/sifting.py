@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from optuna.trial import FrozenTrial, TrialState
 
 from dsopt.protocol.events import Engine
-from dsopt.search.history import BASELINE, LeftOut, Observation, observe
+from dsopt.search.history import BASELINE, LeftOut, Observation
+from dsopt.search.observing import observe
 from dsopt.study.inside import candidate_inside, is_hidden_size
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate

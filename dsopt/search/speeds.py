@@ -15,6 +15,7 @@ from dsopt.search.history import History, Observation
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
+from dsopt.study.node_rates import behind
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.step_noise import mean_deviation, pooled
@@ -76,6 +77,7 @@ class Speeds:
     Attributes:
         noise: of steps, from all runs together.
         shown: of each configuration that has a figure.
+        behind: how far each node is behind usual ones by what was measured of them before runs (`node_rates.behind`).
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts | None, history: History) -> None:
@@ -85,6 +87,8 @@ class Speeds:
             for o in history.everything
             if _value(o) is not None and (facts is None or _is_placed(o)) and not is_twin(o.candidate)
         ]
+        rates = {o.ran_on[0]: o.node_rates for o in sorted(runs, key=lambda o: o.order) if o.node_rates and o.ran_on}
+        self.behind = behind(rates)
         self.noise = pooled(o.noise for o in runs if o.noise is not None)
         out, telling = {"profile", *(failed_finalists(history) if facts is not None else ())}, history.telling_run
         of_each: dict[str, list[Observation]] = {}

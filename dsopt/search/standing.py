@@ -185,7 +185,7 @@ def _of_search(spec: StudySpec, facts: ModelFacts, history: History) -> Standing
 def _of_runs(spec: StudySpec, history: History) -> Standing | None:
     """By runs alone: configurations of a comparison need have nothing in common."""
     speeds = Speeds(spec, None, history)
-    nodes = effects_by_runs_alone(speeds.shown)
+    nodes = effects_by_runs_alone(speeds.shown, speeds.behind)
     speeds = speeds.corrected(without(speeds.shown, nodes))
     shown = [each for each in speeds.shown if each.may_win]
     if not shown:

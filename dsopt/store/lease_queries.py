@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dsopt.store.queries import Row, insert_into
-from dsopt.store.tables import attempts, leases
+from dsopt.store.tables import attempts, leases, workers
 
 
 def lock_nodes(connection: sa.Connection, nodes: Collection[str]) -> None:
@@ -33,9 +33,11 @@ def leases_on(connection: sa.Connection, *nodes: str) -> Sequence[Row]:
 
 
 def leases_left(connection: sa.Connection) -> Sequence[Row]:
-    """The leases whose attempt is over, or gone, on every node."""
+    """The leases whose attempt is over, or gone, on every node; those of a worker that is there are its own."""
     is_over = sa.or_(attempts.c.state.is_(None), attempts.c.state != "running")
-    query = sa.select(leases).outerjoin(attempts, attempts.c.id == leases.c.attempt_id).where(is_over)
+    owners = sa.select(workers.c.id)
+    query = sa.select(leases).outerjoin(attempts, attempts.c.id == leases.c.attempt_id)
+    query = query.where(is_over, leases.c.attempt_id.not_in(owners))
     return connection.execute(query.order_by(leases.c.id)).mappings().all()
 
 

@@ -146,9 +146,12 @@ def insert_worker(connection: sa.Connection, values: Mapping[str, Any]) -> None:
     connection.execute(sa.insert(workers).values(**values, registered_at=at, heartbeat_at=at))
 
 
-def beat(connection: sa.Connection, worker_id: str, study_id: str | None) -> bool | None:
-    """Records that a worker is alive, and what it works on. Returns whether it is to drain; None: it was buried."""
-    values = {"heartbeat_at": now(connection), "study_id": study_id}
+def beat(connection: sa.Connection, worker_id: str, study_id: str | None, rates: str | None) -> bool | None:
+    """Records that a worker is alive, what it works on, and what its node does.
+
+    Returns whether it is to drain; None: it was buried.
+    """
+    values = {"heartbeat_at": now(connection), "study_id": study_id, "rates": rates}
     update = sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.draining)
     return connection.execute(update).scalar_one_or_none()
 

@@ -60,7 +60,7 @@ studies = Table(
 )
 
 # `process_started` is in clock ticks since the machine's boot: no step of its clock changes it. `draining`: somebody
-# asked the worker to finish its runs and to leave.
+# asked the worker to finish its runs and to leave. `rates` is what it has measured of its node (`study/node_rates.py`).
 workers = Table(
     "dsopt_workers",
     metadata,
@@ -74,6 +74,7 @@ workers = Table(
     Column("registered_at", Time, nullable=False),
     Column("heartbeat_at", Time, nullable=False),
     Column("draining", Boolean, nullable=False, server_default=false()),
+    Column("rates", LongText),
 )
 
 # One row gives one candidate to one worker. `round` is 0 in the search and 1, 2 … when it is confirmed. What the study
@@ -120,7 +121,7 @@ attempts = Table(
 )
 
 # One row gives one device (or port) to one attempt, until its processes are known to be gone: it outlives the attempt,
-# the worker and the study, and therefore refers to none of them.
+# the worker and the study, and therefore refers to none of them. A worker that measures its node leases in its own id.
 leases = Table(
     "dsopt_leases",
     metadata,

@@ -18,7 +18,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial, recorded_outcome
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.trial_attributes import TrialAttributes, attributes_of
+from dsopt.study.trial_attributes import TrialAttributes, attributes_of, place_attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,7 @@ def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenT
         attrs["round"] = 0
     else:
         attrs["phase"] = "range"
-    if run.ran_on:
-        attrs["ran_on"] = run.ran_on
+    attrs.update(place_attributes(attributes_of(run.trial)))
     trial = finished_trial(
         run.outcome,
         study.spec.autotuning.metric,

@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from dsopt.store.queries import Row, now
-from dsopt.store.tables import attempts, leases, studies
+from dsopt.store.tables import attempts, leases, studies, workers
 
 _IS_DEVICE: Final = leases.c.device.like("_pu:%")  # not a port, and not a node as a whole
 
@@ -27,21 +27,25 @@ def running_attempts(connection: sa.Connection, study_id: str | None = None) -> 
 
 
 def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str) -> list[tuple[int, str | None, str]]:
-    """Who has devices of nodes: how many, the study's name (None: it is deleted), the node of the worker that runs it.
+    """Who has devices of nodes: how many, the study's name, the node of the worker that runs it.
+
+    The name is None if the study is deleted, and empty if a worker measures its node.
 
     Args:
         nodes: the nodes, by the names in their leases.
         without: a worker whose own runs do not count.
     """
     count = sa.func.count(sa.distinct(leases.c.node + "/" + leases.c.device))
+    name = sa.case((workers.c.id.is_not(None), ""), else_=studies.c.name)
     query = (
-        sa.select(count, studies.c.name, sa.func.coalesce(attempts.c.node, sa.func.min(leases.c.node)))
+        sa.select(count, name, sa.func.coalesce(attempts.c.node, sa.func.min(leases.c.node)))
         .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))
         .outerjoin(studies, studies.c.id == attempts.c.study_id)
+        .outerjoin(workers, workers.c.id == leases.c.attempt_id)
         .where(leases.c.node.in_(list(nodes)), _IS_DEVICE)
         .where(sa.or_(attempts.c.worker_id.is_(None), attempts.c.worker_id != without))
-        .group_by(studies.c.name, attempts.c.node)
-        .order_by(studies.c.name, attempts.c.node)
+        .group_by(name, attempts.c.node)
+        .order_by(name, attempts.c.node)
     )
     return [(number, name, on) for number, name, on in connection.execute(query)]
 

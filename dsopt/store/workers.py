@@ -54,10 +54,13 @@ def register(engine: sa.Engine) -> Registration:
     return me
 
 
-def beat(engine: sa.Engine, me: Registration, study_id: str | None) -> bool | None:
-    """Records that this worker lives. Returns whether it is to drain; None: others took it and its runs for dead."""
+def beat(engine: sa.Engine, me: Registration, study_id: str | None, rates: str | None) -> bool | None:
+    """Records that this worker lives, and what its node does.
+
+    Returns whether it is to drain; None: others took it and its runs for dead.
+    """
     with writing(engine) as connection:
-        return queries.beat(connection, me.id, study_id)
+        return queries.beat(connection, me.id, study_id, rates)
 
 
 def ask_to_drain(engine: sa.Engine, worker_ids: Sequence[str]) -> None:

@@ -1,10 +1,12 @@
 """Declares every user attribute that dsopt writes to or reads from a trial in Optuna."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, Protocol, TypedDict, cast
 
 from dsopt.protocol.events import Engine
+from dsopt.study.node_rates import NodeRates
 
 # why a candidate runs: to find its stage's range of micro-batch sizes, to explore that range, or for expected gain
 Phase = Literal["range", "explore", "joint"]
@@ -24,6 +26,8 @@ class TrialAttributes(TypedDict, total=False):
         phase, why: why it was chosen, as a word and in words.
         run_dir: its run directory.
         ran_on: the names of the nodes that it ran on, separated by commas; absent in a dry run.
+        node_matmul_tflops, node_copy_gb_per_s, node_all_reduce_gb_per_s: what its node had been measured to do
+            (`NodeRates`); absent: it was not, or there were several.
         run_seconds: wall clock from launch to end.
         reason, message: why it was not measured, as a word and in words.
         imported: the folder of DeepSpeed's autotuner it was taken from.
@@ -53,6 +57,9 @@ class TrialAttributes(TypedDict, total=False):
     why: str
     run_dir: str
     ran_on: str
+    node_matmul_tflops: float
+    node_copy_gb_per_s: float
+    node_all_reduce_gb_per_s: float
     run_seconds: float
     reason: str
     message: str
@@ -96,12 +103,30 @@ class TrialAttributes(TypedDict, total=False):
     dtype: str
 
 
+_OF_NODE: Final = "node_"
 ORDER: Final = "dsopt:order"  # among system attributes: the study's version when the trial's claim last changed
 
 
 def attributes_of(trial: _Trial) -> TrialAttributes:
     """What is written on a trial of Optuna's."""
     return cast(TrialAttributes, trial.user_attrs)
+
+
+def node_attributes(rates: NodeRates) -> TrialAttributes:
+    """What was measured of a node, as user attributes."""
+    return cast(TrialAttributes, {f"{_OF_NODE}{name}": rate for name, rate in rates.of_node.items()})
+
+
+def place_attributes(attrs: TrialAttributes) -> TrialAttributes:
+    """Those that say where a run was."""
+    of_place = {name: value for name, value in attrs.items() if name == "ran_on" or name.startswith(_OF_NODE)}
+    return cast(TrialAttributes, of_place)
+
+
+def rates_of_node(attrs: TrialAttributes) -> dict[str, float]:
+    """What `node_attributes` wrote, by the rate's name; empty if there is nothing."""
+    found = {name[len(_OF_NODE) :]: cast(float, value) for name, value in attrs.items() if name.startswith(_OF_NODE)}
+    return {name: rate for name, rate in found.items() if 0 < rate < math.inf}
 
 
 def engine_attributes(engine: Engine) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers
 from dsopt.store.studies import Store
 from dsopt.store.workers import SILENT_SECONDS
+from dsopt.study.node_rates import rates_in
 from dsopt.web.histories import Histories
 from dsopt.worker.results import summary_of, table_of
 
@@ -71,13 +72,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """A worker that has not left: its node, its process, how long it has been silent, and how many runs it has."""
+    """A worker that has not left: its node, its process, how long it has been silent, and how many runs it has.
+
+    `speed` is what each of its devices was measured to do, in words; empty: they were not.
+    """
 
     node: str
     pid: int
     silent_seconds: float
     runs: int
     devices: int
+    speed: str
 
     @property
     def is_silent(self) -> bool:
@@ -141,6 +146,7 @@ class Overview:
                     silent_seconds=max(0.0, row["silent_seconds"]),
                     runs=sum(run["worker_id"] == row["id"] for run in running),
                     devices=devices.get(row["id"], 0),
+                    speed=str(rates_in(row["rates"]) or ""),
                 )
                 for row in workers
             ],

@@ -8,6 +8,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
 from dsopt.store.stored import StoredStudy
+from dsopt.study.node_rates import NodeRates
 from dsopt.study.space import Candidate
 
 
@@ -23,6 +24,7 @@ class Assignment:
         history: what was known when it was chosen.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
         nodes: the names of the nodes that it runs on; none of a dry run.
+        rates: what was measured of the worker's own node, if it runs there alone.
     """
 
     study: StoredStudy
@@ -32,6 +34,7 @@ class Assignment:
     history: History
     placement: Placement | None = None
     nodes: Sequence[str] = ()
+    rates: NodeRates | None = None
 
     @property
     def candidate(self) -> Candidate | None:

@@ -62,6 +62,7 @@ class Desk:
         self._study = study
         self._heart = heart
         self._patience = patience
+        self._ask: Callable[[Callable[[], Any]], Any] = patience
         self._ending = ending
         self._wake = wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
@@ -69,8 +70,7 @@ class Desk:
         self._company = Company()
         self._room = Room(results_folder(study.spec), hand.tell)
         self._failures_settled = 0
-        self._has_begun = False
-        self._is_idle = False  # there is nothing that it could begin now
+        self._has_begun = self._is_idle = False  # idle: there is nothing that it could begin now
         self._errors: list[BaseException] = []
         self.faulty: set[int] = set()
         self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided, self._bears_company)
@@ -132,14 +132,15 @@ class Desk:
         return self._ending.stop.is_set() or self._leaving.is_set() or self._heart.is_over
 
     def _wait(self) -> None:
-        is_busy = self._count_in_hand() > 0
-        self._wake.wait(_BUSY_SECONDS if is_busy or self._ending.is_asked else _IDLE_SECONDS)
+        self._wake.wait(_BUSY_SECONDS if self._count_in_hand() or self._ending.is_asked else _IDLE_SECONDS)
         self._wake.clear()
 
     def _begin_runs(self, version: int) -> None:
         for lane in self._lanes:
             if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
                 try:
+                    if not self._count_in_hand():
+                        self._hand.speed.measure_if_due(self._study, self._hand.ledger.me, self._hand.pool, self._ask)
                     assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:
                     self._settle(fenced)
@@ -230,6 +231,8 @@ class Desk:
 
     def _avoid_what_failed(self, task: Task, outcome: Failed) -> None:
         """Goes on without a GPU of its own that has failed, and takes nodes that it has lost only if it must."""
+        if outcome.retryable:
+            self._hand.speed.measure_again()
         if outcome.device is not None:
             self.faulty.add(outcome.device)
             self._hand.tell(DeviceSetAside(task=task, device=outcome.device, why=outcome.message))
@@ -295,6 +298,3 @@ class Desk:
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
         return self._health.avoids(trial) and self._do_others_live()
-
-    def _ask(self, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
-        return self._patience(act)

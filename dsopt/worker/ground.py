@@ -14,7 +14,8 @@ from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
-from dsopt.search.history import BASELINE, History, profile_attributes
+from dsopt.search.history import BASELINE, History
+from dsopt.search.observing import profile_attributes
 from dsopt.search.pruners import memory_pruner, runs_since_best_of
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.steps import Explore, RunReference
@@ -37,6 +38,7 @@ from dsopt.worker.capacity import Places, places_of, request_of
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
+from dsopt.worker.node_speed import NodeSpeed
 
 Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 
@@ -45,14 +47,15 @@ Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 class Hand:
     """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
 
-    `wake` is called when it is worth asking again; `lost_nodes` are nodes that were lost during runs, which others are
-    preferred to.
+    `speed` measures this worker's node; `wake` is called when it is worth asking again; `lost_nodes` are nodes that
+    were lost during runs, which others are preferred to.
     """
 
     store: Store
     ledger: Ledger
     pool: DevicePool
     tell: Callable[[Happening], None]
+    speed: NodeSpeed
     wake: Callable[[], None] = lambda: None
     lost_nodes: list[str] = field(default_factory=list)
 
@@ -183,7 +186,7 @@ class StudyGround:
             except BaseException:
                 run_dir.discard()
                 raise
-        nodes = tuple(attempt.hosts or places.hosts) or (hand.ledger.me.node,)
+        others = tuple(attempt.hosts or places.hosts)
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),
@@ -191,7 +194,8 @@ class StudyGround:
             run_dir=run_dir,
             history=self.history,
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
-            nodes=() if study.spec.is_simulated else nodes,
+            nodes=() if study.spec.is_simulated else others or (hand.ledger.me.node,),
+            rates=None if others else hand.speed.rates,
         )
 
     @contextlib.contextmanager

@@ -7,9 +7,11 @@ from typing import TypeAlias
 
 from dsopt.experiment.outcome import Outcome
 from dsopt.experiment.run import Progress
+from dsopt.launch.devices import DevicePool
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
+from dsopt.study.node_rates import NodeRates
 from dsopt.study.part import Part
 
 
@@ -76,6 +78,15 @@ class DeviceSetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMeasured:
+    """A worker has measured its node; `rates` is None if the devices of `pool` did not show theirs in time."""
+
+    node: str
+    pool: DevicePool
+    rates: NodeRates | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAvoided:
     """A node was lost during a run. The run is tried again, on other nodes if there are enough."""
 
@@ -97,7 +108,8 @@ class DevicesAwaited:
 
     Attributes:
         study: the study that it works on.
-        holders: who has them, each as a number of devices, the study's name (None: it is deleted) and the node.
+        holders: who has them, each as a number of devices, the study's name and the node. The name is None if the study
+            is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
     """
 
@@ -180,6 +192,7 @@ Happening: TypeAlias = (
     | WarmStartsEnded
     | DeviceSetAside
     | NodeAvoided
+    | NodeMeasured
     | RunsAlone
     | DevicesAwaited
     | HelperReplaced

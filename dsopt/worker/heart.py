@@ -9,6 +9,7 @@ from dsopt.store.revision import check
 from dsopt.store.studies import Store
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Registration, beat, leave, register
+from dsopt.worker.node_speed import NodeSpeed
 
 _LOOK_SECONDS: Final = 1.0
 
@@ -32,12 +33,14 @@ class Heart:
         store: the storage.
         wake: called when something has changed that the worker should look at.
         drain: set when somebody has asked this worker, in the database, to finish its runs and to leave.
+        speed: has what was measured of the worker's node: each beat tells it.
     """
 
-    def __init__(self, store: Store, wake: Callable[[], None], drain: threading.Event) -> None:
+    def __init__(self, store: Store, wake: Callable[[], None], drain: threading.Event, speed: NodeSpeed) -> None:
         self._engine = store.engine
         self._wake = wake
         self._drain = drain
+        self._speed = speed
         self._closing = threading.Event()
         self._is_over = threading.Event()
         self._is_buried = threading.Event()
@@ -118,7 +121,8 @@ class Heart:
 
     def _beat(self) -> None:
         began, me = _now(), self.me
-        is_draining = beat(self._engine, me, self._study_id)
+        rates = self._speed.rates
+        is_draining = beat(self._engine, me, self._study_id, rates.to_text() if rates else None)
         self.problem = None
         if is_draining is not None:
             self._beat_at = began

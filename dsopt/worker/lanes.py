@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.run import Progress
-from dsopt.study.trial_attributes import TrialAttributes, engine_attributes
+from dsopt.study.trial_attributes import TrialAttributes, engine_attributes, node_attributes
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.happenings import Happening, HelperReplaced, TaskProgressed, WarmStartsEnded
 from dsopt.worker.running import Ended, run
@@ -47,6 +47,8 @@ class RunInHand:
         attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
         if self.assignment.nodes:
             attrs["ran_on"] = ", ".join(self.assignment.nodes)
+        if self.assignment.rates is not None:
+            attrs.update(node_attributes(self.assignment.rates))
         if self.ended is not None and self.ended.wrote_outside:
             attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
         engine = self.progress.engine if self.progress is not None else None

@@ -28,6 +28,7 @@ from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished
 from dsopt.worker.heart import Heart
+from dsopt.worker.node_speed import NodeSpeed
 from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
 
@@ -94,7 +95,8 @@ class Worker:
 
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         # a database that cannot be used at first is an error
-        heart = Heart(self._store, self._wake.set, self._ending.drain)
+        self._speed = NodeSpeed(self._store, self._pool, self._tell, self._ending.stop.is_set)
+        heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)
         try:
@@ -158,7 +160,14 @@ class Worker:
         check_folders(study.spec)
         self._patience(lambda: heart.begin(study.id))
         ledger = Ledger(self._store, heart.me)
-        hand = Hand(store=self._store, ledger=ledger, pool=self._pool, tell=self._tell, wake=self._wake.set)
+        hand = Hand(
+            store=self._store,
+            ledger=ledger,
+            pool=self._pool,
+            tell=self._tell,
+            speed=self._speed,
+            wake=self._wake.set,
+        )
         lanes = lanes_of(study.spec, self._pool)
         desk = Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes)
         try:

@@ -122,7 +122,7 @@ def test_a_study_whose_worker_is_between_two_runs_is_not_deleted(url: str, tmp_p
     store = Store.open(url)
     me = register(store.engine)
     [header] = store.headers()
-    beat(store.engine, me, header.id)
+    beat(store.engine, me, header.id, None)
     with pytest.raises(DsoptError, match=f"is running \\(node {re.escape(me.node)}\\). Stop it first"):
         study.delete()
     study.stop()

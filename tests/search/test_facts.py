@@ -7,7 +7,7 @@ import pytest
 from benchmarks.scale import outcome_of
 from dsopt.estimates.zero_memory import ParamBytes
 from dsopt.experiment.outcome import Measured, from_json
-from dsopt.search.history import _facts
+from dsopt.search.observing import _facts
 from dsopt.search.sharding import sharding_of
 from dsopt.search.step_features import StepFeatures
 from dsopt.store.trials import _headline

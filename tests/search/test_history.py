@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 import optuna
 
 from dsopt.protocol.events import Engine
-from dsopt.search.history import observe
+from dsopt.search.observing import observe
 from dsopt.study.part import REFERENCE
 from tests.runs import engine
 

@@ -4,9 +4,10 @@ import optuna
 import pytest
 
 from dsopt.protocol.events import Engine
-from dsopt.search.history import History, observe, profile_attributes
+from dsopt.search.history import History
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.memory import MemoryModel
+from dsopt.search.observing import observe, profile_attributes
 from dsopt.search.plan import next_step
 from dsopt.search.steps import Explore, RunReference
 from dsopt.study.part import REFERENCE

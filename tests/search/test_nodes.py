@@ -88,13 +88,13 @@ def shown(name: str, scores: list[float], *ran_on: tuple[str, ...]) -> Shown:
 
 def test_of_a_comparison_runs_of_one_configuration_on_several_nodes_tell() -> None:
     seen = [shown("one", [5.0, 5.01, 4.6], ("a",), ("b",), ("c",)), shown("other", [2.0, 1.6], ("a",), ("c",))]
-    found = effects_by_runs_alone(seen)
+    found = effects_by_runs_alone(seen, {})
     assert found["c"].mean - found["a"].mean == pytest.approx(-0.4, abs=0.05)
 
 
 def test_a_run_on_several_nodes_goes_at_the_pace_of_the_slowest() -> None:
     seen = [shown(f"{index}", [5.0, 4.6], ("a", "b"), ("b", "c")) for index in range(3)]
-    found = effects_by_runs_alone(seen)
+    found = effects_by_runs_alone(seen, {})
     assert found["c"].mean < found["a"].mean - 0.2
     assert effect_on(("a", "c"), found) == found["c"]
     assert effect_on((), found) == effect_on(("unknown",), found) == NodeEffect(mean=0.0, variance=0.0)
@@ -115,8 +115,40 @@ def test_one_odd_run_convicts_no_node_and_overturns_no_result() -> None:
     result = compare(STUDY, history)
     assert result is not None and result.best == "z0_gas1_tmbspg8"
     assert result.baseline == pytest.approx(16 / seconds(2, 8), rel=0.02)
-    compared = effects_by_runs_alone([shown("x", [5.0, 5.0], ("b",), ("b",)), shown("y", [5.0, 4.6], ("a",), ("b",))])
+    compared = effects_by_runs_alone(
+        [shown("x", [5.0, 5.0], ("b",), ("b",)), shown("y", [5.0, 4.6], ("a",), ("b",))], {}
+    )
     assert abs(compared["b"].mean) < 0.03
+
+
+def on_a_measured_node(*shares: float, matmul: float, copies: float = 800.0) -> History:
+    """Good runs on three nodes, and some on a fourth, at these shares of the speed that they would have elsewhere."""
+    usual = {"matmul_tflops": 400.0, "copy_gb_per_s": 800.0}
+    of_node = {**dict.fromkeys("abc", usual), "d": {"matmul_tflops": matmul, "copy_gb_per_s": copies}}
+    measured_ones = runs(dict.fromkeys("abc", 1.0))
+    there = [
+        observation(
+            Candidate(stage=1, micro_batch=size, gas=2), 4 * size / (2 * seconds(1, size)) * share, ran_on=("d",)
+        )
+        for size, share in zip((4, 8, 2), shares, strict=False)
+    ]
+    stages = {**measured_ones.stages, 1: [*measured_ones.stages[1], *there]}
+    with_rates = {stage: [replace(o, node_rates=of_node[o.ran_on[0]]) for o in seen] for stage, seen in stages.items()}
+    reference = [replace(o, node_rates=of_node[o.ran_on[0]]) for o in measured_ones.reference]
+    return replace(measured_ones, reference=reference, stages=with_rates)
+
+
+def test_of_a_node_that_was_measured_to_be_slow_the_first_run_tells() -> None:
+    assert abs(effects(STUDY, on_a_measured_node(0.7, matmul=400.0))["d"].mean) < 0.05  # one odd run convicts no node
+    found = effects(STUDY, on_a_measured_node(0.7, matmul=270.0))["d"]
+    assert found.mean == pytest.approx(math.log(0.7), abs=0.1)
+
+
+def test_a_rate_that_steps_do_not_wait_for_convicts_no_node() -> None:
+    found = effects(STUDY, on_a_measured_node(1.0, 1.0, 1.0, matmul=400.0, copies=400.0))["d"]
+    assert abs(found.mean) < 0.06
+    doubtful = effects(STUDY, on_a_measured_node(1.0, matmul=400.0, copies=400.0))["d"]
+    assert doubtful.variance > found.variance
 
 
 def test_of_many_runs_on_one_node_the_mean_has_its_uncertainty_once() -> None:

@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome, Slow
 from dsopt.launch.processes import start_ticks
-from dsopt.search.history import observe
+from dsopt.search.observing import observe
 from dsopt.store import claims, optuna_rows, queries, trials
 from dsopt.store.lease_queries import leases_on
 from dsopt.store.leases import Request
@@ -208,7 +208,7 @@ def test_a_worker_whose_process_is_gone_is_buried_and_its_trial_adopted(store: S
     with store.engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE dsopt_workers SET process_started = 1 WHERE id = '{dead.me.id}'"))
     assert bury_now(store, me) == 1
-    assert beat(store.engine, dead.me, None) is None
+    assert beat(store.engine, dead.me, None, None) is None
     [row] = store.runs(study)
     assert (row["state"], row["reason"]) == ("failed", "lost")
     with pytest.raises(DevicesTaken):  # whoever buries it may be far away; here, its processes have to end first
@@ -273,12 +273,12 @@ def test_a_silent_worker_of_another_machine_is_given_up_on_the_databases_clock(s
     with store.engine.begin() as connection:
         silent = "UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 61 WHERE id = :id"
         connection.execute(sa.text(silent), {"id": far.me.id})
-    assert beat(store.engine, far.me, None) is not None  # it lives after all
+    assert beat(store.engine, far.me, None, None) is not None  # it lives after all
     assert bury_now(store, me) == 0
     with store.engine.begin() as connection:
         connection.execute(sa.text(silent), {"id": far.me.id})
     assert bury_now(store, me) == 1
-    assert beat(store.engine, far.me, None) is None
+    assert beat(store.engine, far.me, None, None) is None
 
 
 def test_devices_of_a_node_stay_leased_until_that_node_has_ended_their_processes(store: Store) -> None:

@@ -108,7 +108,7 @@ def test_a_worker_that_is_silent_during_an_upgrade_cannot_come_back(storage_url:
     with connected.begin() as connection:
         connection.execute(sa.text("UPDATE dsopt_workers SET heartbeat_at = 1"))
     schema.upgrade(connected)
-    assert beat(connected, me, None) is None
+    assert beat(connected, me, None, None) is None
     connected.dispose()
 
 

@@ -105,7 +105,7 @@ class World:
 
     def beat(self, worker: Worker) -> None:
         """A worker says that it lives, or learns that others took it for dead."""
-        assert (beat(worker.store.engine, worker.ledger.me, None) is None) == worker.is_buried
+        assert (beat(worker.store.engine, worker.ledger.me, None, None) is None) == worker.is_buried
         worker.is_late = False
         if worker.is_buried:
             self.renew(worker)

@@ -14,6 +14,7 @@ from dsopt.store.workers import leave
 from dsopt.worker.asking import Asker
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.ground import Hand
+from dsopt.worker.node_speed import NodeSpeed
 from tests.store.ledger import POOL, ledger_of, measured, spec, sweep_now
 
 
@@ -21,7 +22,8 @@ class Worker:
     def __init__(self, store: Store, study: StoredStudy) -> None:
         self.store = store
         self.ledger = ledger_of(store)
-        hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None)
+        speed = NodeSpeed(store, POOL, lambda _: None, lambda: False)
+        hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
         self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
 
     def next(self) -> Assignment | None:

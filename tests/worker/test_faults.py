@@ -215,7 +215,7 @@ def test_what_another_node_should_try_is_tried_here_when_that_node_leaves(
     store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     another = workers.register(store.engine)
-    workers.beat(store.engine, another, store.get("simulated").id)
+    workers.beat(store.engine, another, store.get("simulated").id, None)
     worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
     until(lambda: [run for run in runs_of(dsopt_on) if run["state"] == "failed"])
     broken.unlink()

@@ -2,22 +2,30 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from dsopt.errors import DsoptError
+from dsopt.launch.devices import DevicePool
 from dsopt.store.revision import VERSION_TABLE
 from dsopt.store.studies import Store
 from dsopt.worker import heart
+from dsopt.worker.node_speed import NodeSpeed
 
 REFUSE = "CREATE TRIGGER refuse BEFORE UPDATE ON dsopt_workers BEGIN SELECT RAISE(ABORT, 'no right'); END"
+
+
+def heart_of(store: Store, wake: Callable[[], None]) -> heart.Heart:
+    speed = NodeSpeed(store, DevicePool(kind="cpu", indices=(0,)), lambda _: None, lambda: False)
+    return heart.Heart(store, wake, threading.Event(), speed)
 
 
 def test_it_goes_on_beating(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread ended with a traceback, and the worker neither worked nor ended."""
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
     store = Store.open(sqlite_url, make=True)
-    beating = heart.Heart(store, lambda: None, threading.Event())
+    beating = heart_of(store, lambda: None)
     try:
         for statement, is_refused in ((REFUSE, True), ("DROP TRIGGER refuse", False)):
             with store.engine.begin() as connection:
@@ -38,7 +46,7 @@ def test_it_says_what_the_database_said_when_the_lease_is_over(
     monkeypatch.setattr(heart, "LEASE_SECONDS", heart.MARGIN_SECONDS + 0.2)
     store = Store.open(sqlite_url, make=True)
     woken = threading.Event()
-    beating = heart.Heart(store, woken.set, threading.Event())
+    beating = heart_of(store, woken.set)
     try:
         with store.engine.begin() as connection:
             connection.exec_driver_sql(REFUSE)
@@ -52,7 +60,7 @@ def test_it_says_what_the_database_said_when_the_lease_is_over(
 
 def test_it_does_not_come_back_to_a_database_that_was_upgraded_meanwhile(sqlite_url: str) -> None:
     store = Store.open(sqlite_url, make=True)
-    beating = heart.Heart(store, lambda: None, threading.Event())
+    beating = heart_of(store, lambda: None)
     try:
         with store.engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
@@ -79,7 +87,7 @@ def test_time_in_which_the_machine_is_suspended_counts(
     """Others may have started its runs meanwhile. Only CLOCK_BOOTTIME goes on then."""
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 1e6)
     store = Store.open(sqlite_url, make=True)
-    beating = heart.Heart(store, lambda: None, threading.Event())
+    beating = heart_of(store, lambda: None)
     try:
         clocks["wall"] = clocks[time.CLOCK_REALTIME] = 1e6  # somebody has set the clock
         assert not beating.is_over
@@ -97,7 +105,7 @@ def test_after_a_suspension_it_lives_on_and_buries_nobody_at_first(
     """All workers of a machine wake at once: none may take another for dead before that one has had time to beat."""
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
     store = Store.open(sqlite_url, make=True)
-    beating = heart.Heart(store, lambda: None, threading.Event())
+    beating = heart_of(store, lambda: None)
     try:
         assert beating.may_bury
         clocks[time.CLOCK_BOOTTIME] = heart.LEASE_SECONDS + 1

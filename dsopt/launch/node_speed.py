@@ -1,0 +1,48 @@
+"""Measures how fast the devices of this node are, with a short fixed run on all of them at once."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.limited import Program, run_all
+from dsopt.launch.training import Training, result_of
+from dsopt.study.node_rates import NodeRates, rates_of
+
+MODULE: Final = "dsopt.probe.node_speed"
+LIMIT_SECONDS: Final = 10.0
+_CPU_RANKS: Final = 2  # CPU slots share what the machine has: more of them show nothing else
+
+
+def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float, **variables: str) -> list[Program]:
+    """The ranks of a run on the first devices of a pool. Each ends itself a second after these seconds."""
+    backend = "nccl" if pool.kind == "gpu" else "gloo"
+    common = {
+        **variables,
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(next(free_ports())),
+    }
+    if pool.kind == "gpu":
+        common["CUDA_VISIBLE_DEVICES"] = ",".join(pool.uuids[index] for index in pool.indices[:ranks])
+    return [
+        training.program(MODULE, backend, str(seconds + 1), cwd=Path("/"), RANK=rank, LOCAL_RANK=rank, **common)
+        for rank in map(str, range(ranks))
+    ]
+
+
+def measure(
+    training: Training, pool: DevicePool, run_dir: Path, *, should_end: Callable[[], bool] = lambda: False
+) -> NodeRates | None:
+    """What the devices of a pool do; None if they have not shown it in ten seconds.
+
+    Args:
+        training: what runs of the study start with.
+        pool: devices that nobody else uses meanwhile.
+        run_dir: what the processes are known by; it need not be there.
+        should_end: asked meanwhile whether it is to end at once.
+    """
+    ranks = len(pool.indices) if pool.kind == "gpu" else min(_CPU_RANKS, len(pool.indices), os.cpu_count() or 1)
+    programs = programs_of(training, pool, ranks, LIMIT_SECONDS, DSOPT_RUN_DIR=str(run_dir))
+    return rates_of([result_of(one) for one in run_all(programs, seconds=LIMIT_SECONDS, should_end=should_end)])

@@ -1,0 +1,145 @@
+"""A worker measures its node before its first run, with nobody else on it, and leaves nothing."""
+
+import math
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch import node_speed
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.processes import processes_of
+from dsopt.launch.training import training_of
+from dsopt.store.lease_queries import leases_on
+from dsopt.store.orphans import find_orphans, sweep
+from dsopt.store.own_lease import leave_node, take_node
+from dsopt.store.studies import Store
+from dsopt.store.transactions import DevicesTaken, WorkerGone
+from dsopt.store.who_works import holders_on
+from dsopt.store.workers import leave, register
+from dsopt.study.node_rates import NodeRates, behind, rates_in
+from tests.conftest import Dsopt
+from tests.outages import on_node
+from tests.studies import write_study
+
+POOL = DevicePool(kind="cpu", indices=(0, 1))
+RATES = ("matmul_tflops", "copy_gb_per_s", "all_reduce_gb_per_s")
+
+
+@pytest.fixture
+def store(storage_url: str):
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
+
+
+def test_what_dsopt_keeps_of_a_node_is_read_again_and_nothing_else() -> None:
+    rates = NodeRates(
+        matmul_tflops=(402.0, 250.0, 404.0), copy_gb_per_s=(1600.0, 1610.0, 1605.0), all_reduce_gb_per_s=None
+    )
+    assert rates_in(rates.to_text()) == rates
+    assert rates.slow_devices() == {1: pytest.approx(1 - 250 / 402)}
+    assert str(rates) == "250 TFLOP/s, copies 1.6 TB/s"
+    for text in (None, "", "{", "[]", '{"matmul_tflops": []}', rates.to_text().replace("250.0", "-1"),
+                 rates.to_text().replace("250.0", "NaN"), rates.to_text().replace("null", '"fast"')):  # fmt: skip
+        assert rates_in(text) is None
+
+
+def test_a_node_is_behind_by_what_it_lacks_most() -> None:
+    usual = {"matmul_tflops": 400.0, "copy_gb_per_s": 1600.0}
+    found = behind({"a": usual, "b": usual, "c": {**usual, "copy_gb_per_s": 800.0}, "d": {"matmul_tflops": 380.0}})
+    assert found == {"a": 0.0, "b": 0.0, "c": pytest.approx(math.log(0.5)), "d": pytest.approx(math.log(0.95))}
+    assert behind({}) == {}
+    assert behind({"a": usual}) == {"a": 0.0}
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+def test_two_ranks_show_what_they_do(tmp_path: Path) -> None:
+    rates = node_speed.measure(training_of(None), POOL, tmp_path / "absent")
+    assert rates is not None
+    assert len(rates.matmul_tflops) == len(rates.copy_gb_per_s) == 2
+    assert 0.001 < min(rates.matmul_tflops) < 100  # any CPU
+    assert 0.1 < min(rates.copy_gb_per_s) < 10_000
+    assert rates.all_reduce_gb_per_s is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_ends_at_once_when_it_is_asked_to(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert node_speed.measure(training_of(None), POOL, tmp_path / "absent", should_end=lambda: True) is None
+    assert time.monotonic() - began < node_speed.LIMIT_SECONDS
+    assert not processes_of(tmp_path / "absent")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+def test_what_was_measured_is_told_shown_and_kept_with_each_run(dsopt: Dsopt, postgres_url: str) -> None:
+    environment = {"DSOPT_STORAGE": postgres_url, "DSOPT_SPEED_CHECK": ""}
+    dsopt.environment.update(environment)
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
+    output, _ = worker.communicate(timeout=200)
+    assert worker.returncode == 0, output
+    assert "Node here: 2 CPU slots, each " in output
+    store = Store.open(postgres_url)
+    study = store.get("simulated")
+    trials = [trial for part in study.parts for trial in store.optuna_study(study, part).trials]
+    kept = [trial.user_attrs for trial in trials if "ran_on" in trial.user_attrs]
+    assert kept and all(attrs[f"node_{name}"] > 0 for attrs in kept for name in RATES)
+    store.close()
+
+
+def test_nobody_gets_devices_of_a_node_while_it_is_measured(store: Store) -> None:
+    measuring, other = (register(store.engine) for _ in range(2))
+    for _ in range(2):  # again, as after a lost answer
+        take_node(store.engine, measuring, POOL, Path("/absent/dsopt-run"))
+    with pytest.raises(DevicesTaken):
+        take_node(store.engine, other, POOL, Path("/absent/dsopt-other"))
+    with store.engine.connect() as connection:
+        assert find_orphans(connection, other, POOL) == []
+        [(_, name, node)] = holders_on(connection, {measuring.node}, without=other.id)
+    assert (name, node) == ("", measuring.node)
+    leave_node(store.engine, measuring)
+    take_node(store.engine, other, POOL, Path("/absent/dsopt-other"))
+
+
+def test_devices_of_a_worker_that_died_while_it_measured_come_free(store: Store) -> None:
+    dead, other = (register(store.engine) for _ in range(2))
+    take_node(store.engine, dead, POOL, Path("/absent/dsopt-run"))
+    leave(store.engine, dead)
+    with pytest.raises(WorkerGone):
+        take_node(store.engine, dead, POOL, Path("/absent/dsopt-run"))
+    with store.engine.connect() as connection:
+        orphans = find_orphans(connection, other, POOL)
+    assert sweep(store.engine, orphans)
+    with store.engine.connect() as connection:
+        assert leases_on(connection, dead.node) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_worker_that_ends_while_it_measures_leaves_no_process(
+    dsopt: Dsopt, postgres_url: str, number: signal.Signals, code: int
+) -> None:
+    dsopt.environment.update(DSOPT_STORAGE=postgres_url, DSOPT_SPEED_CHECK="")
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
+    store = Store.open(postgres_url)
+    deadline = time.monotonic() + 60
+    while True:
+        with store.engine.connect() as connection:
+            rows = leases_on(connection, "here")
+        if rows:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    store.close()
+    run_dir = Path(rows[0]["run_dir"])
+    worker.send_signal(number)
+    assert worker.wait(30) == code
+    while processes_of(run_dir):  # they end themselves
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
