@@ -26,6 +26,7 @@ from dsopt.api.events import (
     WorkerWentOn,
     WroteOutside,
 )
+from dsopt.protocol.text import significant
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
 from dsopt.report.failures import outside_text
 from dsopt.report.first_run import first_run_lines as first_run_lines
@@ -125,7 +126,7 @@ def progress_text(progress: Progress | None) -> str:
     text = f"measuring, {progress.steps} steps"
     m = progress.measurement
     if m is not None:
-        text += f", {m.samples_per_second:.4g} samples/s ±{100 * m.relative_half_width:.1f} %"
+        text += f", {significant(m.samples_per_second, 4)} samples/s ±{100 * m.relative_half_width:.1f} %"
     return text
 
 
@@ -135,9 +136,10 @@ def best_text(study: StoredStudy, history: History | None) -> str:
         return "none yet"
     best = max(history.measured, key=history.score)
     baseline = history.find("baseline")
-    against = f" (baseline {baseline.value:.4g})" if baseline and baseline.value is not None else ""
+    against = f" (baseline {significant(baseline.value, 4)})" if baseline and baseline.value is not None else ""
     origin = " (imported)" if best.imported is not None else ""
-    return f"{readable_name(best.name, best.candidate)}{origin}: {best.value:.4g} {study.spec.autotuning.unit}{against}"
+    value = f"{significant(best.value or 0.0, 4)} {study.spec.autotuning.unit}"
+    return f"{readable_name(best.name, best.candidate)}{origin}: {value}{against}"
 
 
 def budget_text(study: StoredStudy, history: History | None, in_hand: Collection[Task]) -> str:
@@ -166,6 +168,6 @@ def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
     m = outcome.measurement
     drift = ", still drifting" if m.drifting else ""
     return (
-        f"{value:.6g} {study.spec.autotuning.unit} (±{100 * m.relative_half_width:.1f} %, "
+        f"{significant(value)} {study.spec.autotuning.unit} (±{100 * m.relative_half_width:.1f} %, "
         f"{m.measured_steps} steps after {m.warmup_steps} of warm-up{drift})"
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dsopt.api.study import Study
 from dsopt.report.compare import ComparisonTable
+from dsopt.report.numbers import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def _of_comparison(table: ComparisonTable) -> StudyOutcome:
     if best is None:
         return StudyOutcome(state=table.state, sentence="No configuration could be measured.")
     factor = best.factor
-    said = f"{best.name} is the fastest: {best.value:.6g} {table.unit}."
+    said = f"{best.name} is the fastest: {number(best.value)} {table.unit}."
     if table.simulated is not None:
         said = f"Simulated: {said}"
     return StudyOutcome(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsopt.api.results import Run
+from dsopt.protocol.text import significant
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.space import space_lines
 from dsopt.report.summary import Summary
@@ -44,7 +45,7 @@ def shown_text(
     for run in runs:
         lines += _run_lines(run, unit)
     for trial in imported:
-        result = f"{trial.value:.6g} {unit}" if trial.value is not None else trial.reason or ""
+        result = f"{significant(trial.value)} {unit}" if trial.value is not None else trial.reason or ""
         lines.append(f"  {trial.name:<36} {'imported':<10} {result}")
     if runs or imported:
         lines.append("")
@@ -52,7 +53,7 @@ def shown_text(
 
 
 def _run_lines(run: Run, unit: str) -> list[str]:
-    result = f"{run.metric:.6g} {unit}" if run.metric is not None else run.reason or ""
+    result = f"{significant(run.metric)} {unit}" if run.metric is not None else run.reason or ""
     lines = [f"  {run_label(run.candidate, run.round):<36} {run.state:<10} {result}"]
     if run.taken_over is not None:
         lines.append(f"      taken over from study '{run.taken_over}'")

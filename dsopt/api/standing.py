@@ -1,5 +1,6 @@
 """Where a study stands, with what goes on in it now."""
 
+from dsopt.protocol.text import significant
 from dsopt.report.rows import Row, bound_text
 from dsopt.report.standing import Standing, standing_of
 from dsopt.store.stored import StoredStudy
@@ -7,7 +8,7 @@ from dsopt.store.studies import Store
 from dsopt.worker.history import load_history
 from dsopt.worker.results import running_now, summary_of
 
-__all__ = ["Row", "Standing", "bound_text", "standing"]
+__all__ = ["Row", "Standing", "bound_text", "significant", "standing"]
 
 
 def standing(store: Store, study: StoredStudy) -> Standing:

@@ -4,7 +4,7 @@ from dsopt.api.results import Run
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir, tail
-from dsopt.protocol.text import plain_text
+from dsopt.protocol.text import plain_text, significant
 from dsopt.report.named import labels
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
@@ -52,9 +52,11 @@ def described(study: Study, run: Run) -> list[str]:
     unit, label = study.spec.autotuning.unit, _labels(study).get(run.candidate, run.candidate)
     lines = [f"{label}{f' · round {run.round}' if run.round else ''}: {run.state}", f"name: {run.candidate}"]
     if run.metric is not None:
-        lines.append(f"metric: {run.metric:.6g} {unit}")
+        lines.append(f"metric: {significant(run.metric)} {unit}")
     if run.step_seconds is not None and run.half_width_seconds is not None:
-        lines.append(f"step: {1000 * run.step_seconds:.5g} ms ± {1000 * run.half_width_seconds:.2g} ms")
+        lines.append(
+            f"step: {significant(1000 * run.step_seconds, 5)} ms ± {significant(1000 * run.half_width_seconds, 2)} ms"
+        )
     if run.needed_memory_bytes:
         lines.append(f"memory: the fullest rank needed {run.needed_memory_bytes / 2**30:.2f} GiB at its peak")
     if run.finished_at is not None:

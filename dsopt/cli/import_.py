@@ -19,6 +19,8 @@ def import_(folder: Path, study: str, storage: str | None, as_json: bool) -> Non
     DIR is its results_dir. Experiments in the study's space become trials and steer the search. dsopt calls nothing the
     best that it has not measured itself, alternating with your own configuration. Importing again adds what is new.
     """
+    from dsopt.api.standing import significant
+
     found = dsopt.load_study(study, storage=storage)
     imported = found.import_results(folder)
     unit = found.spec.autotuning.unit
@@ -26,7 +28,7 @@ def import_(folder: Path, study: str, storage: str | None, as_json: bool) -> Non
         print_json({"study": study, "unit": unit, **imported.to_json()})
         return
     results = [
-        (taken.name, taken.candidate, "out of memory" if taken.value is None else f"{taken.value:.6g} {unit}")
+        (taken.name, taken.candidate, "out of memory" if taken.value is None else f"{significant(taken.value)} {unit}")
         for taken in imported.taken
     ]
     rows = [(name, value if name == candidate else f"{value} (as {candidate})") for name, candidate, value in results]

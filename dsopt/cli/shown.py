@@ -80,8 +80,8 @@ def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console
 def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str]) -> Table:
     is_estimated = any(row.estimate is not None or row.unconfirmed for row in rows)
     searched = partial(_searched, maximize=standing.maximize)
-    columns: dict[str, Callable[[Row], Text]] = {f"search,\n{standing.unit}": searched}
-    columns |= {"all runs": _estimated} if is_estimated else {}
+    columns: dict[str, Callable[[Row], Text]] = {f"one run,\n{standing.unit}": searched}
+    columns |= {"estimate": _estimated} if is_estimated else {}
     columns |= {"memory": _memory, "batch": _batch}
     columns = {name: cell for name, cell in columns.items() if name not in left_out}
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -103,7 +103,7 @@ def _reasons(row: "Row") -> list[Text]:
 
 
 def _searched(row: "Row", *, maximize: bool) -> Text:
-    from dsopt.api.standing import bound_text
+    from dsopt.api.standing import bound_text, significant
 
     if row.bound is not None:
         return Text(f"{bound_text(row, maximize=maximize)} stopped")
@@ -111,7 +111,7 @@ def _searched(row: "Row", *, maximize: bool) -> Text:
         return Text(row.state if row.state == "running" else row.reason or row.state)
     precision = "" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %"
     how = "imported" if row.is_imported else ""
-    return Text(f"{row.searched:.5g}{precision} {how}".rstrip())
+    return Text(f"{significant(row.searched, 5)}{precision} {how}".rstrip())
 
 
 def _estimated(row: "Row") -> Text:
@@ -119,8 +119,10 @@ def _estimated(row: "Row") -> Text:
         return Text("failed", style="red")
     if row.estimate is None or row.estimate_interval is None:
         return Text("")
+    from dsopt.api.standing import significant
+
     low, high = row.estimate_interval
-    return Text(f"{row.estimate:.5g} ({low:.4g}–{high:.4g})")
+    return Text(f"{significant(row.estimate, 5)} ({significant(low, 4)}–{significant(high, 4)})")
 
 
 def _memory(row: "Row") -> Text:

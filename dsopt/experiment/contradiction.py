@@ -9,6 +9,7 @@ from dsopt.experiment.batches import SAME, elements_stay, mean_elements, usual_p
 from dsopt.experiment.outcome import Infeasible, InfeasibleReason
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
+from dsopt.protocol.text import significant
 from dsopt.study.command import LaunchCommand
 from dsopt.study.script_flags import same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
@@ -162,8 +163,9 @@ def _other_means(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comman
     before, ratio = own.step_elements / own.gas * gas, micro_batch / own.micro_batch
     if not elements_stay(steps, before, ratio, may_grow_otherwise=are_rows_own):
         return None
-    what = f"the script fed {mean_elements(steps) / gas:.3g} elements a micro-step, about as many as in {own.whose} "
-    what += f"({before / gas:.3g}), although its configuration says {ratio:.3g} times as many samples"
+    now, then = (significant(elements / gas, 3) for elements in (mean_elements(steps), before))
+    what = f"the script fed {now} elements a micro-step, about as many as in {own.whose} ({then}), although its "
+    what += f"configuration says {significant(ratio, 3)} times as many samples"
     return fixed(what, MICRO_BATCH, str(own.micro_batch), rules, command)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.experiment.measure import Measurement
+from dsopt.protocol.text import significant
 from dsopt.study.step_noise import StepNoise, mean_deviation
 
 STAKED_METRICS: Final = ("throughput", "latency")  # those that whole steps show while a run is in progress
@@ -86,8 +87,8 @@ class Stake:
         if reachable < self.best_value if self.metric == "latency" else reachable > self.best_value:
             return None
         if self.metric == "latency":
-            return f"at least {reachable:.4g} ms/step, cannot beat {self.best_value:.4g}"
-        return f"at most {reachable:.4g} samples/s, cannot beat {self.best_value:.4g}"
+            return f"at least {significant(reachable, 4)} ms/step, cannot beat {significant(self.best_value, 4)}"
+        return f"at most {significant(reachable, 4)} samples/s, cannot beat {significant(self.best_value, 4)}"
 
     def reachable(self, measurement: Measurement) -> float:
         """The best metric that the configuration may have, very probably."""

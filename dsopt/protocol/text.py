@@ -1,5 +1,6 @@
 """Text that anybody may have written, made fit for databases and terminals. The training process imports it, too."""
 
+import math
 import re
 from typing import Final
 
@@ -14,3 +15,12 @@ def plain_text(text: str) -> str:
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub("\ufffd", lines).encode("utf-8", "replace").decode("utf-8")
+
+
+def significant(value: float, digits: int = 6) -> str:
+    """A number with this many significant digits, and never as a power of ten."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, decimals):.{max(0, decimals)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dsopt.protocol.text import significant
 from dsopt.report.readable import readable
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch, with_own_batch
@@ -51,7 +52,7 @@ class SameBatch:
     def text(self) -> str:
         """What remains of the gain without a larger batch."""
         if not self.candidate:
-            return "Nothing else was measured with your own global batch; global_batch: keep searches with it."
+            return "Nothing else was measured with your own global batch; tune --keep-global-batch searches with it."
         if self.factor is None:
             return f"The best with your own global batch: {self.candidate}."
         if self.factor <= 1:
@@ -110,13 +111,13 @@ class BatchAdvice:
         if self.times <= _MUCH:
             return f"{told}."
         return (
-            f"WARNING: {told}: {self.times:.3g} times as many. Much of the speed may come from that, and such a "
-            "batch may need more samples to the same loss."
+            f"WARNING: {told}: {significant(self.times, 3)} times as many. Much of the speed may come from that, and "
+            "such a batch may need more samples to the same loss."
         )
 
     def _steps(self) -> str:
         share = self.own / self.best
-        shown = f"{share:.3g} times as many" if share > 1 else f"{100 * share:.3g} % of the"
+        shown = f"{significant(share, 3)} times as many" if share > 1 else f"{significant(100 * share, 3)} % of the"
         told = f"As many samples are {shown} steps: set numbers of steps, of warm-up too, accordingly"
         changes = [f"{place} {steps} → {max(1, round(steps * share))}" for place, steps in self.steps.items()]
         return f"{told}: {', '.join(changes)}." if changes else f"{told}."
@@ -130,12 +131,12 @@ class BatchAdvice:
         if applied and not changes:
             return (
                 f"WARNING: dsopt has changed no learning rate, because it knows none. Multiply yours by {rule} "
-                f"= {self.factor:.3g}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
+                f"= {significant(self.factor, 4)}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
             )
         if applied:
-            return f"The learning rate was scaled by {rule} = {self.factor:.3g}{told}."
-        how = " (--apply-lr-scaling writes it)" if changes else ""
-        return f"Scale the learning rate by {rule} = {self.factor:.3g}{told}{how}."
+            return f"The learning rate was scaled by {rule} = {significant(self.factor, 4)}{told}."
+        how = " (dsopt study best --apply-lr-scaling writes it)" if changes else ""
+        return f"Scale the learning rate by {rule} = {significant(self.factor, 4)}{told}{how}."
 
 
 def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> BatchAdvice | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
 from dsopt.report.dry_run import simulated
 from dsopt.report.numbers import percent
@@ -119,7 +120,7 @@ class ComparisonTable:
         return [
             row.name,
             deepspeed,
-            f"{row.value:.6g}",
+            f"{significant(row.value)}",
             "{:.4g}–{:.4g}".format(*row.interval),
             "1" if row.name == self.reference else f"{factor.factor:.2f}" if factor else "",
             "{:.2f}–{:.2f}".format(*factor.interval) if factor else "",
@@ -127,7 +128,9 @@ class ComparisonTable:
         ]
 
     def _as_documented(self) -> list[str]:
-        cells = [f"{row.value:.6g} {row.sizes}" if row.value is not None else "does not run" for row in self.rows]
+        cells = [
+            f"{significant(row.value)} {row.sizes}" if row.value is not None else "does not run" for row in self.rows
+        ]
         return [f"{self.study} ({self.unit})", *cells]
 
 

@@ -1,10 +1,13 @@
 """What a reader should know about the quality of a study's numbers."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from dsopt.experiment.remedy import remedy
 from dsopt.search.history import History
 from dsopt.search.run_quality import MOST_EVALUATION, RunQuality
+
+_IMPRECISE: Final = 25.0  # percent
 
 
 def qualities_of(history: History) -> list[RunQuality]:
@@ -18,6 +21,11 @@ def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
     nonfinite = [q for q in qualities if q.nonfinite_loss_percent > 0]
     skipped = [q for q in qualities if q.skipped_percent > 0]
     lines = []
+    if imprecise := [f"{q.name} (±{q.interval_percent:.0f} %)" for q in qualities if q.interval_percent > _IMPRECISE]:
+        lines.append(
+            f"WARNING: steps differed so much that their mean is hardly known: {', '.join(imprecise)}. A factor by "
+            "such runs may be far off. Does something else use this machine? Tune again when it is quiet."
+        )
     if drifting:
         lines.append(f"Step times kept drifting during the measurement: {', '.join(drifting)}.")
     if paused := [f"{q.name} ({q.pause_seconds:.1f} s)" for q in qualities if q.pause_seconds > 0]:

@@ -1,9 +1,11 @@
 """Numbers as people read them."""
 
+from dsopt.protocol.text import significant
+
 
 def number(value: float | None) -> str:
     """A metric, or a dash where there is none."""
-    return "-" if value is None else f"{value:.6g}"
+    return "-" if value is None else f"{significant(value)}"
 
 
 def percent(probability: float) -> str:

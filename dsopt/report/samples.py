@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
+from dsopt.protocol.text import significant
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 
@@ -21,7 +22,7 @@ def unlike_samples(history: History, best: str) -> str | None:
     ratio = ours / baseline
     if 1 / _ALIKE < ratio < _ALIKE:
         return None
-    differ = f"{ratio:.2g} times" if ratio > 1 else f"only {100 * ratio:.0f} % of"
+    differ = f"{significant(ratio, 2)} times" if ratio > 1 else f"only {100 * ratio:.0f} % of"
     return (
         f"A sample in the runs of {best} had {differ} the elements (tokens, pixels) of one in the baseline's, padding "
         "included. If larger batches are padded to longer samples, that is their cost. If the data are in an order of "

@@ -93,13 +93,13 @@ def wider(spec: StudySpec) -> str:
     ways = []
     stage, gas = get_path(spec.ds_config, f"{ZERO}stage"), spec.ds_config.get(ACCUMULATION)
     if isinstance(stage, int):
-        ways.append(f'"stage": {[stage, *(other for other in range(4) if other != stage)]}')
+        ways.append(f'"zero_optimization": {{"stage": {[stage, *(other for other in range(4) if other != stage)]}}}')
     if isinstance(gas, int) and spec.global_batch != "keep":
         ways.append(f'"{ACCUMULATION}": {[gas, *(other for other in (1, 2, 4, 8) if other != gas)]}')
     others = others_before(spec)
     if others is not None and sum(stage.usual for stage in others.values()) <= _FEW:
         ways += _wider_sizes(spec)
-    return f"To try more: {' or '.join(ways)}." if ways else ""
+    return f"To try more, under another --name: {' or '.join(ways)}." if ways else ""
 
 
 def _wider_sizes(spec: StudySpec) -> list[str]:
@@ -109,7 +109,7 @@ def _wider_sizes(spec: StudySpec) -> list[str]:
     limits = ("max_train_micro_batch_size_per_gpu", "max_train_batch_size")
     given = {key: getattr(spec.autotuning, key) for key in limits}
     ways = [f'a larger "{key}" than {value}, or none' for key, value in given.items() if value is not None]
-    return [*ways, *(["without global_batch: keep"] if spec.global_batch == "keep" else [])]
+    return [*ways, *(["without --keep-global-batch (global_batch: keep)"] if spec.global_batch == "keep" else [])]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """Where a study stands: how far, how good, what goes on now, and what was tried, best first."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from dsopt.report.answer import headline
 from dsopt.report.batch_size import batches_text
@@ -17,6 +18,8 @@ from dsopt.report.rows import Row, best_row, rows_of
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
+
+_ROUGH: Final = 5.0  # percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,7 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
         value, own_value, how = best.estimate, own.estimate if own else None, "by all its runs"
     else:
         value, own_value = best.searched, own.searched if own else None
-        how = best.origin if best.origin and best.is_imported else "by one run"
+        how = best.origin if best.origin and best.is_imported else f"by one run{_roughly(best, own)}"
     told = f"Best so far: {best.label}, {number(value)} {summary.unit}"
     if own_value is None or value is None or best.is_imported:
         return f"{told} ({how})."
@@ -119,6 +122,13 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
     if own is None or own.batch is None or best.batch in (None, own.batch):
         return told
     return f"{told} {batches_text(best.batch, own.batch)}"
+
+
+def _roughly(best: Row, own: Row | None) -> str:
+    """By how many per cent a factor of two single runs may be off, where that is much."""
+    percents = [row.searched_percent for row in (best, own) if row is not None and row.searched_percent is not None]
+    off = math.hypot(*percents)
+    return f", ±{off:.0f} %" if off > _ROUGH else ""
 
 
 def _far(spec: StudySpec, history: History, summary: Summary) -> str:

@@ -30,7 +30,7 @@ from dsopt.search.standing import Comparison, compare
 from dsopt.search.unconfirmed import Unconfirmed, left_out, unconfirmed
 from dsopt.study.spec import StudySpec
 
-_OF_TABLE: Final = "Figures in the table are single runs; the result below is what all runs say together."
+_OF_TABLE: Final = "Figures in the table are single runs; the result below is an estimate by all runs together."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

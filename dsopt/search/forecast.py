@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.cost_model import CostModel
 from dsopt.search.facts import ModelFacts
@@ -59,12 +60,16 @@ class Outlook:
         return (self.gain * self.fits - self.oom_price * (1 - self.fits)) / self.cost
 
     def why(self, index: int, best: float) -> str:
-        """Why it is worth a run: `predicted 6.0 % faster than the best, ± 8.0; 93 % likely to fit; worth 3.1 %`."""
+        """Why it is worth a run.
+
+        `predicted 6.0 % faster than the best, ± 8.0; 93 % likely to fit; gains 3.1 % on average`
+        """
         over, spread = math.expm1(float(self.score[index]) - best) * 100, self.deviation[index] * 196
         could = "" if over >= 0 else ": could still win" if over + spread > 0 else ": it would tell of others"
+        gain = significant(100 * self.worth[index], 2)
         return (
             f"predicted {abs(over):.1f} % {'slower' if over < 0 else 'faster'} than the best, ± {spread:.1f}{could}; "
-            f"{100 * self.fits[index]:.0f} % likely to fit; worth {100 * self.worth[index]:.2g} %"
+            f"{100 * self.fits[index]:.0f} % likely to fit; gains {gain} % on average"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.protocol.text import significant
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
@@ -233,11 +234,13 @@ def _verdict(
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
     head = "explored; the rest is" if was_run else "not tried:"
+    if was_run and not any(o.launched for o in history.stages[stage]):
+        head = "only your own configuration was run; the rest is"
     upper = np.expm1(outlook.score + 1.96 * outlook.deviation - best) * 100
     most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= EVEN)))
     if most == 0:
         return f"{head} likely slower than the best, not worth another run"
     rest = f"likely no more than {safe:.1f} % faster than the best" if safe else "likely slower than the best"
     risk = ", or likely to run out of memory" if most > safe else ""
-    worth, needed = 100 * max(0.0, float(np.max(outlook.worth[allowed]))), 100 * least
-    return f"{head} {rest}{risk}; a run would be worth {worth:.2g} %, and must be worth {needed:.2g} %"
+    worth = significant(100 * max(0.0, float(np.max(outlook.worth[allowed]))), 2)
+    return f"{head} {rest}{risk}; a run would gain {worth} % on average, and must gain {significant(100 * least, 2)} %"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
@@ -28,7 +29,7 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
     shown, worth = max(again, key=lambda each: each[1])
     if worth < least:
         return None
-    return _another(history, shown, f"another run is worth {100 * worth:.2g} %")
+    return _another(history, shown, f"another run gains {significant(100 * worth, 2)} % on average")
 
 
 def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:

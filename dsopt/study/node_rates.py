@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dsopt.protocol.text import significant
+
 _SLOWER: Final = 0.1  # than the others of its node, as a share of their rate
 
 
@@ -41,7 +43,7 @@ class NodeRates:
         return found
 
     def __str__(self) -> str:
-        words = [f"{min(self.matmul_tflops):.3g} TFLOP/s", f"copies {_per_second(min(self.copy_gb_per_s))}"]
+        words = [f"{significant(min(self.matmul_tflops), 3)} TFLOP/s", f"copies {_per_second(min(self.copy_gb_per_s))}"]
         if self.all_reduce_gb_per_s is not None:
             words.append(f"all-reduce {_per_second(self.all_reduce_gb_per_s)}")
         return ", ".join(words)
@@ -104,4 +106,4 @@ def _rate(value: Any) -> float:  # noqa: ANN401 - any JSON value
 
 
 def _per_second(gigabytes: float) -> str:
-    return f"{gigabytes / 1000:.3g} TB/s" if gigabytes >= 1000 else f"{gigabytes:.3g} GB/s"
+    return f"{significant(gigabytes / 1000, 3)} TB/s" if gigabytes >= 1000 else f"{significant(gigabytes, 3)} GB/s"

@@ -59,7 +59,7 @@ def _figure(chart: Chart, title: str) -> dict[str, Any]:
 
 def _estimated(standing: Standing) -> dict[str, Any]:
     """The metric of the result, the user's own configuration and what was launched again, by all runs together."""
-    title = f"{standing.metric}, by all runs{_NO_PARAMETERS}"
+    title = f"{standing.metric}, estimate by all runs{_NO_PARAMETERS}"
     rows = [row for row in standing.rows if row.estimate is not None]
     if not rows:
         return _empty(title, _NO_ESTIMATE)

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dsopt.launch.machine import versions
+from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
 from dsopt.report.diff import Diff, shown, worth_text
 from dsopt.report.for_others import answer_for_others, standing_for_others, table_for_others
@@ -173,7 +174,7 @@ def _tried(standing: Standing) -> list[str]:
     rows: Sequence[Row] = standing.rows
     if not rows:
         return ["Nothing was tried yet."]
-    header = ("configuration", f"search, {standing.unit}", "all runs", "memory", "batch")
+    header = ("configuration", f"one run, {standing.unit}", "estimate", "memory", "batch")
     cells = [
         (
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
@@ -201,7 +202,7 @@ def _estimated(row: Row) -> str:
     if row.estimate is None or row.estimate_interval is None:
         return "-"
     low, high = row.estimate_interval
-    return f"{number(row.estimate)} ({low:.4g}–{high:.4g})"
+    return f"{number(row.estimate)} ({significant(low, 4)}–{significant(high, 4)})"
 
 
 def _fenced(text: str) -> list[str]:

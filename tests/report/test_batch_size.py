@@ -140,4 +140,7 @@ def test_the_batch_is_told_of_a_configuration_that_does_not_run_too() -> None:
     assert advice is not None
     assert (advice.own, advice.best) == (16, 4)
     assert "As many samples are 4 times as many steps" in advice.text()
-    assert "Nothing else was measured with your own global batch; global_batch: keep searches with it." in advice.text()
+    assert (
+        "Nothing else was measured with your own global batch; tune --keep-global-batch searches with it."
+        in advice.text()
+    )

@@ -40,7 +40,7 @@ def test_the_plan_offers_no_more_than_is_counted(kind, config: dict, limits: dic
     assert facts is not None
     assert others_of(study, facts, machine.history) == before
     assert len({c for c in machine.offered if c != machine.own}) <= counted[0]
-    is_worthless = all("must be worth" in verdict for verdict in machine.verdicts.values())
+    is_worthless = all("must gain" in verdict for verdict in machine.verdicts.values())
     assert len(machine.offered) > 0 or counted[0] == 0 or is_worthless
 
 
@@ -59,7 +59,8 @@ def test_a_study_with_one_candidate_says_so_to_its_end() -> None:
     assert not any(machine.stages.values())
     summary = summarize(study, machine.history, [], state="finished", note=None, duration_seconds=None)
     assert summary.sentence() == (
-        "Your own configuration is the only candidate of this study, so nothing was compared with it. To try more: "
-        '"stage": [3, 0, 1, 2] or "gradient_accumulation_steps": [4, 1, 2, 8] or a larger '
+        "Your own configuration is the only candidate of this study, so nothing was compared with it. "
+        'To try more, under another --name: "zero_optimization": {"stage": [3, 0, 1, 2]} or '
+        '"gradient_accumulation_steps": [4, 1, 2, 8] or a larger '
         '"max_train_micro_batch_size_per_gpu" than 4, or none.'
     )

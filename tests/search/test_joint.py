@@ -118,8 +118,8 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
     assert len(machine.stages[3]) <= 1
     figure = (
         r"likely (slower than the best, not worth another run|no more than \d+\.\d % faster than the best"
-        r"(, or likely to run out of memory)?; a run would be worth (?P<gain>[\d.e-]+) %, "
-        r"and must be worth (?P<least>[\d.e-]+) %)$"
+        r"(, or likely to run out of memory)?; a run would gain (?P<gain>[\d.]+) % on average, "
+        r"and must gain (?P<least>[\d.]+) %)$"
     )
     found = [match for verdict in machine.verdicts.values() if (match := re.search(figure, verdict))]
     assert found
@@ -132,10 +132,10 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
         (
             0.01,
             0.3,
-            "no more than 3.0 % faster than the best, or likely to run out of memory; a run would be worth 1 %",
+            "no more than 3.0 % faster than the best, or likely to run out of memory; a run would gain 1 % on average",
         ),
-        (-0.3, 0.3, "slower than the best, or likely to run out of memory; a run would be worth 1 %"),
-        (0.01, 0.01, "no more than 3.0 % faster than the best; a run would be worth 1 %"),
+        (-0.3, 0.3, "slower than the best, or likely to run out of memory; a run would gain 1 % on average"),
+        (0.01, 0.01, "no more than 3.0 % faster than the best; a run would gain 1 % on average"),
         (-0.3, -0.2, "slower than the best, not worth another run"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_trial_says_why_it_was_chosen() -> None:
     assert step.forecast is not None
     why = step.forecast.of(step.candidates[:1]).why(0, step.forecast.best)
     assert why.startswith("predicted ")
-    assert " likely to fit; worth " in why
+    assert " likely to fit; gains " in why
 
 
 def test_sizes_are_spaced_by_an_eighth() -> None:

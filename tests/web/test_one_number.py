@@ -92,7 +92,7 @@ def test_the_page_and_the_report(study: dsopt.Study, url: str) -> None:
     assert factor is not None
     for text in (page, dsopt.study_report(study.name, storage=url).html()):
         table = text.partition("Everything that was tried")[2]
-        cell = rf'<td data-of="all runs" class="right">{FIGURE}<div class="quiet">\S+–\S+, '
+        cell = rf'<td data-of="estimate" class="right">{FIGURE}<div class="quiet">\S+–\S+, '
         found = {}
         for row in table.split("<tr")[1:]:
             value = re.search(cell, row)
