@@ -104,7 +104,7 @@ def dashboard_server(
             server = DashboardServer(store, host, port, token, root=root.rstrip("/"))
         except OSError as error:
             raise DsoptError(
-                f"--host {host} --port {port}: cannot listen there: {error.strerror}. Choose others."
+                f"--host {host} --port {port}: cannot listen there: {error.strerror}. Try another: --port {port + 1}"
             ) from None
         with server:
             yield server

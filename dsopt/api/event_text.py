@@ -1,6 +1,7 @@
 """The events of workers, in words."""
 
 from collections.abc import Collection
+from typing import Final
 
 from dsopt.api.events import (
     DevicesAwaited,
@@ -33,6 +34,8 @@ from dsopt.report.first_run import first_run_lines as first_run_lines
 from dsopt.report.left import what_is_left
 from dsopt.report.readable import readable_name
 from dsopt.study.part import REFERENCE
+
+_SLOW_START_SECONDS: Final = 30.0  # from where people ask what takes so long
 
 
 def event_line(event: Event) -> str | None:
@@ -122,7 +125,8 @@ def progress_text(progress: Progress | None) -> str:
         return "launching"
     if progress.phase == "starting":
         doing = "building the engine" if progress.engine is None else "doing the first step"
-        return f"{doing}, {short_duration(progress.seconds)}"
+        slow = " (in a first run, DeepSpeed may compile its operators)" if _may_compile(progress) else ""
+        return f"{doing}, {short_duration(progress.seconds)}{slow}"
     text = f"measuring, {progress.steps} steps"
     m = progress.measurement
     if m is not None:
@@ -130,12 +134,18 @@ def progress_text(progress: Progress | None) -> str:
     return text
 
 
+def _may_compile(progress: Progress) -> bool:
+    return progress.engine is None and progress.seconds > _SLOW_START_SECONDS
+
+
 def best_text(study: StoredStudy, history: History | None) -> str:
     """The best of a study so far, against its baseline."""
+    baseline = history.find("baseline") if history is not None else None
     if history is None or not history.measured:
-        return "none yet"
+        if baseline is None or baseline.value is None:
+            return "none yet"
+        return f"yours: {significant(baseline.value, 4)} {study.spec.autotuning.unit}"
     best = max(history.measured, key=history.score)
-    baseline = history.find("baseline")
     against = f" (baseline {significant(baseline.value, 4)})" if baseline and baseline.value is not None else ""
     origin = " (imported)" if best.imported is not None else ""
     value = f"{significant(best.value or 0.0, 4)} {study.spec.autotuning.unit}"

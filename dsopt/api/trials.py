@@ -5,7 +5,9 @@ from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.protocol.text import plain_text, significant
+from dsopt.report.left import ON_CLUSTER
 from dsopt.report.named import labels
+from dsopt.search.run_cost import whole_seconds
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
 from dsopt.worker.history import load_history
@@ -49,7 +51,8 @@ def _spelt(label: str) -> str:
 
 def described(study: Study, run: Run) -> list[str]:
     """A run in lines: what came of it, why it was chosen, where its files are."""
-    unit, label = study.spec.autotuning.unit, _labels(study).get(run.candidate, run.candidate)
+    unit, spec, seen = study.spec.autotuning.unit, study.spec, load_history(study._store, study._stored).everything
+    label = labels(seen).get(run.candidate, run.candidate)
     lines = [f"{label}{f' · round {run.round}' if run.round else ''}: {run.state}", f"name: {run.candidate}"]
     if run.metric is not None:
         lines.append(f"metric: {significant(run.metric)} {unit}")
@@ -59,7 +62,10 @@ def described(study: Study, run: Run) -> list[str]:
         )
     if run.needed_memory_bytes:
         lines.append(f"memory: the fullest rank needed {run.needed_memory_bytes / 2**30:.2f} GiB at its peak")
-    if run.finished_at is not None:
+    simulated = [o for o in seen if (o.name, o.round) == (run.candidate, run.round) and o.seconds is not None]
+    if spec.is_simulated and simulated:
+        lines.append(f"took: {whole_seconds(spec, simulated[-1]):.0f} s {ON_CLUSTER}")
+    elif run.finished_at is not None:
         lines.append(f"took: {run.finished_at - run.started_at:.0f} s")
     lines += [f"devices: {run.devices}"] if run.devices else []
     lines += [f"beside it on these nodes: {run.beside}"] if run.beside else []

@@ -42,7 +42,10 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
     parts += [Text(line, style="cyan") for line in standing.now]
     rows = standing.rows if every or why else standing.rows[:_MOST_ROWS]
     if rows:
-        parts += ["", _fitting_table(rows, standing, console)]
+        table, left_out = _fitting_table(rows, standing, console)
+        parts += ["", table]
+        if left_out:
+            parts.append(Text(f"A wider terminal shows {' and '.join(left_out)}, too.", style="dim"))
     if len(rows) < len(standing.rows):
         parts.append(Text(f"{_counted(standing.rows[len(rows) :])} more: --all", style="dim"))
     if why:
@@ -61,20 +64,24 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
     return parts
 
 
-def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console) -> Table:
+def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console) -> tuple[Table, Sequence[str]]:
     """The table with all columns, or without the least important ones where names would not fit on a line.
 
     Where they fit beside no number of columns, they get the room of a short one.
+
+    Returns:
+        The table, and the columns that it leaves out.
     """
-    tables = [_table(rows, standing, left_out) for left_out in ((), ("batch",), ("batch", "memory"))]
+    choices = ((), ("batch",), ("memory", "batch"))
+    tables = [_table(rows, standing, left_out) for left_out in choices]
     unbounded = console.options.update(width=_UNBOUNDED)
     widths = [Measurement.get(console, unbounded, table).maximum for table in tables]
     longest = max(len(row.label) for row in rows)
     for spared in (0, max(0, longest - _LABEL)):
-        for table, width in zip(tables, widths, strict=True):
+        for table, width, left_out in zip(tables, widths, choices, strict=True):
             if width - spared <= console.width:
-                return table
-    return tables[-1]
+                return table, left_out
+    return tables[-1], choices[-1]
 
 
 def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str]) -> Table:

@@ -117,7 +117,7 @@ def _work_on_all(
         notifier.failed(refused)
     if not studies:
         if refused is None:
-            say("There is no study to work on. Create one with: dsopt study create FILE")
+            say("There is no study to work on: all are finished or stopped, or there is none (dsopt study list).")
         return studies, refused
     seen = _watch(lambda: dsopt.start_worker(None, pool, until_idle=until_idle, storage=storage), notifier)
     known = {study.name for study in studies}

@@ -233,7 +233,7 @@ class Cancelled:
 
     state: ClassVar = "cancelled"
     reason: ClassVar = "cancelled"
-    message: str = "the worker was asked to stop, or could not go on"
+    message: str = "this worker ended it, because it was asked to stop or the study was over"
 
     def to_json(self) -> dict[str, Any]:
         """State, reason and message."""

@@ -118,7 +118,7 @@ class BatchAdvice:
     def _steps(self) -> str:
         share = self.own / self.best
         shown = f"{significant(share, 3)} times as many" if share > 1 else f"{significant(100 * share, 3)} % of the"
-        told = f"As many samples are {shown} steps: set numbers of steps, of warm-up too, accordingly"
+        told = f"The same samples then take {shown} steps: set numbers of steps, of warm-up too, accordingly"
         changes = [f"{place} {steps} → {max(1, round(steps * share))}" for place, steps in self.steps.items()]
         return f"{told}: {', '.join(changes)}." if changes else f"{told}."
 

@@ -82,7 +82,7 @@ def _accumulations(spec: StudySpec) -> str:
     if keeps_accumulation(spec):
         return f"accumulation {own_size(spec, ACCUMULATION)} only"
     listed = spec.accumulation_list
-    return "accumulation as it pays" if listed is None else f"accumulation {_listed([str(gas) for gas in listed])}"
+    return "any accumulation that pays" if listed is None else f"accumulation {_listed([str(gas) for gas in listed])}"
 
 
 def wider(spec: StudySpec) -> str:

@@ -156,7 +156,7 @@ def _now(summary: Summary, running: Sequence[Now], labels: dict[str, str]) -> li
         return running_lines(running, labels)
     if summary.state == "stopped":
         return [f"Stopped{f': {summary.note}' if summary.note else ''}. Go on with: dsopt study resume {name}"]
-    return [f"No run goes on. Go on with: dsopt worker {name}"]
+    return [f"No run is going on. Go on with: dsopt worker {name}"]
 
 
 def running_lines(running: Sequence[Now], labels: Mapping[str, str]) -> list[str]:

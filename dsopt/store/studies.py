@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dsopt.study.spec import StudySpec
 
 _CREATE = "Create one with: dsopt study create FILE"
+_CREATE_HERE = f"{_CREATE}. If yours was created in another folder, go there, or name its database with --storage."
 
 
 class Now(NamedTuple):
@@ -60,7 +61,7 @@ class Store:
         """
         parsed = storage_url(url)
         if not make and not exists(parsed):
-            raise NoStudiesError(f"--storage: {shown(parsed)}: no such file; there is no study yet. {_CREATE}")
+            raise NoStudiesError(f"--storage: {shown(parsed)}: no such file; there is no study yet. {_CREATE_HERE}")
         engine = connect(parsed)
         try:
             if make:
@@ -182,9 +183,8 @@ class Store:
         if study is None:
             names = [header.name for header in self.headers()]
             meant = nearest(name, names, cutoff=0.6)
-            hint = f" Did you mean '{meant}'?" if meant else " There is none yet: dsopt study create FILE"
-            if names and not meant:
-                hint = f" There are: {', '.join(names)}."
+            there = f" There are: {', '.join(names)}." if names else f" There is none yet. {_CREATE}"
+            hint = f" Did you mean '{meant}'?" if meant else there
             raise DsoptError(f"no study {name!r} in {self.shown_url}.{hint}")
         return study
 

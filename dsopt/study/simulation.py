@@ -35,7 +35,7 @@ def _known(names: tuple[str, ...]) -> BeforeValidator:
         if value is None or value in names:
             return value
         meant = nearest(str(value), set(names), cutoff=0.6)
-        hint = f"did you mean '{meant}'?" if meant else f"expected one of {', '.join(names)}"
+        hint = f"did you mean '{meant}'" if meant else f"expected one of {', '.join(names)}"
         raise ValueError(f"unknown name; {hint}")
 
     return BeforeValidator(check)

@@ -108,7 +108,7 @@ class Shown:
         if card.state in _OVER or self.runs_of(card.name):
             return ""
         is_silent = any(run.study == card.name for run in self.running)
-        return "Its worker is silent." if is_silent else "No run goes on."
+        return "Its worker is silent." if is_silent else "No run is going on."
 
 
 class Overview:

@@ -77,7 +77,7 @@ def test_numbers_of_steps_follow_where_they_are_known() -> None:
     advice = batch_advice(study, history(micro_batch=4), Candidate(stage=1, micro_batch=16, gas=1))
     assert advice is not None
     assert (
-        "As many samples are 25 % of the steps: set numbers of steps, of warm-up too, accordingly: "
+        "The same samples then take 25 % of the steps: set numbers of steps, of warm-up too, accordingly: "
         "scheduler.params.warmup_num_steps 1000 → 250, scheduler.params.total_num_steps 20001 → 5000, "
         "--max_steps 500 → 125, --steps 20001 → 5000."
     ) in advice.text()
@@ -127,7 +127,7 @@ def test_a_much_larger_batch_is_a_warning_and_says_what_the_own_batch_gives() ->
     assert advice is not None
     text = advice.text()
     assert "WARNING: The best trains with a global batch of 64 samples, your own with 8: 8 times as many." in text
-    assert "As many samples are 12.5 % of the steps" in text
+    assert "The same samples then take 12.5 % of the steps" in text
     told = "The best with your own global batch, ZeRO 1 · 4 × 1, is 1.29 times yours."
     assert told in text
 
@@ -139,7 +139,7 @@ def test_the_batch_is_told_of_a_configuration_that_does_not_run_too() -> None:
     advice = batch_advice(study, known, Candidate(stage=3, micro_batch=2, gas=1))
     assert advice is not None
     assert (advice.own, advice.best) == (16, 4)
-    assert "As many samples are 4 times as many steps" in advice.text()
+    assert "The same samples then take 4 times as many steps" in advice.text()
     assert (
         "Nothing else was measured with your own global batch; tune --keep-global-batch searches with it."
         in advice.text()

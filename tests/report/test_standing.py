@@ -73,7 +73,7 @@ def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
 
 
 def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:
-    assert standing(TRIED).now == ["No run goes on. Go on with: dsopt worker s"]
+    assert standing(TRIED).now == ["No run is going on. Go on with: dsopt worker s"]
     assert standing(TRIED, "stopped").now == ["Stopped: by somebody. Go on with: dsopt study resume s"]
     assert standing(confirmed(TRIED, (None, 101.0), (LARGE, 140.0)), "finished").now == []
 

@@ -58,7 +58,7 @@ def test_the_overview_shows_every_study_with_its_result(ask: Ask) -> None:
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     assert text.index('href="study/begun"') < text.index('href="study/done"')  # the newest first
     assert re.search(r"<strong>\d\.\d\d×</strong>", text)
-    assert "No run goes on." in text
+    assert "No run is going on." in text
     assert text.count(">dry run</span>") == 2
     assert "Its global batch is 64 samples, yours 32." in text
     assert 'dsopt_study_batch_factor{study="done"} 2' in ask("/metrics")[2]
@@ -98,7 +98,7 @@ def test_the_overview_calls_what_runs_by_its_readable_name(tmp_path: Path) -> No
 def test_a_study_that_has_run_nothing_says_why_there_is_nothing_to_see(ask: Ask) -> None:
     _, _, text = ask("/study/begun")
     assert text.count("Nothing was measured yet.") == 2  # once for the study, once for a chart
-    assert "No run goes on. Go on with: dsopt worker begun" in text
+    assert "No run is going on. Go on with: dsopt worker begun" in text
     assert "<svg" not in text
 
 
@@ -167,7 +167,7 @@ def test_prometheus_can_read_it(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("state", "silent", "said", "runs"),
     [
-        ("searching", [], "No run goes on.", 0),
+        ("searching", [], "No run is going on.", 0),
         ("searching", [True], "Its worker is silent.", 0),
         ("searching", [True, False], "", 1),
         ("finished", [], "", 0),
