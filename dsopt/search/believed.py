@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
+from dsopt.search.link_prior import link_prior
 from dsopt.search.nodes import Expected, NodeEffect, node_effects, without
 from dsopt.search.posterior import Scores
 from dsopt.search.speed import log_work
@@ -51,6 +52,8 @@ class Believed:
         if history.begun_with is not None:
             known, of_it = history.begun_with
             self.earlier = Believed(known.spec, of_it, known.history)
+        telling = history.telling_run
+        self._links = link_prior(spec, facts, telling.node_rates if telling is not None else {})
         self.nodes: dict[str, NodeEffect] = {}
         seen = Speeds(spec, facts, history)
         self._take(seen)
@@ -118,7 +121,7 @@ class Believed:
         self.speeds, self.launch = speeds, speeds.launch_deviation
         self.shown = speeds.shown
         self._own_seconds = _own_seconds(self.spec, self.facts, self.shown)
-        self._prior = self._from_earlier()
+        self._prior = self._links | (self._from_earlier() or {})
         self.steptime = self._model()
 
     def _expected_of_weights(self) -> Expected:

@@ -51,7 +51,7 @@ _STAGE_SLOPE: Final = 0.01  # of log2 of the micro-batch size relative to the ba
 _BEND: Final = 0.025
 _OCTAVES: Final = 14
 _KNOB: Final = 0.015
-_SECOND: Final = {"throughput": 1.0, "latency": 1000.0}  # what a metric that whole steps show calls a second
+SECOND: Final = {"throughput": 1.0, "latency": 1000.0}  # what a metric that whole steps show calls a second
 _USED: Final = 0.45  # of what a device is good for
 _OF_FLOPS: Final = 0.4  # standard deviation of the logarithm of that
 _LEFT: Final = 0.8  # the same of what then remains to the host
@@ -212,7 +212,7 @@ class StepFeatures:
 
         None if either is not known, or the metric is not the time of whole steps.
         """
-        facts, second = self._facts, _SECOND.get(self._spec.autotuning.metric)
+        facts, second = self._facts, SECOND.get(self._spec.autotuning.metric)
         rate = peak_flops(facts.device, facts.autocast or facts.dtype)
         if rate is None or second is None or not facts.flops_per_step:
             return None
