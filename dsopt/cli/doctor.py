@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,11 +11,15 @@ import click
 
 from dsopt.cli.nodes import given_engine, nodes_options
 from dsopt.cli.options import devices_option, json_option, print_json, storage_option
+from dsopt.cli.prose import wrapped
 
 if TYPE_CHECKING:
     from dsopt.api.doctor import Check
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "bright_black"}
+_NAME: Final = 15  # characters
+_BEHIND: Final = 7 + 2 + _NAME + 2  # where a message begins
+_LEAST: Final = 30  # from how many characters on a column of text can be read
 _STUDY_FILES: Final = (".yaml", ".yml")
 
 
@@ -82,7 +87,16 @@ def _asked(words: Sequence[str]) -> tuple[Path | None, Sequence[str] | None]:
 def _line(check: "Check") -> str:
     status = click.style(check.status.ljust(7), fg=_COLOURS[check.status])
     fix = f". Fix: {check.fix}" if check.fix and check.fix not in check.message else ""
-    return f"{status}  {check.name.ljust(15)}  {check.message.removesuffix('.') if fix else check.message}{fix}"
+    told = f"{check.message.removesuffix('.') if fix else check.message}{fix}"
+    return f"{status}  {check.name.ljust(_NAME)}  {_hanging(told)}"
+
+
+def _hanging(text: str) -> str:
+    """A text behind a check's name, broken between words where a terminal would cut them."""
+    width = shutil.get_terminal_size().columns - _BEHIND
+    if not sys.stdout.isatty() or width < _LEAST:
+        return text
+    return wrapped(text, width).replace("\n", "\n" + " " * _BEHIND)
 
 
 def _total(found: Sequence["Check"]) -> str:

@@ -59,11 +59,17 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggests the nearest command for one that is not there."""
-        meant = difflib.get_close_matches(args[0], _COMMANDS, 1)
+        """Suggests the nearest command for one that is not there, or the same one of a group."""
+        groups = (name for name in ("study", "trial") if args[0] not in _COMMANDS)
+        within = [f"{name} {args[0]}" for name in groups if self._has(ctx, name, args[0])]
+        meant = within or difflib.get_close_matches(args[0], _COMMANDS, 1)
         if args[0] not in _COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-") and meant:
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{meant[0]}'?", ctx)
         return super().resolve_command(ctx, args)
+
+    def _has(self, ctx: click.Context, group: str, name: str) -> bool:
+        command = self.get_command(ctx, group)
+        return isinstance(command, click.Group) and name in command.list_commands(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -140,7 +140,7 @@ def step_parts(rows: Sequence[Row], passes: Mapping[str, Mapping[str, Sequence[f
         rest = total - sum(value for _, value in means)
         if means:
             bars.append((row.label, [*means, *([("rest", rest)] if rest > 0 else [])]))
-    return stacked("Time of a step in its parts", bars, "ms") if bars else None
+    return stacked("Time of a typical step (median) in its parts", bars, "ms") if bars else None
 
 
 def _median(values: Sequence[float]) -> float:

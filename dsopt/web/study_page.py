@@ -161,7 +161,7 @@ def _figures(store: Store, study: StoredStudy, history: History, standing: Stand
             why_not="No candidate was measured on a device whose memory is known.",
         ),
         Figure(
-            heading="Time of a step",
+            heading="Time of a typical step (median)",
             svg=plots.step_parts(best, passes),
             why_not="No run has told how long its passes take.",
         ),

@@ -67,6 +67,8 @@ def test_a_misspelt_command_gets_the_nearest() -> None:
     result = CliRunner().invoke(command, ["dashbord"])
     assert result.exit_code == 2
     assert "No such command 'dashbord'. Did you mean 'dashboard'?" in result.output
+    result = CliRunner().invoke(command, ["list"])
+    assert "No such command 'list'. Did you mean 'study list'?" in result.output
 
 
 def test_the_list_of_workers_calls_a_run_what_other_screens_call_it(url: str) -> None:
