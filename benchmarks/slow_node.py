@@ -1,11 +1,13 @@
 """A study on eight nodes of which one is slower than the others: how soon it is known, and what it costs.
 
-As `benchmarks.nodes`, with all steps of one node longer. It is put beside the same study where no node is slow, and
-where one is and nobody tells which node a run was on.
+As `benchmarks.nodes`, with all steps of one node longer. It is put beside the same study where no node is slow, where
+one is and nobody tells which node a run was on, and where each worker has measured its node before: by matrix products,
+with an error of 3 %.
 
     python -m benchmarks.slow_node [published | held-out [COUNT [SHARE]]]
 """
 
+import math
 import multiprocessing
 import os
 import statistics
@@ -14,6 +16,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
+
+import numpy as np
 
 from benchmarks.nodes import SharedStudy
 from benchmarks.search.cases import Case, cases_of
@@ -27,7 +31,8 @@ from dsopt.search.steps import RunReference
 from dsopt.simulated.cluster import Run
 
 NODES = 8
-NONE, KNOWN, UNKNOWN = "none slow", "one slow", "one slow, nobody told"
+NONE, KNOWN, UNKNOWN, MEASURED = "none slow", "one slow", "one slow, nobody told", "one slow, measured"
+_TFLOPS, _ERROR = 400.0, 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +49,14 @@ class Tuned:
 class UnevenStudy(SharedStudy):
     """A study on nodes of which one gives a share of the others' throughput."""
 
-    def __init__(self, *args: Any, share: float, slow: int, is_told: bool) -> None:  # noqa: ANN401
+    def __init__(self, *args: Any, share: float, slow: int, is_told: bool, is_measured: bool) -> None:  # noqa: ANN401
         super().__init__(*args, workers=NODES)
         self.share, self.slow, self.is_told = share, str(slow), is_told
+        errors = np.random.default_rng(slow).normal(0.0, _ERROR, NODES) if is_measured else []
+        self._rates = {
+            str(node): {"matmul_tflops": _TFLOPS * math.exp(error) * (share if str(node) == self.slow else 1.0)}
+            for node, error in enumerate(errors)
+        }
         self.ended: Counter[str] = Counter()
         self.found_after: int | None = None
         self._nodes: dict[int, str] = {}
@@ -58,6 +68,10 @@ class UnevenStudy(SharedStudy):
             return super().run_reference(step)
         finally:
             self._avoid = ()
+
+    def observe(self, *args: Any) -> Observation:  # noqa: ANN401 - of a study
+        found = super().observe(*args)
+        return replace(found, node_rates=self._rates.get(found.ran_on[0], {})) if found.ran_on else found
 
     def launched(self, config: DsConfig) -> tuple[Run, tuple[str, ...]]:
         run, _ = super().launched(config)
@@ -81,10 +95,15 @@ class UnevenStudy(SharedStudy):
 
 
 def tuned(case: Case, share: float) -> dict[str, Tuned]:
-    """What one case comes to in each of the three ways."""
+    """What one case comes to in each of the ways."""
     best = oracle(case.machine, fast=True).throughput
     found = {}
-    for name, slower, is_told in ((NONE, 1.0, True), (KNOWN, share, True), (UNKNOWN, share, False)):
+    for name, slower, is_told in (
+        (NONE, 1.0, True),
+        (KNOWN, share, True),
+        (MEASURED, share, True),
+        (UNKNOWN, share, False),
+    ):
         tuner = DsoptTuner()
         study = UnevenStudy(
             spec_of(case.machine, fast=True),
@@ -94,6 +113,7 @@ def tuned(case: Case, share: float) -> dict[str, Tuned]:
             share=slower,
             slow=case.seed % NODES,
             is_told=is_told,
+            is_measured=name == MEASURED,
         )
         seconds, record = study.tune()
         found[name] = Tuned(
@@ -116,18 +136,20 @@ def main() -> None:
         rows = pool.starmap(tuned, [(case, share) for case in cases], chunksize=1)
     print(f"{which}, {len(cases)} studies on {NODES} nodes, one at {share:.0%} of the others, 2 % noise")
     print(f"{'nodes':>22} {'choice':>7} {'worst':>6} {'runs':>5} {'wall min':>9}")
-    for name in (NONE, KNOWN, UNKNOWN):
+    for name in (NONE, KNOWN, MEASURED, UNKNOWN):
         each = [row[name] for row in rows]
         print(
             f"{name:>22} {statistics.mean(one.choice for one in each):>7.3f} {min(one.choice for one in each):>6.3f} "
             f"{statistics.mean(one.runs for one in each):>5.1f} {statistics.mean(one.minutes for one in each):>9.1f}"
         )
-    told = [row[KNOWN] for row in rows]
-    for title, runs in (
-        ("known after so many runs on it", Counter(one.found_after for one in told if one.found_after is not None)),
-        ("not known, and so many runs on it", Counter(one.on_slow for one in told if one.found_after is None)),
-    ):
-        print(f"{title}:", ", ".join(f"{number}: {studies} studies" for number, studies in sorted(runs.items())))
+    for way in (KNOWN, MEASURED):
+        told = [row[way] for row in rows]
+        for title, runs in (
+            ("known after so many runs on it", Counter(one.found_after for one in told if one.found_after is not None)),
+            ("not known, and so many runs on it", Counter(one.on_slow for one in told if one.found_after is None)),
+        ):
+            counted = ", ".join(f"{number}: {studies} studies" for number, studies in sorted(runs.items()))
+            print(f"{way}, {title}: {counted}")
 
 
 if __name__ == "__main__":

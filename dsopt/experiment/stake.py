@@ -8,7 +8,8 @@ from dsopt.experiment.measure import Measurement
 from dsopt.protocol.text import significant
 from dsopt.study.step_noise import StepNoise, mean_deviation
 
-STAKED_METRICS: Final = ("throughput", "latency")  # those that whole steps show while a run is in progress
+# those that whole steps show while a run is in progress
+STAKED_METRICS: Final = ("throughput", "throughput_per_gpu", "latency")
 
 # A run has lost where it lies so many standard deviations behind the best, even if launches differ by twice as much as
 # is known: few of them have been repeated.
@@ -24,7 +25,7 @@ class Stake:
     """What is believed of a configuration before its run; scores are logarithms of the metric, larger being better.
 
     Attributes:
-        metric: `throughput`, in samples/s; or `latency`, in milliseconds of a step.
+        metric: `throughput`, in samples/s; `throughput_per_gpu`; or `latency`, in milliseconds of a step.
         mean, variance: of its score; an infinite variance says that nothing is known.
         best: the score of the best other configuration; None without one.
         best_value: its metric.
@@ -33,6 +34,7 @@ class Stake:
         noise: of steps, as all runs so far have shown it.
         per_second: what a second must add on average to the score of the best.
         may_stop: whether a run may be stopped because it has lost.
+        gpus: how many it runs on, where the metric is that of one.
     """
 
     metric: str
@@ -45,6 +47,7 @@ class Stake:
     noise: StepNoise
     per_second: float
     may_stop: bool = True
+    gpus: int = 1
 
     def is_enough(self, measurement: Measurement, seconds: float) -> bool:
         """Whether no number of further steps is worth its time.
@@ -88,7 +91,8 @@ class Stake:
             return None
         if self.metric == "latency":
             return f"at least {significant(reachable, 4)} ms/step, cannot beat {significant(self.best_value, 4)}"
-        return f"at most {significant(reachable, 4)} samples/s, cannot beat {significant(self.best_value, 4)}"
+        unit = "samples/s" if self.metric == "throughput" else "samples/s/GPU"
+        return f"at most {significant(reachable, 4)} {unit}, cannot beat {significant(self.best_value, 4)}"
 
     def reachable(self, measurement: Measurement) -> float:
         """The best metric that the configuration may have, very probably."""
@@ -106,7 +110,7 @@ class Stake:
         """
         steps = measurement.measured_steps + more
         noise = doubt**2 * self.launch + self._of_one_step(measurement) / steps
-        seen = math.log(measurement.samples_per_second)
+        seen = math.log(measurement.samples_per_second / self.gpus)
         if self.metric == "latency":
             seen = -math.log(measurement.step_seconds * 1000)
         if math.isinf(self.variance):

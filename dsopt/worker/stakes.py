@@ -6,11 +6,13 @@ from typing import Final
 
 from dsopt.experiment.stake import STAKED_METRICS, Stake
 from dsopt.search.believed import Believed
+from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.history import BASELINE, History
 from dsopt.search.nodes import effect_on
 from dsopt.search.payback import least_worth
 from dsopt.search.run_cost import RunCost
+from dsopt.search.sharding import world_size
 from dsopt.search.speed import metric_of
 from dsopt.study.launch_noise import UNEXPLAINED, USUAL
 from dsopt.study.space import Candidate
@@ -62,7 +64,16 @@ def stake_of(
         noise=believed.speeds.noise,
         per_second=least_worth(spec, history) / RunCost(spec, facts, history).mean_seconds,
         may_stop=spec.measurement.race and name not in _NAMED and _is_known(nodes, believed),
+        gpus=_gpus(spec, facts, believed.shown[known].candidate if candidate is None else candidate),
     )
+
+
+def _gpus(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> int:
+    """On how many GPUs a candidate runs, if the metric is that of one."""
+    if spec.autotuning.metric != "throughput_per_gpu":
+        return 1
+    nodes, ranks = world_size(spec, facts, candidate.knobs)
+    return nodes * ranks
 
 
 def _is_known(nodes: Sequence[str], believed: Believed) -> bool:

@@ -17,6 +17,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import MeasurementBudget
 from dsopt.study.step_noise import StepNoise
 from dsopt.worker.preparing import rules_of
+from dsopt.worker.stakes import stake_of
 from tests.made_up import facts, observation, spec
 
 NOISE = StepNoise(deviation=0.02, correlation=0.3, steps=200)
@@ -119,6 +120,23 @@ def test_a_run_that_still_warms_up_goes_on() -> None:
 
 def test_a_run_without_a_race_is_not_stopped() -> None:
     assert replace(staked("throughput", 1000), may_stop=False).lost(measured(steps())) is None
+
+
+def test_the_throughput_of_a_gpu_is_that_of_the_run_by_its_gpus() -> None:
+    """80 samples/s are 20 of each of four GPUs."""
+    of_one = replace(staked("throughput", 25.0), metric="throughput_per_gpu")
+    assert of_one.lost(measured(steps())) is None
+    why = replace(of_one, gpus=4).lost(measured(steps()))
+    assert why is not None and why.endswith("samples/s/GPU, cannot beat 25")
+
+
+def test_a_run_has_as_many_gpus_as_its_candidate() -> None:
+    own = observation(None, 10.0, facts=facts(zero_stage=1, micro_batch=4, world_size=8))
+    history = History(reference=[own], stages={1: []})
+    candidate = Candidate(stage=1, micro_batch=4, gas=1, knobs=(("num_gpus", 2),))
+    for metric, gpus in (("throughput_per_gpu", 2), ("throughput", 1)):
+        stake = stake_of(spec(metric=metric), candidate.name, "joint", candidate, history)
+        assert stake is not None and stake.gpus == gpus
 
 
 def test_the_longer_a_start_takes_the_more_steps_a_run_has() -> None:
