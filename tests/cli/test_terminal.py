@@ -1,6 +1,7 @@
 """What a person sees in a real terminal, narrow or wide: nothing is cut, boxes close, and colour is there if wanted."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,9 @@ def test_nothing_is_cut(dsopt: Dsopt, width: int) -> None:
     assert {line[-1] for line in box} == {"╮", "│", "╯"}
     one, wide = (shown(dsopt, "study", "show", "dry", "--why", width=columns) for columns in (width, 400))
     assert one.too_wide(width) == []
-    assert long_words_apart(one.text) <= long_words_apart(wide.text)  # no word was cut in two
+    left_out = re.search(r"A wider terminal shows .*, too\.", one.text)
+    words = one.text.replace(left_out[0], "") if left_out else one.text
+    assert long_words_apart(words) <= long_words_apart(wide.text)  # no word was cut in two
 
 
 @pytest.mark.slow
