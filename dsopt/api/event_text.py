@@ -86,9 +86,9 @@ def measured_text(event: NodeMeasured) -> str:
     if event.rates is None:
         return f"Node {event.node}: its devices did not show their speed in 10 s; runs begin all the same."
     text = f"Node {event.node}: {event.pool}, each {event.rates}."
-    for place, share in event.rates.slow_devices().items():
-        device = f"{'GPU' if event.pool.kind == 'gpu' else 'CPU slot'} {event.pool.indices[place]}"
-        text += f" WARNING: {device} is {100 * share:.0f} % slower than the others."
+    slow = event.rates.slow_devices() if event.pool.kind == "gpu" else {}  # slots are no devices
+    for place, share in slow.items():
+        text += f" WARNING: GPU {event.pool.indices[place]} is {100 * share:.0f} % slower than the others."
     return text
 
 

@@ -15,9 +15,11 @@ import pytest
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Infeasible, Measured, Outcome
 from dsopt.experiment.run import Progress, run_experiment
-from dsopt.launch.devices import DevicePool, free_ports, visible_gpus
+from dsopt.launch.devices import DevicePool, free_ports, parse_devices, visible_gpus
 from dsopt.launch.launch import Launch
+from dsopt.launch.node_speed import measure
 from dsopt.launch.processes import processes_of
+from dsopt.launch.training import training_of
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.spec import MeasurementBudget
 from tests.conftest import SCRIPTS, TINY_GPT
@@ -141,3 +143,14 @@ def test_a_training_without_deepspeed_is_measured_on_the_devices_own_clock(tmp_p
     assert NAME in outcome.engine.device
     assert outcome.rows == outcome.measurement.samples_per_step == 8
     assert outcome.peak_memory_bytes > 16 * outcome.engine.num_params
+
+
+@pytest.mark.skipif(is_lagging(), reason="the stand-in has no GPU's speed")
+def test_gpus_show_what_they_do(tmp_path: Path) -> None:
+    pool = parse_devices(None)
+    rates = measure(training_of(None), pool, tmp_path / "absent")
+    assert rates is not None
+    assert len(rates.matmul_tflops) == len(rates.copy_gb_per_s) == len(pool.indices)
+    assert min(rates.matmul_tflops) > 5  # TFLOP/s in half precision: more than any CPU
+    assert min(rates.copy_gb_per_s) > 50
+    assert (rates.all_reduce_gb_per_s is not None) == (len(pool.indices) > 1)

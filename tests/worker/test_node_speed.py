@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.api.event_text import event_line
 from dsopt.launch import node_speed
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.processes import processes_of
@@ -19,6 +20,7 @@ from dsopt.store.transactions import DevicesTaken, WorkerGone
 from dsopt.store.who_works import holders_on
 from dsopt.store.workers import leave, register
 from dsopt.study.node_rates import NodeRates, behind, rates_in
+from dsopt.worker.happenings import NodeMeasured
 from tests.conftest import Dsopt
 from tests.outages import on_node
 from tests.studies import write_study
@@ -143,3 +145,14 @@ def test_a_worker_that_ends_while_it_measures_leaves_no_process(
     while processes_of(run_dir):  # they end themselves
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_a_gpu_that_is_slower_than_the_others_is_named() -> None:
+    rates = NodeRates(matmul_tflops=(402.0, 250.0), copy_gb_per_s=(1600.0, 1610.0), all_reduce_gb_per_s=210.0)
+    pool = DevicePool(kind="gpu", indices=(4, 5))
+    assert event_line(NodeMeasured(node="gpu7", pool=pool, rates=rates)) == (
+        "Node gpu7: GPUs 4,5, each 250 TFLOP/s, copies 1.6 TB/s, all-reduce 210 GB/s. "
+        "WARNING: GPU 5 is 38 % slower than the others."
+    )
+    slots = event_line(NodeMeasured(node="gpu7", pool=POOL, rates=rates))
+    assert slots is not None and "WARNING" not in slots
