@@ -118,7 +118,7 @@ class Worker:
         self.store = Store.open(url)
         self.study = self.store.get(name)
         self.ledger = Ledger(self.store, register(self.store.engine))
-        speed = NodeSpeed(self.store, POOL, lambda _: None, lambda: False)
+        speed = NodeSpeed(self.store, POOL, lambda _: None)
         hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
         self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
 

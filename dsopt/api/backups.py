@@ -81,6 +81,7 @@ def restore(file: Path, *, replace: bool = False, storage: str | None = None) ->
                 )
             connected.dispose()  # a connection that reads would keep the old content
             backup.copy_from_file(file, Path(str(url.database)))
+            backup.forget_workers(connected)
     finally:
         connected.dispose()
     return Backup(file=file, storage=shown, studies=names, size_bytes=file.stat().st_size)

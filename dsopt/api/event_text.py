@@ -84,7 +84,9 @@ def event_line(event: Event) -> str | None:
 def measured_text(event: NodeMeasured) -> str:
     """What a node does, and which of its devices are slow."""
     if event.rates is None:
-        return f"Node {event.node}: its devices did not show their speed in 10 s; runs begin all the same."
+        return (
+            f"Node {event.node}: its devices did not show their speed (dsopt doctor says why); runs begin all the same."
+        )
     text = f"Node {event.node}: {event.pool}, each {event.rates}."
     slow = event.rates.slow_devices() if event.pool.kind == "gpu" else {}  # slots are no devices
     for place, share in slow.items():

@@ -54,6 +54,8 @@ def run_all(
 
     If one fails, the others get two seconds more. `should_end` is asked meanwhile whether all are to end at once.
     """
+    if should_end():
+        return []
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_started(program)) for program in programs]
         deadline = time.monotonic() + seconds

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from dsopt.search.history import History
-from dsopt.search.nodes import NodeEffect
+from dsopt.search.history import BASELINE, History
+from dsopt.search.nodes import NodeEffect, are_apart
 from dsopt.search.standing import standing_of
 from dsopt.study.spec import StudySpec
 
@@ -17,7 +17,23 @@ def slow_nodes(spec: StudySpec, history: History) -> list[str]:
     """What is to know of the nodes of a study that are slower than others."""
     several = len({name for o in history.everything for name in o.ran_on}) > 1
     standing = standing_of(spec, history) if several else None
-    return [] if standing is None else slow_nodes_text(standing.nodes)
+    if standing is None:
+        return []
+    return [*_apart(history, standing.best), *slow_nodes_text(standing.nodes)]
+
+
+def _apart(history: History, best: str) -> list[str]:
+    """That a factor compares nodes, too."""
+    of_each = [
+        [o.ran_on for o in history.everything if o.name == name and o.state == "measured"] for name in (best, BASELINE)
+    ]
+    if not all(of_each) or not are_apart(*of_each):
+        return []
+    there, own = (" and ".join(sorted({node for nodes in runs for node in nodes})) for runs in of_each)
+    return [
+        f"WARNING: {best} ran on {there}, and your own configuration on {own}: the factor holds what differs between "
+        "these nodes, too. Start a worker on one of them, in a study of another --name, to compare them there."
+    ]
 
 
 def slow_nodes_text(effects: Mapping[str, NodeEffect]) -> list[str]:

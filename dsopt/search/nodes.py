@@ -29,6 +29,8 @@ _OWN: Final = 2 * UNEXPLAINED  # of a configuration; generous, so that no node i
 _SUSPECT: Final = 0.03  # what no single run may say of a node
 _ANYTHING: Final = 100.0  # of a logarithm
 _ITERATIONS: Final = 20
+_SETTLED: Final = 1e-5  # of a logarithm
+_MOST: Final = 1024  # nodes; with more, no effect is estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def node_effects(
         for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
     ]
     names = sorted({name for run in runs for name in run.nodes})
-    if len(names) < 2:
+    if not 1 < len(names) <= _MOST:
         return {}
     prior = _prior(names, behind)
     fitted = _fit(runs, prior, expected, own)
@@ -141,26 +143,35 @@ def _prior(names: Sequence[str], behind: Mapping[str, float]) -> _Prior:
 
 
 def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
-    """The effects of nodes by all of these runs."""
-    names = expect.names
+    """The effects of nodes by all of these runs.
+
+    What each configuration has for itself is eliminated first (Schur complement): a study has thousands of them.
+    """
     which = np.array([run.which for run in runs])
     noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
     seen = np.array([run.score for run in runs]) - expected.mean[which]
-    weights, few = len(expected.off), len(expected.mean)
-    known = np.hstack([expected.slopes[which], np.eye(few)[which]])
-    prior = np.zeros((weights + few + len(names),) * 2)
+    weights, count = len(expected.off), len(expected.mean)
+    prior = np.zeros((weights + len(expect.names),) * 2)
     prior[:weights, :weights] = expected.precision
-    prior[weights : weights + few, weights : weights + few] = np.eye(few) / own**2
-    means = np.concatenate([expected.off, np.zeros(few), expect.means])
-    at = np.arange(weights + few, len(means))  # where the effects of nodes are
-    found, precision, effects = means, prior, expect.means
+    means = np.concatenate([expected.off, expect.means])
+    at = np.arange(weights, len(means))  # where the effects of nodes are
+    of_own = 1.0 / (own**-2.0 + np.bincount(which, noise, count))
+    seen_there = np.bincount(which, noise * seen, count)
+    effects = expect.means
     for _ in range(_ITERATIONS):
-        design = np.hstack([known, _slowest([run.nodes for run in runs], names, effects)])
+        design = np.hstack([expected.slopes[which], _slowest([run.nodes for run in runs], expect.names, effects)])
+        weighted = design * noise[:, None]
+        there = np.zeros((count, len(means)))
+        np.add.at(there, which, weighted)
         prior[at, at] = (_FREEDOM + 1) / (_FREEDOM * expect.scales**2 + (effects - expect.means) ** 2)
-        precision = prior + (design.T * noise) @ design
-        found = np.linalg.solve(precision, prior @ means + design.T @ (noise * seen))
-        effects = found[at]
-    left = seen - known @ found[: weights + few]
+        precision = prior + design.T @ weighted - (there.T * of_own) @ there
+        known = prior @ means + weighted.T @ seen - there.T @ (of_own * seen_there)
+        found = np.linalg.solve(precision, known)
+        before, effects = effects, found[at]
+        if np.abs(effects - before).max() < _SETTLED:
+            break
+    of_each = of_own * (seen_there - there @ found)
+    left = seen - expected.slopes[which] @ found[:weights] - of_each[which]
     return _Fitted(means=effects, variances=np.diag(np.linalg.inv(precision))[at], left=left)
 
 
@@ -168,6 +179,11 @@ def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEf
     """The effect on a run on these nodes."""
     known = [effects[name] for name in nodes if name in effects]
     return min(known, key=lambda effect: effect.mean, default=NodeEffect(mean=0.0, variance=0.0))
+
+
+def are_apart(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> bool:
+    """Whether two configurations have run on known nodes, each run on some, and never on the same ones."""
+    return all(one) and all(other) and not {tuple(nodes) for nodes in one} & {tuple(nodes) for nodes in other}
 
 
 def effects_by_runs_alone(shown: Sequence[Shown], behind: Mapping[str, float]) -> dict[str, NodeEffect]:
@@ -195,8 +211,8 @@ def _without(shown: Shown, effects: Mapping[str, NodeEffect]) -> Shown:
 
 def _slowest(runs_on: Sequence[Sequence[str]], names: Sequence[str], effects: Array) -> Array:
     """1 where a node sets the pace of a run; shapes `(runs, nodes)`."""
-    on = np.zeros((len(runs_on), len(names)))
+    on, index_of = np.zeros((len(runs_on), len(names))), {name: index for index, name in enumerate(names)}
     for row, nodes in enumerate(runs_on):
         if nodes:
-            on[row, min((names.index(name) for name in nodes), key=lambda index: float(effects[index]))] = 1.0
+            on[row, min((index_of[name] for name in nodes), key=lambda index: float(effects[index]))] = 1.0
     return on

@@ -7,6 +7,7 @@ from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
+from dsopt.search.nodes import are_apart
 from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import standing_of
@@ -58,12 +59,33 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     if own is None or own == best:
         return Finish()
     standing = standing_of(spec, history)
+    rivals = [believed.shown[index] for index in believed.winners if index not in (best, own)]
+    open_ones = [one for one in rivals if standing and standing.chance(one.name, shown.name) > 1 - _SURE]
+    for other in (believed.shown[own], *open_ones):
+        beside = _beside(history, believed, shown, other)
+        if beside is not None:
+            return beside
     fewer = min((believed.shown[own], shown), key=lambda each: len(each.scores))
     is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
     if is_sure or len(fewer.scores) > _MOST_PAIRS:
         return Finish()
     unsure = "it is not sure yet which of the best and your own configuration is faster"
     return _another(history, fewer, unsure, _only_nodes(believed, fewer))
+
+
+def _beside(history: History, believed: Believed, best: Shown, other: Shown) -> RunReference | None:
+    """A run of another configuration where the best ran, if they have no node in common.
+
+    What differs between two nodes would look like what differs between the two. None also where three runs have not
+    met one of those nodes: whoever reads the result is told (`report/nodes.py`).
+    """
+    if not are_apart(best.ran_on, other.ran_on):
+        return None
+    why = f"it has not run where {best.name} has"
+    if sum(o.name == other.name and o.why == why for o in history.reference) >= _MOST_PAIRS:
+        return None
+    there = {node for nodes in best.ran_on for node in nodes}
+    return _another(history, other, why, sorted(believed.speeds.nodes - there))
 
 
 def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """Alternating rounds: launches the configurations alternately, so that drift over time affects all of them alike."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from dsopt.search.history import History
@@ -25,10 +26,18 @@ def next_in_rounds(
         for name, candidate in entries if round_ % 2 else reversed(entries):
             found = history.find(name, round_)
             if found is None:
-                return RunReference(name=name, round=round_, candidate=candidate)
+                return RunReference(name=name, round=round_, candidate=candidate, avoid=_had_enough(history, name))
             is_waiting = is_waiting or found.state == "running"
         if is_waiting:
             return Wait()
         kept = kept_after(round_, [name for name, _ in entries])
         entries = [(name, candidate) for name, candidate in entries if name in kept]
     return Finish()
+
+
+def _had_enough(history: History, name: str) -> list[str]:
+    """The nodes on which a configuration had more runs than on others: where each is on all, no node favours one."""
+    counted = Counter({node: 0 for o in history.everything for node in o.ran_on})
+    counted.update(node for o in history.everything if o.name == name for node in o.ran_on)
+    fewest = min(counted.values(), default=0)
+    return sorted(node for node, count in counted.items() if count > fewest)

@@ -17,8 +17,9 @@ from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.store.engine import shown
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.revision import refuse_newer, state
-from dsopt.store.tables import studies
-from dsopt.store.workers import LEASE_SECONDS
+from dsopt.store.tables import leases, studies
+from dsopt.store.transactions import writing
+from dsopt.store.workers import LEASE_SECONDS, bury_all
 
 _WAIT_SECONDS = 60.0
 
@@ -61,6 +62,18 @@ def copy_from_file(file: Path, database: Path) -> None:
             source.backup(target)
     except sqlite3.Error as error:
         raise DsoptError(f"{database}: cannot be written, and is as it was: {error}.") from None
+
+
+def forget_workers(engine: sa.Engine) -> None:
+    """Ends what the workers of a backup had, in the restored database alone.
+
+    They may go on in the database that the backup was made of: nobody here may end their runs. In a backup of an older
+    revision, the upgrade takes its workers for dead.
+    """
+    with writing(engine) as connection:
+        connection.execute(sa.delete(leases))
+    if state(engine).is_current:
+        bury_all(engine)
 
 
 def names_in_backup(file: Path) -> list[str]:

@@ -234,8 +234,10 @@ class Ledger:
             if is_told:
                 trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
 
-    def end_without_a_run(self, study: StoredStudy, task: Task, outcome: Outcome, run_dir: str | None) -> None:
-        """Records the outcome of a trial that this worker adopted; with `run_dir`, it stands there.
+    def end_without_a_run(
+        self, study: StoredStudy, task: Task, outcome: Outcome, lost: queries.Row | Mapping[str, Any] | None
+    ) -> None:
+        """Records the outcome of a trial that this worker adopted; with the row of a lost attempt, it is that one's.
 
         Raises:
             Fenced: it is not this worker's, or the study or this worker is gone.
@@ -243,15 +245,17 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             if not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
-            seconds = None
-            if run_dir is not None:
-                row = self._attempt_row(study, task, Path(run_dir))
+            seconds, attrs = None, TrialAttributes(candidate=task.name)
+            if lost is not None:
+                row = self._attempt_row(study, task, Path(lost["run_dir"]))
+                row |= {"node": lost["node"], "devices": lost["devices"]}
+                attrs |= records.attributes_of_place(study.spec, lost)
                 queries.insert_attempt(connection, row)
                 queries.finish_attempt(connection, row["id"], worker_id=self.me.id, **_ended(outcome))
                 if isinstance(outcome, Measured | Slow):
                     figures = measurement_row(outcome, study.spec.autotuning.metric)
                     queries.insert_measurement(connection, row["id"], figures)
-            trials.end(connection, study, task.part, task.trial, outcome, seconds, TrialAttributes(candidate=task.name))
+            trials.end(connection, study, task.part, task.trial, outcome, seconds, attrs)
 
     def free(self, attempt: Attempt) -> None:
         """Frees the devices of an attempt that somebody else ended; its processes are gone."""

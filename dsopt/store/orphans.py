@@ -1,5 +1,6 @@
 """Devices that attempts hold although they are over: who may free them, once the processes are known to be gone."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import lease_queries as queries
 from dsopt.store.leases import ANYWHERE, host_of
+from dsopt.store.own_lease import NODE_SPEED
 from dsopt.store.queries import Row
 from dsopt.store.transactions import writing
 from dsopt.store.workers import Registration
@@ -78,6 +80,9 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
             if orphan.node is None:
                 run_dir.remove_node_environment()
+            if run_dir.path.name.startswith(NODE_SPEED):
+                with contextlib.suppress(OSError):
+                    run_dir.path.rmdir()
             is_any_free = True
     return is_any_free
 

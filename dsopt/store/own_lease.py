@@ -1,6 +1,7 @@
 """What a worker leases to itself: all of its devices, while it measures its node and nobody may disturb that."""
 
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -8,6 +9,8 @@ from dsopt.launch.devices import DevicePool
 from dsopt.store import lease_queries, leases, queries
 from dsopt.store.transactions import WorkerGone, writing
 from dsopt.store.workers import Registration
+
+NODE_SPEED: Final = "node-speed-"  # begins the names of the folders of such leases
 
 
 def take_node(engine: sa.Engine, me: Registration, pool: DevicePool, run_dir: Path) -> None:

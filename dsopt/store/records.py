@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.errors import DsoptError
 from dsopt.store.queries import Row
 from dsopt.study.part import Part
-from dsopt.study.trial_attributes import ORDER
+from dsopt.study.spec import StudySpec
+from dsopt.study.trial_attributes import ORDER, TrialAttributes
 
 _OVER: Final = ("COMPLETE", "PRUNED", "FAIL")
 
@@ -67,3 +68,9 @@ def trial_of(row: Row) -> FrozenTrial:
             "written to the database. Restore it, or create the study under another name."
         ) from error
     return trial
+
+
+def attributes_of_place(spec: StudySpec, row: Row | Mapping[str, Any]) -> TrialAttributes:
+    """On which nodes an attempt was, by its row, as attributes of its trial; none of a dry run."""
+    nodes = json.loads(row["devices"]) if row["devices"] else [row["node"]]
+    return {} if spec.is_simulated else {"ran_on": ", ".join(sorted(nodes))}

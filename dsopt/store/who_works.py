@@ -5,6 +5,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from dsopt.store.own_lease import NODE_SPEED
 from dsopt.store.queries import Row, now
 from dsopt.store.tables import attempts, leases, studies, workers
 
@@ -36,7 +37,8 @@ def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str)
         without: a worker whose own runs do not count.
     """
     count = sa.func.count(sa.distinct(leases.c.node + "/" + leases.c.device))
-    name = sa.case((workers.c.id.is_not(None), ""), else_=studies.c.name)
+    is_measuring = sa.or_(workers.c.id.is_not(None), leases.c.run_dir.contains(f"/{NODE_SPEED}"))
+    name = sa.case((is_measuring, ""), else_=studies.c.name)
     query = (
         sa.select(count, name, sa.func.coalesce(attempts.c.node, sa.func.min(leases.c.node)))
         .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dsopt.protocol.text import significant
 
+_LEAST, _MOST = 1e-6, 1e9  # of what a device can do; a database may hold anything
 _SLOWER: Final = 0.1  # than the others of its node, as a share of their rate
 
 
@@ -98,11 +99,15 @@ def _values(rates: Iterable[float | None]) -> list[float]:
     return [rate for rate in rates if rate is not None]
 
 
+def is_rate(value: float) -> bool:
+    """Whether some device may have this rate."""
+    return _LEAST < value < _MOST
+
+
 def _rate(value: Any) -> float:  # noqa: ANN401 - any JSON value
-    rate = float(value)
-    if not 0 < rate < math.inf:
-        raise ValueError(value)
-    return rate
+    if not is_rate(value):
+        raise ValueError("no rate")
+    return float(value)
 
 
 def _per_second(gigabytes: float) -> str:

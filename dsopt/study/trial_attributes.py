@@ -1,12 +1,11 @@
 """Declares every user attribute that dsopt writes to or reads from a trial in Optuna."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, Protocol, TypedDict, cast
 
 from dsopt.protocol.events import Engine
-from dsopt.study.node_rates import NodeRates
+from dsopt.study.node_rates import NodeRates, is_rate
 
 # why a candidate runs: to find its stage's range of micro-batch sizes, to explore that range, or for expected gain
 Phase = Literal["range", "explore", "joint"]
@@ -126,7 +125,7 @@ def place_attributes(attrs: TrialAttributes) -> TrialAttributes:
 def rates_of_node(attrs: TrialAttributes) -> dict[str, float]:
     """What `node_attributes` wrote, by the rate's name; empty if there is nothing."""
     found = {name[len(_OF_NODE) :]: cast(float, value) for name, value in attrs.items() if name.startswith(_OF_NODE)}
-    return {name: rate for name, rate in found.items() if 0 < rate < math.inf}
+    return {name: rate for name, rate in found.items() if is_rate(rate)}
 
 
 def engine_attributes(engine: Engine) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def _plain(host: str) -> str:
     """The name in a `Host:` header, or as a person writes it: without port, brackets and a last dot."""
     name = host.strip().lower()
     if name.startswith("["):
-        return name[1:].partition("]")[0]
+        name, _, port = name[1:].partition("]")
+        return name if not port or port.startswith(":") else ""
     if name.count(":") == 1:
         name = name.partition(":")[0]
     return name.removesuffix(".")

@@ -10,6 +10,7 @@ from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Measured, Slow
 from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.report.left import mean_seconds
 from dsopt.search.carry_out import next_run
 from dsopt.search.history import Observation
 from dsopt.search.plan import next_step
@@ -35,7 +36,7 @@ from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.spooled import known_outcome
 
-_LEFT_SECONDS: Final = 20.0  # so long, a run is left to other nodes
+_LEFT_SECONDS: Final = 20.0  # and as long as a run takes, a run is left to other nodes
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
 _LOOK_SECONDS_EACH: Final = 0.25  # or so often, times how many there are: all of them look as often as sixteen
 
@@ -130,7 +131,8 @@ class Asker:
         if not nodes_at_work(self._hand.store.engine, self._study.id) - set(step.avoid):
             return False
         since = self._left_since.setdefault((step.name, step.round), time.monotonic())
-        return time.monotonic() - since < _LEFT_SECONDS
+        run = mean_seconds(self._study.spec, self.snapshot().history) or 0.0
+        return time.monotonic() - since < _LEFT_SECONDS + run
 
     def _tell_of_holders(self) -> None:
         """Tells watchers who has the devices, when that changes."""
@@ -241,8 +243,8 @@ class Asker:
         attempts = hand.store.attempts_for(study, task)
         known = known_outcome(study.spec, attempts)
         if known is not None:
-            run_dir = attempts[-1]["run_dir"] if isinstance(known, Measured | Slow) else None
-            hand.ledger.end_without_a_run(study, task, known, run_dir)
+            lost = attempts[-1] if isinstance(known, Measured | Slow) else None
+            hand.ledger.end_without_a_run(study, task, known, lost)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
             named = replace(task, candidate=self._candidate(task, ground))
             hand.tell(TaskEnded(study=study, task=named, outcome=known, value=value))

@@ -58,13 +58,11 @@ class Desk:
         wake: threading.Event,
         lanes: int,
     ) -> None:
-        self._hand = hand
-        self._study = study
+        self._hand, self._study = hand, study
         self._heart = heart
         self._patience = patience
         self._ask: Callable[[Callable[[], Any]], Any] = patience
-        self._ending = ending
-        self._wake = wake
+        self._ending, self._wake = ending, wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
         self._health = NodeHealth()
         self._company = Company()
@@ -140,7 +138,9 @@ class Desk:
             if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
                 try:
                     if not self._count_in_hand():
-                        self._hand.speed.measure_if_due(self._study, self._hand.ledger.me, self._hand.pool, self._ask)
+                        self._hand.speed.measure_if_due(
+                            self._study, self._hand.ledger.me, self._hand.pool, self._ask, self._should_end
+                        )
                     assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:
                     self._settle(fenced)

@@ -95,7 +95,7 @@ class Worker:
 
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         # a database that cannot be used at first is an error
-        self._speed = NodeSpeed(self._store, self._pool, self._tell, self._ending.stop.is_set)
+        self._speed = NodeSpeed(self._store, self._pool, self._tell)
         heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)

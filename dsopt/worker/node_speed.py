@@ -1,5 +1,6 @@
 """How fast a worker's own node is: measured when it joins, and after a run that died there for no fault of its own."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -7,7 +8,7 @@ from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.node_speed import measure
 from dsopt.launch.training import training_of
-from dsopt.store.own_lease import leave_node, take_node
+from dsopt.store.own_lease import NODE_SPEED, leave_node, take_node
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken
@@ -29,24 +30,17 @@ class NodeSpeed:
         store: the storage.
         pool: the worker's devices.
         tell: told what was measured.
-        should_end: asked meanwhile whether the worker was asked to stop.
 
     Attributes:
         rates: what was measured last.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        pool: DevicePool,
-        tell: Callable[[Happening], None],
-        should_end: Callable[[], bool],
-    ) -> None:
+    def __init__(self, store: Store, pool: DevicePool, tell: Callable[[Happening], None]) -> None:
         is_comparable = pool.kind == "gpu" or store.engine.dialect.name != "sqlite"
         self._left = _MOST if pool.is_measured and pool.placer is None and is_comparable else 0
         self._is_due = True
         self._engine = store.engine
-        self._tell, self._should_end = tell, should_end
+        self._tell = tell
         self.rates: NodeRates | None = None
 
     def measure_again(self) -> None:
@@ -54,7 +48,12 @@ class NodeSpeed:
         self._is_due = True
 
     def measure_if_due(
-        self, study: StoredStudy, me: Registration, pool: DevicePool, ask: Callable[[Callable[[], Any]], Any]
+        self,
+        study: StoredStudy,
+        me: Registration,
+        pool: DevicePool,
+        ask: Callable[[Callable[[], Any]], Any],
+        should_end: Callable[[], bool],
     ) -> None:
         """Measures, if that is due and nobody has devices of this node; else the next call may.
 
@@ -63,13 +62,14 @@ class NodeSpeed:
             me: the worker.
             pool: the devices that the worker has left.
             ask: how the database is asked.
+            should_end: asked meanwhile whether the worker is to end its runs.
 
         Raises:
             Fenced: others took this worker for dead.
         """
         if not self._is_due or self._left <= 0 or study.spec.is_simulated:
             return
-        run_dir = results_folder(study.spec) / f"node-speed-{me.id}"
+        run_dir = results_folder(study.spec) / f"{NODE_SPEED}{me.id}"
         try:
             training = training_of(study.spec)
             ask(lambda: take_node(self._engine, me, pool, run_dir))
@@ -78,12 +78,18 @@ class NodeSpeed:
         except DsoptError:
             self._left = 0  # nobody knows the Python of these runs
             return
+        found = None
         try:
-            found = measure(training, pool, run_dir, should_end=self._should_end)
+            run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
+            found = measure(training, pool, run_dir, should_end=should_end)
+        except OSError:
+            pass  # as when that Python is not there: runs will say so
         finally:
+            with contextlib.suppress(OSError):
+                run_dir.rmdir()
             ask(lambda: leave_node(self._engine, me))
         self._is_due, self._left = False, self._left - 1
-        if found is not None:
+        if found is not None and not should_end():
             self.rates = found
-        if not self._should_end():
+        if not should_end():
             self._tell(NodeMeasured(node=me.node, pool=pool, rates=found))

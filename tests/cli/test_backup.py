@@ -54,6 +54,31 @@ def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> No
     check_nothing_lost_nothing_doubled(dsopt)
 
 
+@pytest.mark.slow
+def test_a_backup_in_another_database_ends_no_run_of_the_first_one(dsopt: Dsopt) -> None:
+    """Its workers never beat there, so they were taken for dead, and their runs ended."""
+    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
+    dsopt("study", "create", "study.yaml")
+    dsopt.environment["SIMULATED_SECONDS"] = "300"
+    process = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    deadline = time.monotonic() + 120
+    while not any(worker["runs"] for worker in dsopt.json("workers")):
+        assert time.monotonic() < deadline
+    first = dsopt.environment["DSOPT_STORAGE"]
+    dsopt("db", "backup", "copy.db")
+    dsopt.environment["DSOPT_STORAGE"] = f"sqlite:///{dsopt.cwd / 'second.db'}"
+    dsopt("db", "restore", "copy.db")
+    assert dsopt.json("workers") == []
+    _age_heartbeats(dsopt.cwd / "second.db")
+    del dsopt.environment["SIMULATED_SECONDS"]
+    dsopt.environment["DSOPT_DEVICE_LOCKS"] = str(dsopt.cwd / "locks")  # as for a worker with other devices
+    assert "is finished" in dsopt("worker", "simulated", "--devices", "cpu:2")
+    assert process.poll() is None
+    dsopt.environment["DSOPT_STORAGE"] = first
+    [worker] = dsopt.json("workers")
+    assert [run["candidate"] for run in worker["runs"]] == ["baseline"]
+
+
 def _age_heartbeats(database: Path) -> None:
     with sqlite3.connect(database, timeout=60) as connection:
         connection.execute("UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 7200")

@@ -6,15 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsopt.report.nodes import slow_nodes_text
+from dsopt.report.nodes import slow_nodes, slow_nodes_text
 from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
-from dsopt.search.nodes import NodeEffect, effect_on, effects_by_runs_alone, without
+from dsopt.search.nodes import Expected, NodeEffect, effect_on, effects_by_runs_alone, node_effects, without
 from dsopt.search.repeat import last_step
+from dsopt.search.rounds import next_in_rounds
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import compare
-from dsopt.search.steps import RunReference
+from dsopt.search.steps import Finish, RunReference
+from dsopt.study.launch_noise import UNEXPLAINED, USUAL
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.stakes import stake_of
@@ -149,6 +151,72 @@ def test_a_rate_that_steps_do_not_wait_for_convicts_no_node() -> None:
     assert abs(found.mean) < 0.06
     doubtful = effects(STUDY, on_a_measured_node(1.0, matmul=400.0, copies=400.0))["d"]
     assert doubtful.variance > found.variance
+
+
+def test_configurations_are_eliminated_without_changing_anything() -> None:
+    """As solving for the effects of configurations and nodes together, which takes seconds with a thousand."""
+    random = np.random.default_rng(3)
+    seen = [
+        shown(f"{index}", random.normal(5, 0.01, 2).tolist(), ("ab"[index % 2],), ("abc"[index % 3],))
+        for index in range(9)
+    ]
+    slopes = random.normal(size=(9, 2))
+    expected = Expected(mean=np.full(9, 5.0), slopes=slopes, off=np.zeros(2), precision=np.eye(2))
+    found = node_effects(seen, expected, {})
+    runs_of = [(i, s, one.ran_on[j][0]) for i, one in enumerate(seen) for j, s in enumerate(one.scores)]
+    design = np.zeros((len(runs_of), 2 + 9 + 3))
+    for row, (which, _, node) in enumerate(runs_of):
+        design[row, :2], design[row, 2 + which], design[row, 11 + "abc".index(node)] = slopes[which], 1, 1
+    scores = np.array([score for _, score, _ in runs_of]) - 5.0
+    noise = 1 / (0.002**2 + USUAL**2)
+    effects = np.zeros(3)
+    for _ in range(50):
+        prior = np.diag([1.0, 1.0, *[(2 * UNEXPLAINED) ** -2.0] * 9, *(3 / (2 * 0.01**2 + effects**2))])
+        effects = np.linalg.solve(prior + noise * design.T @ design, noise * design.T @ scores)[11:]
+    dense = effects - np.sort(effects)[1]
+    assert [found[name].mean for name in "abc"] == pytest.approx(dense.tolist(), abs=1e-4)
+
+
+def apart(*shared: Observation) -> History:
+    """The best ran on one node only, and the user's own configuration on another, 0.7 times as fast."""
+    own = facts(zero_stage=0, micro_batch=1)
+    baseline = observation(None, 2 / seconds(0, 1) * 0.7, facts=own, ran_on=("n1",))
+    seen = [
+        observation(Candidate(stage=0, micro_batch=size, gas=1), 2 * size / seconds(0, size), ran_on=("n2",))
+        for size in (2, 4, 8)
+    ]
+    best = replace(seen[-1], round=1, ran_on=("n2",), why="it has run on n2 only")
+    reference = [baseline, best, *shared]
+    return History(reference=reference, stages={0: seen, 1: [], 2: []})
+
+
+def test_a_factor_is_told_of_configurations_that_shared_a_node() -> None:
+    history = apart()
+    known = history.facts_for(STUDY)
+    assert known is not None
+    step = last_step(STUDY, history, Forecast(STUDY, known, history))
+    assert isinstance(step, RunReference)
+    assert (step.name, step.avoid) == ("baseline", ["n1"])
+    assert slow_nodes(STUDY, history)[0].startswith(
+        "WARNING: z0_gas1_tmbspg8 ran on n2, and your own configuration on n1"
+    )
+    own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("n2",), why=step.why)
+    linked = apart(own)
+    result = compare(STUDY, linked)
+    assert result is not None and result.speedup == pytest.approx(8 * seconds(0, 1) / seconds(0, 8), rel=0.05)
+    assert not any(line.startswith("WARNING") for line in slow_nodes(STUDY, linked))
+    assert isinstance(last_step(STUDY, linked, Forecast(STUDY, known, linked)), Finish)
+
+
+def test_rounds_bring_each_configuration_to_each_node() -> None:
+    """Else the same node may have the same configuration in every round."""
+    of_round = [observation(None, 400.0, ran_on=("n1",)), observation(Candidate(stage=1, micro_batch=4, gas=1), 400.0,
+                ran_on=("n2",))]  # fmt: skip
+    history = History(reference=[replace(o, round=1) for o in of_round], stages={})
+    entries = [(o.name, o.candidate) for o in of_round]
+    step = next_in_rounds(history, entries, 2, lambda _, names: names)
+    assert isinstance(step, RunReference)
+    assert (step.name, step.avoid) == (of_round[1].name, ["n2"])
 
 
 def test_of_many_runs_on_one_node_the_mean_has_its_uncertainty_once() -> None:

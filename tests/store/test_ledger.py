@@ -28,6 +28,7 @@ from dsopt.store.workers import beat, leave
 from dsopt.study.part import Part
 from tests.store.ledger import POOL, begin, bury_now, ended_task, ledger_of, measured, new_task, spec, sweep_now
 
+LOST = {"run_dir": "/tmp/r", "node": "there", "devices": None}
 CRASH = Failed(reason="crash", message="x")
 
 
@@ -316,7 +317,7 @@ WRITES = {
     "cancel": lambda w, s, task, attempt, store: w.end(s, task, attempt, Cancelled(), {}, is_told=True),
     "leave": lambda w, s, task, attempt, store: w.leave(s, task),
     "give back": lambda w, s, task, attempt, store: w.give_back(s, [task]),
-    "record": lambda w, s, task, attempt, store: w.end_without_a_run(s, task, CRASH, "/tmp/r"),
+    "record": lambda w, s, task, attempt, store: w.end_without_a_run(s, task, CRASH, LOST),
 }
 
 

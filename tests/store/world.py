@@ -254,8 +254,9 @@ class World:
         if not lost:
             return
         worker.tasks.remove((study, task))
+        row = {"run_dir": lost[-1].run_dir, "node": "there", "devices": None}
         try:
-            worker.ledger.end_without_a_run(study, task, lost[-1].figure, lost[-1].run_dir)
+            worker.ledger.end_without_a_run(study, task, lost[-1].figure, row)
         except Fenced as fenced:
             self._settle(worker, study, fenced)
 

@@ -22,7 +22,7 @@ class Worker:
     def __init__(self, store: Store, study: StoredStudy) -> None:
         self.store = store
         self.ledger = ledger_of(store)
-        speed = NodeSpeed(store, POOL, lambda _: None, lambda: False)
+        speed = NodeSpeed(store, POOL, lambda _: None)
         hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
         self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
 

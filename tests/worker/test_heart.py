@@ -17,7 +17,7 @@ REFUSE = "CREATE TRIGGER refuse BEFORE UPDATE ON dsopt_workers BEGIN SELECT RAIS
 
 
 def heart_of(store: Store, wake: Callable[[], None]) -> heart.Heart:
-    speed = NodeSpeed(store, DevicePool(kind="cpu", indices=(0,)), lambda _: None, lambda: False)
+    speed = NodeSpeed(store, DevicePool(kind="cpu", indices=(0,)), lambda _: None)
     return heart.Heart(store, wake, threading.Event(), speed)
 
 

@@ -3,6 +3,7 @@
 import math
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ from dsopt.launch.processes import processes_of
 from dsopt.launch.training import training_of
 from dsopt.store.lease_queries import leases_on
 from dsopt.store.orphans import find_orphans, sweep
-from dsopt.store.own_lease import leave_node, take_node
+from dsopt.store.own_lease import NODE_SPEED, leave_node, take_node
 from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken, WorkerGone
 from dsopt.store.who_works import holders_on
 from dsopt.store.workers import leave, register
 from dsopt.study.node_rates import NodeRates, behind, rates_in
+from dsopt.study.trial_attributes import rates_of_node
 from dsopt.worker.happenings import NodeMeasured
 from tests.conftest import Dsopt
 from tests.outages import on_node
@@ -43,7 +45,8 @@ def test_what_dsopt_keeps_of_a_node_is_read_again_and_nothing_else() -> None:
     assert rates_in(rates.to_text()) == rates
     assert rates.slow_devices() == {1: pytest.approx(1 - 250 / 402)}
     assert str(rates) == "250 TFLOP/s, copies 1.6 TB/s"
-    for text in (None, "", "{", "[]", '{"matmul_tflops": []}', rates.to_text().replace("250.0", "-1"),
+    wild = '{"matmul_tflops": [1' + "0" * 400 + '], "copy_gb_per_s": [1], "all_reduce_gb_per_s": null}'
+    for text in (None, "", "{", "[]", wild, '{"matmul_tflops": []}', rates.to_text().replace("250.0", "-1"),
                  rates.to_text().replace("250.0", "NaN"), rates.to_text().replace("null", '"fast"')):  # fmt: skip
         assert rates_in(text) is None
 
@@ -53,6 +56,7 @@ def test_a_node_is_behind_by_what_it_lacks_most() -> None:
     found = behind({"a": usual, "b": usual, "c": {**usual, "copy_gb_per_s": 800.0}, "d": {"matmul_tflops": 380.0}})
     assert found == {"a": 0.0, "b": 0.0, "c": pytest.approx(math.log(0.5)), "d": pytest.approx(math.log(0.95))}
     assert behind({}) == {}
+    assert rates_of_node({"node_matmul_tflops": 5e-324, "node_copy_gb_per_s": 1e308}) == {}  # `behind` divides
     assert behind({"a": usual}) == {"a": 0.0}
 
 
@@ -117,6 +121,25 @@ def test_devices_of_a_worker_that_died_while_it_measured_come_free(store: Store)
     with store.engine.connect() as connection:
         orphans = find_orphans(connection, other, POOL)
     assert sweep(store.engine, orphans)
+    with store.engine.connect() as connection:
+        assert leases_on(connection, dead.node) == []
+
+
+def test_those_who_do_not_see_the_processes_free_the_devices_too(store: Store, tmp_path: Path) -> None:
+    """A container that is killed while its worker measures: the next one has other processes on the same machine."""
+    dead, other = (register(store.engine) for _ in range(2))
+    run_dir = tmp_path / f"{NODE_SPEED}{dead.id}"
+    run_dir.mkdir()
+    elsewhere = replace(dead, host=f"{dead.host.partition('/')[0]}/another")
+    take_node(store.engine, elsewhere, POOL, run_dir)
+    leave(store.engine, dead)
+    with store.engine.connect() as connection:
+        [(_, name, _)] = holders_on(connection, {dead.node}, without=other.id)
+        orphans = find_orphans(connection, other, POOL)
+    assert name == ""  # not "a deleted study"
+    assert [orphan.is_hidden for orphan in orphans] == [True]
+    assert sweep(store.engine, orphans)
+    assert not run_dir.exists()
     with store.engine.connect() as connection:
         assert leases_on(connection, dead.node) == []
 
