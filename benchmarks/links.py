@@ -19,6 +19,7 @@ from benchmarks.search.dsopt_tuner import DsoptTuner, Study, spec_of
 from benchmarks.search.machine import Simulated
 from benchmarks.search.oracle import oracle
 from benchmarks.search.results import Row, row
+from benchmarks.search.tables import pair_cells
 from dsopt.search.history import Observation
 
 _SEEDS = 720_000
@@ -56,16 +57,7 @@ def _lines(found: list[tuple[float, Row, Row]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for noise in _NOISES:
         both = [(a, b) for n, a, b in found if n == noise]
-        gains = np.array([math.log(a.share / b.share) for a, b in both])
-        error = 1.96 * gains.std(ddof=1) / math.sqrt(len(gains))
-        launches, hours, choice = (
-            [float(np.mean([value(pair[side]) for pair in both])) for side in (0, 1)]
-            for value in (lambda r: r.launches, lambda r: r.cluster_seconds / 3600, lambda r: r.share)
-        )
-        yield (
-            f"| {noise:.0%} | {len(both)} | {launches[0]:.2f}, {launches[1]:.2f} | {hours[0]:.3f}, {hours[1]:.3f} | "
-            f"{choice[0]:.4f}, {choice[1]:.4f} | {gains.mean():+.2%} ± {error:.2%} |"
-        )
+        yield f"| {noise:.0%} | {len(both)} | {pair_cells(both)} |"
 
 
 def main() -> None:

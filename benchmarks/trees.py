@@ -22,6 +22,7 @@ from benchmarks.search.dsopt_tuner import DsoptTuner
 from benchmarks.search.machine import DsConfig, Simulated, concrete
 from benchmarks.search.oracle import oracle
 from benchmarks.search.results import Row, row
+from benchmarks.search.tables import pair_cells
 from dsopt.search import cost_model
 from dsopt.simulated.cluster import Run
 
@@ -84,16 +85,7 @@ def _lines(found: list[tuple[str, float, Row, Row]]) -> Iterator[str]:
     for kind in _KINDS:
         for noise in _NOISES:
             both = [(a, b) for k, n, a, b in found if (k, n) == (kind, noise)]
-            gains = np.array([math.log(a.share / b.share) for a, b in both])
-            error = 1.96 * gains.std(ddof=1) / math.sqrt(len(gains))
-            launches, hours, choice = (
-                [float(np.mean([value(pair[side]) for pair in both])) for side in (0, 1)]
-                for value in (lambda r: r.launches, lambda r: r.cluster_seconds / 3600, lambda r: r.share)
-            )
-            yield (
-                f"| {kind} | {noise:.0%} | {launches[0]:.2f}, {launches[1]:.2f} | {hours[0]:.3f}, {hours[1]:.3f} | "
-                f"{choice[0]:.4f}, {choice[1]:.4f} | {gains.mean():+.2%} ± {error:.2%} |"
-            )
+            yield f"| {kind} | {noise:.0%} | {pair_cells(both)} |"
 
 
 def main() -> None:

@@ -1,6 +1,9 @@
 """Results as Markdown tables."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from benchmarks.search.figures import AFTER_LAUNCHES, WITHIN, Figure, by_case, geometric_mean, interval
 from benchmarks.search.results import Row
@@ -63,3 +66,17 @@ def figure_table(figures: Sequence[Figure]) -> str:
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rows = [headings, ["---", *["---:"] * (len(headings) - 1)], *lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def pair_cells(pairs: Sequence[tuple[Row, Row]]) -> str:
+    """Two ways of tuning the same cases side by side: launches, hours, choice ÷ oracle, and by how much it differs."""
+    gains = np.array([math.log(one.share / other.share) for one, other in pairs])
+    error = 1.96 * gains.std(ddof=1) / math.sqrt(len(gains))
+    launches, hours, choice = (
+        [float(np.mean([value(pair[side]) for pair in pairs])) for side in (0, 1)]
+        for value in (lambda r: r.launches, lambda r: r.cluster_seconds / 3600, lambda r: r.share)
+    )
+    return (
+        f"{launches[0]:.2f}, {launches[1]:.2f} | {hours[0]:.3f}, {hours[1]:.3f} | {choice[0]:.4f}, {choice[1]:.4f} | "
+        f"{gains.mean():+.2%} ± {error:.2%}"
+    )

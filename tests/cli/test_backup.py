@@ -18,16 +18,21 @@ from tests.postgres import program
 from tests.studies import check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
 
 
-@pytest.mark.slow
-def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> None:
+def worker_with_a_long_run(dsopt: Dsopt) -> subprocess.Popen[str]:
     write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
     dsopt("study", "create", "study.yaml")
     dsopt.environment["SIMULATED_SECONDS"] = "300"
     process = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    deadline = time.monotonic() + 120
+    while not any(worker["runs"] for worker in dsopt.json("workers")):
+        assert time.monotonic() < deadline
+    return process
+
+
+@pytest.mark.slow
+def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> None:
+    process = worker_with_a_long_run(dsopt)
     try:
-        deadline = time.monotonic() + 120
-        while not any(worker["runs"] for worker in dsopt.json("workers")):
-            assert time.monotonic() < deadline
         assert ": 1 study, " in dsopt("db", "backup", "copy.db")
         assert sorted(path.name for path in dsopt.cwd.glob("*copy*")) == ["copy.db"]
         assert (dsopt.cwd / "copy.db").stat().st_mode & 0o077 == 0
@@ -57,13 +62,7 @@ def test_a_backup_made_beside_a_worker_brings_the_study_back(dsopt: Dsopt) -> No
 @pytest.mark.slow
 def test_a_backup_in_another_database_ends_no_run_of_the_first_one(dsopt: Dsopt) -> None:
     """Its workers never beat there, so they were taken for dead, and their runs ended."""
-    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
-    dsopt("study", "create", "study.yaml")
-    dsopt.environment["SIMULATED_SECONDS"] = "300"
-    process = dsopt.start("worker", "simulated", "--devices", "cpu:2")
-    deadline = time.monotonic() + 120
-    while not any(worker["runs"] for worker in dsopt.json("workers")):
-        assert time.monotonic() < deadline
+    process = worker_with_a_long_run(dsopt)
     first = dsopt.environment["DSOPT_STORAGE"]
     dsopt("db", "backup", "copy.db")
     dsopt.environment["DSOPT_STORAGE"] = f"sqlite:///{dsopt.cwd / 'second.db'}"
