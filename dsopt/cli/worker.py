@@ -209,7 +209,7 @@ def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequ
     running.join()
     if running.was_stopped:
         again = " ".join(["dsopt worker", *names])
-        raise Interrupted(f"Stopped. The current run was discarded; continue with: {again}")
+        raise Interrupted(f"Stopped. Runs that were going on are discarded; continue with: {again}")
     return list(seen)
 
 

@@ -87,8 +87,8 @@ class _Pages:
         first, _, rest = path.lstrip("/").partition("/")
         if first == "assets" and rest in _ASSETS:
             return "200 OK", _ASSETS[rest], self._assets[rest]
-        if first == "study" and rest:
-            name = urllib.parse.unquote(rest.encode("latin-1").decode("utf-8", "replace"))
+        name = urllib.parse.unquote(rest.encode("latin-1").decode("utf-8", "replace"))
+        if first == "study" and name and "\0" not in name:
             try:
                 page = self._studies.read(name)
             except DsoptError as error:

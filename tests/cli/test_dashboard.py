@@ -76,7 +76,14 @@ def test_on_loopback_it_shows_the_studies_to_localhost_and_changes_nothing(dsopt
             assert served.ask(f"/api/{path}", method).status == 405
         for name in ("localhost", "LOCALHOST:1234", "127.0.0.1:80", "[::1]:8080", "localhost."):
             assert served.ask("/api/studies", Host=name).status == 200, name
-        for name in ("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""):
+        for name in (
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "[::1].evil",
+        ):
             refused = served.ask("/api/studies", Host=name)
             assert (refused.status, b"study" in refused.body) == (403, False), name
         assert served.ask("/healthz", Host="10.1.2.3").body == b"ok\n"

@@ -133,7 +133,9 @@ def test_what_changes_is_served_alone_and_only_if_it_has_changed(ask: Ask) -> No
     assert (again[0], again[2]) == ("304 Not Modified", "")
 
 
-@pytest.mark.parametrize("path", ["/study/nobody", "/study/", "/nothing/there", "/assets/app.py", "/study/%3Cb%3E"])
+@pytest.mark.parametrize(
+    "path", ["/study/nobody", "/study/", "/nothing/there", "/assets/app.py", "/study/%3Cb%3E", "/study/%00"]
+)
 def test_what_is_not_there_is_said(ask: Ask, path: str) -> None:
     status, _, text = ask(path)
     assert status == "404 Not Found"
