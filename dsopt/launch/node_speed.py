@@ -11,7 +11,7 @@ from dsopt.launch.training import Training, result_of
 from dsopt.study.node_rates import NodeRates, rates_of
 
 MODULE: Final = "dsopt.probe.node_speed"
-LIMIT_SECONDS: Final = 10.0
+MOST_SECONDS: Final = 70.0  # ten of which, at most, are the measuring itself; the others are for imports
 _CPU_RANKS: Final = 2  # CPU slots share what the machine has: more of them show nothing else
 
 
@@ -35,7 +35,7 @@ def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float
 def measure(
     training: Training, pool: DevicePool, run_dir: Path, *, should_end: Callable[[], bool] = lambda: False
 ) -> NodeRates | None:
-    """What the devices of a pool do; None if they have not shown it in ten seconds.
+    """What the devices of a pool do; None if they have not shown it in time.
 
     Args:
         training: what runs of the study start with.
@@ -44,5 +44,5 @@ def measure(
         should_end: asked meanwhile whether it is to end at once.
     """
     ranks = len(pool.indices) if pool.kind == "gpu" else min(_CPU_RANKS, len(pool.indices), os.cpu_count() or 1)
-    programs = programs_of(training, pool, ranks, LIMIT_SECONDS, DSOPT_RUN_DIR=str(run_dir))
-    return rates_of([result_of(one) for one in run_all(programs, seconds=LIMIT_SECONDS, should_end=should_end)])
+    programs = programs_of(training, pool, ranks, MOST_SECONDS, DSOPT_RUN_DIR=str(run_dir))
+    return rates_of([result_of(one) for one in run_all(programs, seconds=MOST_SECONDS, should_end=should_end)])

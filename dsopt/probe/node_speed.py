@@ -1,10 +1,11 @@
 """One rank of a short fixed run that shows how fast a node is: matrix products, copies, and a real all-reduce.
 
-    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.node_speed gloo 10
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.node_speed gloo 60
 
 A worker starts one for each device, `dsopt doctor` two. The arguments are the backend and the seconds after which the
-process ends, whatever becomes of who started it. Each rank prints a line after each part, "dsopt-result " and a JSON
-object with all that it knows: what was measured counts even if the rest takes too long.
+process ends, whatever becomes of who started it: most of them are for imports, which take long on shared disks. Once
+all ranks are there, they measure for ten seconds at most. Each prints a line after each part, "dsopt-result " and a
+JSON object with all that it knows: what was measured counts even if the rest takes too long.
 """
 
 import json
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _SIDE: Final = {"cuda": 8192, "cpu": 1024}  # of the matrices
 _COPIED: Final = {"cuda": 1 << 28, "cpu": 1 << 26}  # bytes
 _REDUCED: Final = {"cuda": 1 << 26, "cpu": 1 << 20}  # elements of four bytes
+_MEASURING_SECONDS: Final = 10.0
 _ROUNDS: Final = 5
 _ENOUGH_SECONDS: Final = 0.5  # of a part, which has three rounds at least
 _LEAST_ROUNDS: Final = 3
@@ -39,12 +41,14 @@ def main() -> None:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
+    if size > 1:
+        distributed.init_process_group(backend)
+    signal.setitimer(signal.ITIMER_REAL, _MEASURING_SECONDS)
     known = {"matmul_tflops": _matrix_products(device)}
     _tell(known)
     known["copy_gb_per_s"] = _copies(device)
     _tell(known)
     if size > 1:
-        distributed.init_process_group(backend)
         known["all_reduce_gb_per_s"] = _all_reduce(device, rank, size)
         distributed.destroy_process_group()
         _tell(known)

@@ -75,16 +75,15 @@ def test_two_ranks_show_what_they_do(tmp_path: Path) -> None:
 def test_it_ends_at_once_when_it_is_asked_to(tmp_path: Path) -> None:
     began = time.monotonic()
     assert node_speed.measure(training_of(None), POOL, tmp_path / "absent", should_end=lambda: True) is None
-    assert time.monotonic() - began < node_speed.LIMIT_SECONDS
+    assert time.monotonic() - began < node_speed.MOST_SECONDS
     assert not processes_of(tmp_path / "absent")
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("real")
 def test_what_was_measured_is_told_shown_and_kept_with_each_run(dsopt: Dsopt, postgres_url: str) -> None:
-    environment = {"DSOPT_STORAGE": postgres_url, "DSOPT_SPEED_CHECK": ""}
-    dsopt.environment.update(environment)
-    write_study(dsopt.cwd)
+    dsopt.environment.update(DSOPT_STORAGE=postgres_url, DSOPT_SPEED_CHECK="")
+    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
     dsopt("study", "create", "study.yaml")
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
     output, _ = worker.communicate(timeout=200)
@@ -153,7 +152,7 @@ def test_a_worker_that_ends_while_it_measures_leaves_no_process(
     dsopt("study", "create", "study.yaml")
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
     store = Store.open(postgres_url)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while True:
         with store.engine.connect() as connection:
             rows = leases_on(connection, "here")
