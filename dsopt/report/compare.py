@@ -120,7 +120,7 @@ class ComparisonTable:
         return [
             row.name,
             deepspeed,
-            f"{significant(row.value)}",
+            significant(row.value),
             "{:.4g}–{:.4g}".format(*row.interval),
             "1" if row.name == self.reference else f"{factor.factor:.2f}" if factor else "",
             "{:.2f}–{:.2f}".format(*factor.interval) if factor else "",

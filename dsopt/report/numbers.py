@@ -5,7 +5,7 @@ from dsopt.protocol.text import significant
 
 def number(value: float | None) -> str:
     """A metric, or a dash where there is none."""
-    return "-" if value is None else f"{significant(value)}"
+    return "-" if value is None else significant(value)
 
 
 def percent(probability: float) -> str:

@@ -229,13 +229,13 @@ def _verdict(
         stage: the stage.
         least: what a run must be worth, relative.
     """
-    was_run = stage == history.own_stage or any(o.launched for o in history.stages[stage])
+    is_explored = any(o.launched for o in history.stages[stage])
+    was_run = is_explored or stage == history.own_stage
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
-    head = "explored; the rest is" if was_run else "not tried:"
-    if was_run and not any(o.launched for o in history.stages[stage]):
-        head = "only your own configuration was run; the rest is"
+    only_own = "only your own configuration was run; the rest is"
+    head = "explored; the rest is" if is_explored else only_own if was_run else "not tried:"
     upper = np.expm1(outlook.score + 1.96 * outlook.deviation - best) * 100
     most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= EVEN)))
     if most == 0:

@@ -12,7 +12,7 @@ from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.report.left import mean_seconds
 from dsopt.search.carry_out import next_run
-from dsopt.search.history import Observation
+from dsopt.search.history import History, Observation
 from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
@@ -124,14 +124,14 @@ class Asker:
                 self._tell_of_holders()
                 return None
 
-    def _leaves(self, step: RunReference) -> bool:
+    def _leaves(self, step: RunReference, known: History) -> bool:
         """Whether a run is left to the workers of other nodes; not for long, as those may have no devices for it."""
         if self._hand.pool.placer is not None or self._hand.ledger.me.node not in step.avoid:
             return False
         if not nodes_at_work(self._hand.store.engine, self._study.id) - set(step.avoid):
             return False
         since = self._left_since.setdefault((step.name, step.round), time.monotonic())
-        run = mean_seconds(self._study.spec, self.snapshot().history) or 0.0
+        run = mean_seconds(self._study.spec, known) or 0.0
         return time.monotonic() - since < _LEFT_SECONDS + run
 
     def _tell_of_holders(self) -> None:

@@ -81,7 +81,7 @@ class StudyGround:
         study: StoredStudy,
         read: Callable[[], Snapshot],
         bears: Bears,
-        leaves: Callable[[RunReference], bool],
+        leaves: Callable[[RunReference, History], bool],
     ) -> None:
         self._bears = bears
         self._leaves = leaves
@@ -112,7 +112,7 @@ class StudyGround:
             LeftToOthers: workers of other nodes should begin it.
             DevicesTaken: as `begin` says.
         """
-        if self._leaves(step):
+        if self._leaves(step, self.history):
             raise LeftToOthers
         profile = profile_attributes(step.candidate) if step.name == "profile" and step.candidate else TrialAttributes()
         attrs = TrialAttributes(candidate=step.name, round=step.round) | profile
