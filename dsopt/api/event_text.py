@@ -85,7 +85,8 @@ def measured_text(event: NodeMeasured) -> str:
     """What a node does, and which of its devices are slow."""
     if event.rates is None:
         return (
-            f"Node {event.node}: its devices did not show their speed (dsopt doctor says why); runs begin all the same."
+            f"Node {event.node}: its devices did not show their speed: {event.why}. Runs begin all the same; "
+            "dsopt doctor checks the node."
         )
     text = f"Node {event.node}: {event.pool}, each {event.rates}."
     slow = event.rates.slow_devices() if event.pool.kind == "gpu" else {}  # slots are no devices

@@ -1,12 +1,13 @@
 """Measures how fast the devices of this node are, with a short fixed run on all of them at once."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from dsopt.launch.devices import DevicePool, free_ports
-from dsopt.launch.limited import Program, run_all
+from dsopt.launch.limited import Ended, Program, run_all
 from dsopt.launch.training import Training, result_of
 from dsopt.study.node_rates import NodeRates, rates_of
 
@@ -32,17 +33,34 @@ def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float
     ]
 
 
+class Unmeasured(Exception):  # noqa: N818 - no error: runs begin all the same
+    """The devices of a node have not shown their speed. The message says why."""
+
+
 def measure(
     training: Training, pool: DevicePool, run_dir: Path, *, should_end: Callable[[], bool] = lambda: False
-) -> NodeRates | None:
-    """What the devices of a pool do; None if they have not shown it in time.
+) -> NodeRates:
+    """What the devices of a pool do.
 
     Args:
         training: what runs of the study start with.
         pool: devices that nobody else uses meanwhile.
         run_dir: what the processes are known by; it need not be there.
         should_end: asked meanwhile whether it is to end at once.
+
+    Raises:
+        Unmeasured: a rank failed, or has not shown in time what it does.
     """
     ranks = len(pool.indices) if pool.kind == "gpu" else min(_CPU_RANKS, len(pool.indices), os.cpu_count() or 1)
     programs = programs_of(training, pool, ranks, MOST_SECONDS, DSOPT_RUN_DIR=str(run_dir))
-    return rates_of([result_of(one) for one in run_all(programs, seconds=MOST_SECONDS, should_end=should_end)])
+    ended = run_all(programs, seconds=MOST_SECONDS, should_end=should_end)
+    rates = rates_of([result_of(one) for one in ended])
+    if rates is None:
+        raise Unmeasured(_why(ended))
+    return rates
+
+
+def _why(ended: Sequence[Ended]) -> str:
+    late = f"they were not done in {MOST_SECONDS:g} seconds"
+    failed = next((one for one in ended if one.code not in (None, 0, -signal.SIGALRM)), None)
+    return late if failed is None else failed.last_words

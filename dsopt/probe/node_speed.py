@@ -43,6 +43,7 @@ def main() -> None:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     if size > 1:
         distributed.init_process_group(backend)
+        distributed.all_reduce(torch.ones(1, device=device))  # NCCL connects the ranks at the first one
     signal.setitimer(signal.ITIMER_REAL, _MEASURING_SECONDS)
     known = {"matmul_tflops": _matrix_products(device)}
     _tell(known)

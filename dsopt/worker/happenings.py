@@ -79,11 +79,12 @@ class DeviceSetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMeasured:
-    """A worker has measured its node; `rates` is None if the devices of `pool` did not show theirs in time."""
+    """A worker has measured its node; `rates` is None if the devices of `pool` did not show theirs: `why` says why."""
 
     node: str
     pool: DevicePool
     rates: NodeRates | None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.node_speed import measure
+from dsopt.launch.node_speed import Unmeasured, measure
 from dsopt.launch.training import training_of
 from dsopt.store.own_lease import NODE_SPEED, leave_node, take_node
 from dsopt.store.stored import StoredStudy
@@ -78,12 +78,12 @@ class NodeSpeed:
         except DsoptError:
             self._left = 0  # nobody knows the Python of these runs
             return
-        found = None
+        found, why = None, ""
         try:
             run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
             found = measure(training, pool, run_dir, should_end=should_end)
-        except OSError:
-            pass  # as when that Python is not there: runs will say so
+        except (Unmeasured, OSError) as error:  # as when that Python is not there
+            why = str(error)
         finally:
             with contextlib.suppress(OSError):
                 run_dir.rmdir()
@@ -92,4 +92,4 @@ class NodeSpeed:
         if found is not None and not should_end():
             self.rates = found
         if not should_end():
-            self._tell(NodeMeasured(node=me.node, pool=pool, rates=found))
+            self._tell(NodeMeasured(node=me.node, pool=pool, rates=found, why=why))

@@ -72,9 +72,19 @@ def test_two_ranks_show_what_they_do(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_why_a_node_was_not_measured_is_told(tmp_path: Path) -> None:
+    broken = replace(training_of(None), environment={"PYTHONPATH": str(tmp_path)})
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12 is not there')")
+    with pytest.raises(node_speed.Unmeasured, match=r"^ImportError: libcudart.so.12 is not there$") as raised:
+        node_speed.measure(broken, POOL, tmp_path / "absent")
+    told = event_line(NodeMeasured(node="gpu7", pool=POOL, rates=None, why=str(raised.value)))
+    assert told is not None and "speed: ImportError: libcudart.so.12 is not there. Runs begin all the same" in told
+
+
 def test_it_ends_at_once_when_it_is_asked_to(tmp_path: Path) -> None:
     began = time.monotonic()
-    assert node_speed.measure(training_of(None), POOL, tmp_path / "absent", should_end=lambda: True) is None
+    with pytest.raises(node_speed.Unmeasured):
+        node_speed.measure(training_of(None), POOL, tmp_path / "absent", should_end=lambda: True)
     assert time.monotonic() - began < node_speed.MOST_SECONDS
     assert not processes_of(tmp_path / "absent")
 
@@ -88,7 +98,7 @@ def test_what_was_measured_is_told_shown_and_kept_with_each_run(dsopt: Dsopt, po
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
     output, _ = worker.communicate(timeout=200)
     assert worker.returncode == 0, output
-    assert "Node here: 2 CPU slots, each " in output
+    assert "Node here: 2 CPU slots, each " in output, output
     store = Store.open(postgres_url)
     study = store.get("simulated")
     trials = [trial for part in study.parts for trial in store.optuna_study(study, part).trials]
