@@ -1,7 +1,9 @@
 """A worker measures its node before its first run, with nobody else on it, and leaves nothing."""
 
 import math
+import os
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,14 @@ from tests.studies import write_study
 
 POOL = DevicePool(kind="cpu", indices=(0, 1))
 RATES = ("matmul_tflops", "copy_gb_per_s", "all_reduce_gb_per_s")
+
+
+@pytest.fixture
+def measuring(dsopt: Dsopt, postgres_url: str) -> Dsopt:
+    """The command where workers measure their node, in an environment that is activated: launchers run with it."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    dsopt.environment.update(DSOPT_STORAGE=postgres_url, DSOPT_SPEED_CHECK="", PATH=path)
+    return dsopt
 
 
 @pytest.fixture
@@ -91,8 +101,8 @@ def test_it_ends_at_once_when_it_is_asked_to(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("real")
-def test_what_was_measured_is_told_shown_and_kept_with_each_run(dsopt: Dsopt, postgres_url: str) -> None:
-    dsopt.environment.update(DSOPT_STORAGE=postgres_url, DSOPT_SPEED_CHECK="")
+def test_what_was_measured_is_told_shown_and_kept_with_each_run(measuring: Dsopt, postgres_url: str) -> None:
+    dsopt = measuring
     write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
     dsopt("study", "create", "study.yaml")
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
@@ -155,9 +165,9 @@ def test_those_who_do_not_see_the_processes_free_the_devices_too(store: Store, t
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_a_worker_that_ends_while_it_measures_leaves_no_process(
-    dsopt: Dsopt, postgres_url: str, number: signal.Signals, code: int
+    measuring: Dsopt, postgres_url: str, number: signal.Signals, code: int
 ) -> None:
-    dsopt.environment.update(DSOPT_STORAGE=postgres_url, DSOPT_SPEED_CHECK="")
+    dsopt = measuring
     write_study(dsopt.cwd)
     dsopt("study", "create", "study.yaml")
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
