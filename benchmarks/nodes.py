@@ -3,7 +3,9 @@
 Time is computed, so that no node waits for this machine's processors: the plan is that of real workers, each of which
 runs one thing at a time and begins the next as soon as that has ended. What claims cost is in `benchmarks.thousand`.
 
-    python -m benchmarks.nodes [published | held-out [fast | full [COUNT]]]
+    python -m benchmarks.nodes [published | held-out [fast | full | grid [COUNT]]]
+
+`grid` runs every candidate of the space `fast`, as with `tuner_type: gridsearch`.
 """
 
 import heapq
@@ -24,8 +26,10 @@ from dsopt.search.carry_out import next_run
 from dsopt.search.history import BASELINE, Observation
 from dsopt.search.steps import Explore, Finish, RunReference
 from dsopt.search.tuners.model_based import ranked
+from dsopt.study.spec import StudySpec
 
 WORKERS = (1, 2, 4, 8)
+SIZES, ACCUMULATIONS = [1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64], [1, 2, 4, 8]  # of `grid`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +89,12 @@ class SharedStudy(Study):
         where[place] = replace(outcome, order=float(next(self._ended)))
 
 
-def tuned(case: Case, fast: bool) -> list[Tuned]:
+def tuned(case: Case, space: str) -> list[Tuned]:
     """What one case takes with each number of workers."""
     found = []
+    spec = _grid_of(case) if space == "grid" else spec_of(case.machine, fast=space == "fast")
     for workers in WORKERS:
-        tuner = DsoptTuner(fast=fast)
-        study = SharedStudy(spec_of(case.machine, fast=fast), case.machine, tuner, case.seed, workers=workers)
+        study = SharedStudy(spec, case.machine, DsoptTuner(fast=space != "full"), case.seed, workers=workers)
         seconds, record = study.tune()
         found.append(
             Tuned(
@@ -104,6 +108,15 @@ def tuned(case: Case, fast: bool) -> list[Tuned]:
     return found
 
 
+def _grid_of(case: Case) -> StudySpec:
+    """Each size with each accumulation and stage, run without a model that chooses."""
+    spec = spec_of(case.machine, fast=True)
+    own = spec.model_dump(exclude_defaults=True)
+    lists = {"train_micro_batch_size_per_gpu": SIZES, "gradient_accumulation_steps": ACCUMULATIONS}
+    tuning = {**own.get("autotuning", {}), "tuner_type": "gridsearch", "tuner_num_trials": 100_000}
+    return StudySpec.model_validate({**own, "ds_config": {**own["ds_config"], **lists}, "autotuning": tuning})
+
+
 def main() -> None:
     which = cast(Cases, sys.argv[1] if len(sys.argv) > 1 else "published")
     space = sys.argv[2] if len(sys.argv) > 2 else "fast"
@@ -111,7 +124,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     cases = list(cases_of(which, count=count, noises=(0.02,)))
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        rows = pool.starmap(tuned, [(case, space == "fast") for case in cases], chunksize=1)
+        rows = pool.starmap(tuned, [(case, space) for case in cases], chunksize=1)
     print(f"{which}, {len(cases)} studies of the space `{space}`, 2 % noise")
     print(f"{'workers':>7} {'wall min':>9} {'faster':>7} {'runs':>6} {'runs x':>7} {'busy':>6} {'choice':>16}")
     for at, workers in enumerate(WORKERS):
