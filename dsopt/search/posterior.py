@@ -96,16 +96,25 @@ def _gain(winners: Scores, changes: Array, new: tuple[Array, Array] | None = Non
     return np.maximum(gains, 0.0)
 
 
-def chances(scores: Scores) -> tuple[Array, float]:
-    """Each one's probability of being the best, `(n,)`, and the expected loss from choosing the best mean.
+def chances(probabilities: Array, scores: Sequence[Scores], chosen: int) -> tuple[Array, float]:
+    """Each thing's probability of being the best, `(n,)`, and the expected loss from choosing one of them.
 
     By simulation, seeded.
+
+    Args:
+        probabilities: of each of f beliefs, `(f,)`.
+        scores: of the n things by each of these beliefs.
+        chosen: which of the things.
     """
     random = np.random.default_rng(0)
-    draws = scores.common @ random.standard_normal((scores.common.shape[1], _DRAWS))
-    draws += scores.mean[:, None] + np.sqrt(scores.own)[:, None] * random.standard_normal((len(scores.mean), _DRAWS))
-    wins: Array = np.bincount(draws.argmax(axis=0), minlength=len(scores.mean)) / _DRAWS
-    return wins, float(np.mean(draws.max(axis=0) - draws[int(np.argmax(scores.mean))]))
+    wins, loss = np.zeros(len(scores[0].mean)), 0.0
+    counts = np.diff(np.round(_DRAWS * np.cumsum(probabilities)), prepend=0.0).astype(int)
+    for count, each in zip(counts, scores, strict=True):
+        draws = each.common @ random.standard_normal((each.common.shape[1], count))
+        draws += each.mean[:, None] + np.sqrt(each.own)[:, None] * random.standard_normal((len(each.mean), count))
+        wins += np.bincount(draws.argmax(axis=0), minlength=len(wins))
+        loss += float(np.sum(draws.max(axis=0) - draws[chosen]))
+    return wins / _DRAWS, loss / _DRAWS
 
 
 def interval(weights: Array, means: Array, deviations: Array) -> tuple[float, float]:

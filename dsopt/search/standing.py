@@ -100,7 +100,7 @@ class Standing:
 
     def certainty(self) -> tuple[dict[str, float], float]:
         """Each configuration's probability of being the best, and the expected loss from choosing the apparent best."""
-        wins, regret = chances(self.usual)
+        wins, regret = chances(self.probabilities, self.scores, self.names.index(self.best))
         return dict(zip(self.names, wins.tolist(), strict=True)), regret
 
     def _exponential(self, estimate: float, found: Sequence[tuple[float, float]]) -> Ratio:
