@@ -47,7 +47,7 @@ CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
 test-cluster: install ## real clusters on this machine: Slurm, OpenSSH, Ray; needs root, and Debian's packages or apt-get
 	dpkg -s $(CLUSTERS) > /dev/null 2>&1 || timeout 300 apt-get install -y -qq --no-install-recommends $(CLUSTERS) > /dev/null || true
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
-	$(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m cluster tests/cluster
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not real and not gpu and not chaos and not cluster"

@@ -6,7 +6,7 @@ from tests.cluster.left import present
 from tests.cluster.nodes import wait_until
 from tests.cluster.raylets import Raylets, raylets
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ray")]
 
 SPREAD = """
 import os, socket

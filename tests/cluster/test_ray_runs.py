@@ -21,7 +21,7 @@ from tests.docs.pages import DOCS, blocks
 from tests.docs.test_pages import made_folder
 from tests.studies import write_study
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ray")]
 
 FEW = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [1, 2]}}  # candidates
 GROUPS = """

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,14 +96,14 @@ def test_a_cancelled_job_leaves_nothing_and_the_study_goes_on(dsopt: Dsopt, slur
 
 
 @pytest.fixture
-def three_nodes(tmp_path: Path) -> Iterator[Slurm]:
+def three_nodes() -> Iterator[Slurm]:
     """A Slurm of its own, in which nodes may fail, and of which nothing may be left."""
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    before = present(folder)
-    with slurm(folder, "node1", "node2", "node3") as cluster:
-        yield cluster
-    assert present(folder) == before
+    with tempfile.TemporaryDirectory(prefix="slurm-") as name:  # short: sockets are in it
+        folder = Path(name)
+        before = present(folder)
+        with slurm(folder, "node1", "node2", "node3") as cluster:
+            yield cluster
+        assert present(folder) == before
 
 
 def begun_on_node2(dsopt: Dsopt, cluster: Slurm) -> str:
