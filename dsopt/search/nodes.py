@@ -4,7 +4,8 @@
 
 y is the score of a run of configuration c on node n; w is what the step-time model has wrong, d what the configuration
 has for itself, b the node's effect. All are Gaussian but b, which is near 0 for most nodes and far from it for a bad
-one: Student's t with few degrees of freedom, by iteratively reweighted least squares (Lange, Little and Taylor, 1989).
+one: Student's t with few degrees of freedom, by iteratively reweighted least squares (Lange, Little and Taylor, 1989),
+which may have several solutions.
 A run on several nodes goes at the pace of the slowest. Of a node whose matrix products, copies or all-reduces were
 measured to be slow, b_n is expected to lie anywhere between nothing and the slowest of these: which of them a step
 waits for is what runs show.
@@ -28,6 +29,7 @@ _FREEDOM: Final = 2.0  # degrees of it
 _OWN: Final = 2 * UNEXPLAINED  # of a configuration; generous, so that no node is blamed for what a model does not know
 _SUSPECT: Final = 0.03  # what no single run may say of a node
 _ANYTHING: Final = 100.0  # of a logarithm
+_FAR: Final = 1.0  # of what is expected, as a logarithm: from there the runs alone tell
 _ITERATIONS: Final = 20
 _SETTLED: Final = 1e-5  # of a logarithm
 _MOST: Final = 1024  # nodes; with more, no effect is estimated
@@ -111,11 +113,15 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fitted:
-    """Means and variances of the effects of m nodes, `(m,)`, and what runs show beyond all but those, `(runs,)`."""
+    """Means and variances of the effects of m nodes, `(m,)`, and what runs show beyond all but those, `(runs,)`.
+
+    `evidence` is the logarithm of the probability around there, as the Gaussian of that height and width has it.
+    """
 
     means: Array
     variances: Array
     left: Array
+    evidence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,19 @@ def _prior(names: Sequence[str], behind: Mapping[str, float]) -> _Prior:
 def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
     """The effects of nodes by all of these runs.
 
+    Runs may be explained by usual nodes and odd configurations as well as by odd nodes. The likelier explanation of the
+    two counts, sought from what is expected and from what runs show by themselves; the other leaves its doubt.
+    """
+    modes = [_mode(runs, expect, expected, own, apart) for apart in (0.0, _FAR)]
+    best = max(modes, key=lambda mode: mode.evidence)
+    shares = np.exp([mode.evidence - best.evidence for mode in modes])
+    squares = [mode.variances + (mode.means - best.means) ** 2 for mode in modes]
+    return replace(best, variances=np.average(squares, axis=0, weights=shares))
+
+
+def _mode(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float, apart: float) -> _Fitted:
+    """The effects of nodes where their density is highest, sought from where they are so far from what is expected.
+
     What each configuration has for itself is eliminated first (Schur complement): a study has thousands of them.
     """
     which = np.array([run.which for run in runs])
@@ -157,22 +176,32 @@ def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -
     at = np.arange(weights, len(means))  # where the effects of nodes are
     of_own = 1.0 / (own**-2.0 + np.bincount(which, noise, count))
     seen_there = np.bincount(which, noise * seen, count)
-    effects = expect.means
+    scales = _FREEDOM * expect.scales**2
+    effects, squares = expect.means, np.full(len(expect.names), apart**2)
     for _ in range(_ITERATIONS):
         design = np.hstack([expected.slopes[which], _slowest([run.nodes for run in runs], expect.names, effects)])
         weighted = design * noise[:, None]
         there = np.zeros((count, len(means)))
         np.add.at(there, which, weighted)
-        prior[at, at] = (_FREEDOM + 1) / (_FREEDOM * expect.scales**2 + (effects - expect.means) ** 2)
+        prior[at, at] = (_FREEDOM + 1) / (scales + squares)
         precision = prior + design.T @ weighted - (there.T * of_own) @ there
         known = prior @ means + weighted.T @ seen - there.T @ (of_own * seen_there)
         found = np.linalg.solve(precision, known)
         before, effects = effects, found[at]
+        squares = (effects - expect.means) ** 2
         if np.abs(effects - before).max() < _SETTLED:
             break
-    of_each = of_own * (seen_there - there @ found)
-    left = seen - expected.slopes[which] @ found[:weights] - of_each[which]
-    return _Fitted(means=effects, variances=np.diag(np.linalg.inv(precision))[at], left=left)
+    rest = seen - design @ found
+    of_each = of_own * np.bincount(which, noise * rest, count)
+    off = found[:weights] - expected.off
+    log_density = -0.5 * (noise @ rest**2 - of_each @ (of_each / of_own) + off @ expected.precision @ off)
+    log_density -= (_FREEDOM + 1) / 2 * np.log1p(squares / scales).sum()
+    return _Fitted(
+        means=effects,
+        variances=np.diag(np.linalg.inv(precision))[at],
+        left=seen - expected.slopes[which] @ found[:weights] - of_each[which],
+        evidence=float(log_density - 0.5 * np.linalg.slogdet(precision)[1]),
+    )
 
 
 def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEffect:

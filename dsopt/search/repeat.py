@@ -18,6 +18,9 @@ from dsopt.study.spec import StudySpec
 # The best is launched again, in turn with the user's own, until it is so sure to be the faster of the two.
 _SURE: Final = 0.95
 _MOST_PAIRS: Final = 3
+# An effect of a node that may be so much off, as a logarithm, may be none.
+_UNSURE: Final = 0.05
+_LINKS: Final = 2
 # Further runs of one configuration say ever less, and what differs between launches is not all chance.
 _MOST_RUNS: Final = 8
 
@@ -56,15 +59,19 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     elsewhere = f"it has run on {' and '.join(only)} only"
     if only and not any(o.name == shown.name and o.why == elsewhere for o in history.reference):
         return _another(history, shown, elsewhere, only)
-    if own is None or own == best:
-        return Finish()
     standing = standing_of(spec, history)
     rivals = [believed.shown[index] for index in believed.winners if index not in (best, own)]
     open_ones = [one for one in rivals if standing and standing.chance(one.name, shown.name) > 1 - _SURE]
-    for other in (believed.shown[own], *open_ones):
+    own_ones = [] if own is None else [believed.shown[own]]
+    for other in (*own_ones, *open_ones) if own not in (None, best) else ():
         beside = _beside(history, believed, shown, other)
         if beside is not None:
             return beside
+    link = _link(history, believed, (*own_ones, shown, *open_ones))
+    if link is not None:
+        return link
+    if own is None or own == best:
+        return Finish()
     fewer = min((believed.shown[own], shown), key=lambda each: len(each.scores))
     is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
     if is_sure or len(fewer.scores) > _MOST_PAIRS:
@@ -84,8 +91,28 @@ def _beside(history: History, believed: Believed, best: Shown, other: Shown) -> 
     why = f"it has not run where {best.name} has"
     if sum(o.name == other.name and o.why == why for o in history.reference) >= _MOST_PAIRS:
         return None
-    there = {node for nodes in best.ran_on for node in nodes}
-    return _another(history, other, why, sorted(believed.speeds.nodes - there))
+    return _another(history, other, why, sorted(believed.speeds.nodes - _places(best)))
+
+
+def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> RunReference | None:
+    """A run that tells how fast a node is against the others.
+
+    One configuration that differs there shows an odd node or an odd run; a second one that ran on both sides tells
+    which.
+    """
+    for node in (name for name, effect in believed.nodes.items() if effect.variance > _UNSURE**2):
+        why = f"how fast {node} is, is not clear"
+        linked = [one.name for one in believed.shown if len(on := _places(one)) > 1 and node in on]
+        for one in contenders if len(linked) < _LINKS else ():
+            on = _places(one)
+            if on and one.name not in linked and not any((o.name, o.why) == (one.name, why) for o in history.reference):
+                return _another(history, one, why, [node] if node in on else sorted(believed.speeds.nodes - {node}))
+    return None
+
+
+def _places(shown: Shown) -> set[str]:
+    """The nodes that runs of a configuration were on."""
+    return {node for nodes in shown.ran_on for node in nodes}
 
 
 def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
