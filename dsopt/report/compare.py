@@ -7,6 +7,7 @@ from typing import Any
 from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
 from dsopt.report.dry_run import simulated
+from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
@@ -64,6 +65,7 @@ class ComparisonTable:
         fastest: name of the best row; None if nothing was measured.
         probability: that it is the best of them.
         simulated: what a dry run simulates; None if runs are real.
+        nodes: what is to know of the nodes that they ran on.
     """
 
     study: str
@@ -76,6 +78,7 @@ class ComparisonTable:
     fastest: str | None
     probability: float | None
     simulated: str | None = None
+    nodes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The table as data."""
@@ -103,6 +106,7 @@ class ComparisonTable:
             f"Based on {launches} launches, alternating all configurations in each of {self.rounds} rounds. "
             "The 95 % intervals include launch-to-launch variation."
         )
+        lines += self.nodes
         if self.reference != YOURS:
             lines.append(f"Your own configuration does not run, so factors are relative to {self.reference}.")
         return "\n".join(lines)
@@ -153,7 +157,15 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         fastest=_shown(best),
         probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
         simulated=simulated(spec),
+        nodes=_nodes(history, standing, reference),
     )
+
+
+def _nodes(history: History, standing: Standing | None, reference: str | None) -> list[str]:
+    if standing is None or reference is None:
+        return []
+    others = [name for name in standing.names if name != reference]
+    return [*apart_text(history, others, reference), *slow_nodes_text(standing.nodes)]
 
 
 def _row(spec: StudySpec, history: History, standing: Standing | None, name: str, reference: str | None) -> ComparedRow:

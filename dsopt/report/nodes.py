@@ -1,11 +1,12 @@
 """Nodes that are slower than others, in words."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from dsopt.search.beside import are_apart, nodes_of
 from dsopt.search.history import BASELINE, History
-from dsopt.search.nodes import NodeEffect, are_apart
+from dsopt.search.nodes import NodeEffect
 from dsopt.search.standing import standing_of
 from dsopt.study.spec import StudySpec
 
@@ -19,20 +20,18 @@ def slow_nodes(spec: StudySpec, history: History) -> list[str]:
     standing = standing_of(spec, history) if several else None
     if standing is None:
         return []
-    return [*_apart(history, standing.best), *slow_nodes_text(standing.nodes)]
+    return [*apart_text(history, [standing.best], BASELINE), *slow_nodes_text(standing.nodes)]
 
 
-def _apart(history: History, best: str) -> list[str]:
-    """That a factor compares nodes, too."""
-    of_each = [
-        [o.ran_on for o in history.everything if o.name == name and o.state == "measured"] for name in (best, BASELINE)
-    ]
-    if not all(of_each) or not are_apart(*of_each):
-        return []
-    there, own = (" and ".join(sorted({node for nodes in runs for node in nodes})) for runs in of_each)
+def apart_text(history: History, names: Iterable[str], other: str) -> list[str]:
+    """A warning for each of these configurations whose factor against another compares nodes, too."""
+    own = "your own configuration" if other == BASELINE else other
     return [
-        f"WARNING: {best} ran on {there}, and your own configuration on {own}: the factor holds what differs between "
-        "these nodes, too. Start a worker on one of them, in a study of another --name, to compare them there."
+        f"WARNING: {name} ran on {' and '.join(nodes_of(history, name))}, and {own} on "
+        f"{' and '.join(nodes_of(history, other))}: the factor holds what differs between these nodes, too. "
+        "Start a worker on one of them, in a study of another --name, to compare them there."
+        for name in names
+        if are_apart(history, name, other)
     ]
 
 

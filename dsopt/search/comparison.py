@@ -1,8 +1,9 @@
 """What a comparison runs next: each configuration in each round, for as long as it runs."""
 
+from dsopt.search.beside import run_beside
 from dsopt.search.history import BASELINE, History
 from dsopt.search.rounds import Entry, next_in_rounds
-from dsopt.search.steps import Step
+from dsopt.search.steps import Finish, Step, Wait
 from dsopt.study.comparison import rounds_of
 from dsopt.study.spec import StudySpec
 
@@ -11,7 +12,7 @@ def comparison_step(spec: StudySpec, history: History) -> Step:
     """The next step of a comparison.
 
     Every configuration that runs is measured in all rounds, so that each has an interval; one that failed is not
-    launched again.
+    launched again. What the rounds did not bring to a node of the user's own, or of the first that runs, runs there.
     """
     entries: list[Entry] = [(BASELINE, None), *((run.name, None) for run in spec.compare)]
 
@@ -19,4 +20,11 @@ def comparison_step(spec: StudySpec, history: History) -> Step:
         found = {name: history.find(name, round_) for name in names}
         return [name for name, run in found.items() if run is not None and run.state == "measured"]
 
-    return next_in_rounds(history, entries, rounds_of(spec), kept_after)
+    step = next_in_rounds(history, entries, rounds_of(spec), kept_after)
+    if not isinstance(step, Finish):
+        return step
+    if any(o.state == "running" for o in history.reference):
+        return Wait()
+    measured = [name for name, _ in entries if any((o.name, o.state) == (name, "measured") for o in history.reference)]
+    beside = (run_beside(history, name, None, measured[0]) for name in measured[1:])
+    return next(filter(None, beside), step)

@@ -210,11 +210,6 @@ def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEf
     return min(known, key=lambda effect: effect.mean, default=NodeEffect(mean=0.0, variance=0.0))
 
 
-def are_apart(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> bool:
-    """Whether two configurations have run on known nodes, each run on some, and never on the same ones."""
-    return all(one) and all(other) and not {tuple(nodes) for nodes in one} & {tuple(nodes) for nodes in other}
-
-
 def effects_by_runs_alone(shown: Sequence[Shown], behind: Mapping[str, float]) -> dict[str, NodeEffect]:
     """The same where configurations have nothing in common: by runs of one of them on several nodes."""
     none = np.zeros((len(shown), 0))

@@ -5,9 +5,9 @@ from typing import Final
 
 from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
+from dsopt.search.beside import run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
-from dsopt.search.nodes import are_apart
 from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import standing_of
@@ -64,7 +64,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     open_ones = [one for one in rivals if standing and standing.chance(one.name, shown.name) > 1 - _SURE]
     own_ones = [] if own is None else [believed.shown[own]]
     for other in (*own_ones, *open_ones) if own not in (None, best) else ():
-        beside = _beside(history, believed, shown, other)
+        beside = run_beside(history, other.name, None if other.name == BASELINE else other.candidate, shown.name)
         if beside is not None:
             return beside
     link = _link(history, believed, (*own_ones, shown, *open_ones))
@@ -78,20 +78,6 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
         return Finish()
     unsure = "it is not sure yet which of the best and your own configuration is faster"
     return _another(history, fewer, unsure, _only_nodes(believed, fewer))
-
-
-def _beside(history: History, believed: Believed, best: Shown, other: Shown) -> RunReference | None:
-    """A run of another configuration where the best ran, if they have no node in common.
-
-    What differs between two nodes would look like what differs between the two. None also where three runs have not
-    met one of those nodes: whoever reads the result is told (`report/nodes.py`).
-    """
-    if not are_apart(best.ran_on, other.ran_on):
-        return None
-    why = f"it has not run where {best.name} has"
-    if sum(o.name == other.name and o.why == why for o in history.reference) >= _MOST_PAIRS:
-        return None
-    return _another(history, other, why, sorted(believed.speeds.nodes - _places(best)))
 
 
 def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> RunReference | None:

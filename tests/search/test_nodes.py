@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dsopt.report.compare import comparison_table
 from dsopt.report.nodes import slow_nodes, slow_nodes_text
 from dsopt.search.believed import Believed
+from dsopt.search.comparison import comparison_step
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import History, Observation
 from dsopt.search.nodes import Expected, NodeEffect, effect_on, effects_by_runs_alone, node_effects, without
@@ -15,10 +17,11 @@ from dsopt.search.repeat import last_step
 from dsopt.search.rounds import next_in_rounds
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import compare
-from dsopt.search.steps import Finish, RunReference
+from dsopt.search.steps import Finish, RunReference, Wait
+from dsopt.study.compared import ComparedRun
 from dsopt.study.launch_noise import UNEXPLAINED, USUAL
 from dsopt.study.space import Candidate
-from dsopt.study.spec import StudySpec
+from dsopt.study.spec import Confirmation, StudySpec
 from dsopt.worker.stakes import stake_of
 from tests.made_up import facts, observation, spec
 
@@ -222,6 +225,31 @@ def test_rounds_bring_each_configuration_to_each_node() -> None:
     step = next_in_rounds(history, entries, 2, lambda _, names: names)
     assert isinstance(step, RunReference)
     assert (step.name, step.avoid) == (of_round[1].name, ["n2"])
+
+
+def compared(*runs: Observation) -> History:
+    return History(reference=list(runs), stages={})
+
+
+def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None:
+    study = STUDY.model_copy(
+        update={"compare": [ComparedRun(name=name, command="t.py") for name in ("z1", "z2")],
+                "confirmation": Confirmation(rounds=1)}
+    )  # fmt: skip
+    own = observation(None, 400.0, round=1, ran_on=("n1",), facts=facts())
+    z1, z2 = (replace(own, name=name, value=300.0, ran_on=(node,)) for name, node in (("z1", "n2"), ("z2", "n1")))
+    step = comparison_step(study, compared(own, z1, z2))
+    assert isinstance(step, RunReference)
+    assert (step.name, step.round, step.avoid, step.why) == ("z1", 2, ["n2"], "it has not run where baseline has")
+    [warning, *_] = comparison_table(study, compared(own, z1, z2), "running").nodes
+    assert warning.startswith("WARNING: z1 ran on n2, and your own configuration on n1: ")
+    again = replace(z1, round=2, state="running", value=None, ran_on=(), why=step.why)
+    assert isinstance(comparison_step(study, compared(own, z1, z2, again)), Wait)
+    linked = compared(own, z1, z2, replace(again, state="measured", value=420.0, ran_on=("n1",)))
+    assert isinstance(comparison_step(study, linked), Finish)
+    assert not any(line.startswith("WARNING") for line in comparison_table(study, linked, "finished").nodes)
+    missed = [replace(again, state="measured", value=300.0, ran_on=("n2",), round=round_) for round_ in (2, 3, 4)]
+    assert isinstance(comparison_step(study, compared(own, z1, z2, *missed)), Finish)  # nobody works on n1 any more
 
 
 def test_of_many_runs_on_one_node_the_mean_has_its_uncertainty_once() -> None:

@@ -1,0 +1,40 @@
+"""Runs that put a configuration where another ran: what differs between two nodes looks like what differs between two
+configurations that have no node in common."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dsopt.search.history import History
+from dsopt.search.steps import RunReference
+from dsopt.study.space import Candidate
+
+_MOST: Final = 3  # further runs; if they have not met one of those nodes, whoever reads the result is told
+
+
+def are_apart(history: History, one: str, other: str) -> bool:
+    """Whether two configurations were measured on known nodes, each run on some, and never on the same ones."""
+    of_one, of_other = _places(history, one), _places(history, other)
+    return all(of_one) and all(of_other) and bool(of_one and of_other) and not {*of_one} & {*of_other}
+
+
+def nodes_of(history: History, name: str) -> list[str]:
+    """The nodes that a configuration was measured on."""
+    return sorted({node for nodes in _places(history, name) for node in nodes})
+
+
+def run_beside(history: History, name: str, candidate: Candidate | None, other: str) -> RunReference | None:
+    """Another run of a configuration, where `other` ran, if they have no node in common."""
+    if not are_apart(history, name, other):
+        return None
+    why = f"it has not run where {other} has"
+    again = [o for o in history.reference if o.name == name]
+    if sum(o.why == why for o in again) >= _MOST:
+        return None
+    elsewhere = {node for o in history.everything for node in o.ran_on}.difference(nodes_of(history, other))
+    round_ = max((o.round for o in again), default=0) + 1
+    return RunReference(name=name, round=round_, candidate=candidate, why=why, avoid=sorted(elsewhere))
+
+
+def _places(history: History, name: str) -> Sequence[tuple[str, ...]]:
+    """Which nodes each measured run of a configuration was on."""
+    return [tuple(o.ran_on) for o in history.everything if o.name == name and o.state == "measured"]
