@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dsopt.optuna.normal import ndtr
 from dsopt.search.believed import Believed
+from dsopt.search.by_runs import scores_by_runs
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.search.nodes import NodeEffect, effects_by_runs_alone, without
@@ -186,20 +187,15 @@ def _of_runs(spec: StudySpec, history: History) -> Standing | None:
     """By runs alone: configurations of a comparison need have nothing in common."""
     speeds = Speeds(spec, None, history)
     nodes = effects_by_runs_alone(speeds.shown, speeds.behind)
-    speeds = speeds.corrected(without(speeds.shown, nodes))
     shown = [each for each in speeds.shown if each.may_win]
     if not shown:
         return None
-
-    def scores(launch: float) -> Scores:
-        mean, variance = np.array([each.mean(launch) for each in shown], dtype=float).T
-        return Scores(mean=mean, common=np.zeros((len(shown), 0)), own=variance)
-
+    speeds = speeds.corrected(without(speeds.shown, nodes))
     return Standing(
         names=[each.name for each in shown],
         probabilities=speeds.launches,
-        scores=[scores(USUAL * factor) for factor in FACTORS],
-        usual=scores(speeds.launch_deviation),
+        scores=[scores_by_runs(shown, nodes, USUAL * factor) for factor in FACTORS],
+        usual=scores_by_runs(shown, nodes, speeds.launch_deviation),
         runs=sum(len(each.scores) for each in shown),
         nodes=nodes,
     )

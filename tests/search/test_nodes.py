@@ -11,12 +11,12 @@ from dsopt.report.nodes import slow_nodes, slow_nodes_text
 from dsopt.search.believed import Believed
 from dsopt.search.comparison import comparison_step
 from dsopt.search.forecast import Forecast
-from dsopt.search.history import History, Observation
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.nodes import Expected, NodeEffect, effect_on, effects_by_runs_alone, node_effects, without
 from dsopt.search.repeat import last_step
 from dsopt.search.rounds import next_in_rounds
 from dsopt.search.speeds import Shown
-from dsopt.search.standing import compare
+from dsopt.search.standing import compare, ratio_of
 from dsopt.search.steps import Finish, RunReference, Wait
 from dsopt.study.compared import ComparedRun
 from dsopt.study.launch_noise import UNEXPLAINED, USUAL
@@ -247,6 +247,9 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     assert isinstance(comparison_step(study, compared(own, z1, z2, again)), Wait)
     linked = compared(own, z1, z2, replace(again, state="measured", value=420.0, ran_on=("n1",)))
     assert isinstance(comparison_step(study, linked), Finish)
+    found = ratio_of(study, linked, "z1", BASELINE)
+    assert found is not None and found.factor == pytest.approx(1.05, rel=0.01)  # as on the node that both ran on
+    assert found.interval[0] > 0.9 and found.interval[1] < 1.2
     assert not any(line.startswith("WARNING") for line in comparison_table(study, linked, "finished").nodes)
     missed = [replace(again, state="measured", value=300.0, ran_on=("n2",), round=round_) for round_ in (2, 3, 4)]
     assert isinstance(comparison_step(study, compared(own, z1, z2, *missed)), Finish)  # nobody works on n1 any more
