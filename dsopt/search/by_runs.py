@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dsopt.search.nodes import NodeEffect
+from dsopt.search.nodes import NodeEffect, usual_of
 from dsopt.search.posterior import Scores
 from dsopt.search.speeds import Shown
 
@@ -38,7 +38,10 @@ def scores_by_runs(shown: Sequence[Shown], effects: Mapping[str, NodeEffect], la
     share = there / weight[:, None]  # how much of each configuration was on each node
     covariance = np.linalg.inv(precision - there.T @ share)
     mean = covariance @ (total - share.T @ seen)
-    return Scores(mean=seen / weight - share @ mean, common=share @ np.linalg.cholesky(covariance), own=1.0 / weight)
+    usual = usual_of(mean) if names else 0.0
+    return Scores(
+        mean=seen / weight - share @ mean + usual, common=share @ np.linalg.cholesky(covariance), own=1.0 / weight
+    )
 
 
 def _slowest(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> list[str]:

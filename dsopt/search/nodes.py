@@ -94,7 +94,7 @@ def node_effects(
         if abs(again.means[index]) < abs(means[index]):
             doubt = (fitted.means[index] - again.means[index]) / 2
             means[index], variances[index] = again.means[index], again.variances[index] + doubt**2
-    means -= np.sort(means)[len(names) // 2]  # half of the nodes or more are usual; of two, the faster one
+    means -= usual_of(means)
     return {
         name: NodeEffect(mean=float(mean), variance=float(variance), runs=sum(name in run.nodes for run in runs))
         for name, mean, variance in zip(names, means, variances, strict=True)
@@ -202,6 +202,11 @@ def _mode(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float, 
         left=seen - expected.slopes[which] @ found[:weights] - of_each[which],
         evidence=float(log_density - 0.5 * np.linalg.slogdet(precision)[1]),
     )
+
+
+def usual_of(effects: Array) -> float:
+    """The effect of a usual node: half of the nodes or more are; of two, the faster one."""
+    return float(np.sort(effects)[len(effects) // 2])
 
 
 def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEffect:
