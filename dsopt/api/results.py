@@ -10,7 +10,7 @@ from typing import Any, Final
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import CONFIG, optimum, were_scaled, write_config
+from dsopt.report.files import CONFIG, optimum, others_text, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.neighbours import Neighbour, neighbours
@@ -208,7 +208,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         files=files,
         summary=summary,
         answer=answer_of(summary, diff, file=str(config), command=command),
-        advice=summary.advice_lines(scaled=scale_lr),
+        advice=[*summary.advice_lines(scaled=scale_lr), *others_text(study.spec)],
     )
 
 

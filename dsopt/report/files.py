@@ -88,19 +88,24 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
 
 def were_scaled(spec: StudySpec) -> bool:
     """Whether the learning rate in the result files that are there follows the batch."""
-    folder = find_results_folder(spec)
-    try:
-        return folder is not None and bool(json.loads((folder / _NOTE).read_text("utf-8"))["is_scaled"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return bool(_read_note(find_results_folder(spec)).get("is_scaled"))
+
+
+def others_text(spec: StudySpec) -> list[str]:
+    """Where the result files of another study of this name are, if they were in the results folder."""
+    aside = _read_note(find_results_folder(spec)).get("aside")
+    return (
+        [f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."] if aside else []
+    )
 
 
 def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summary) -> list[Path]:
     """Writes `summary.txt` and, if there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
 
-    If there is none, it renames those of an earlier result, which would look like this one's.
+    If there is none, it renames those of an earlier result, which would look like this one's. Files of another study of
+    this name, as of another database, are moved aside.
     """
-    folder = results_folder(spec)
+    folder, aside = results_folder(spec), _set_aside_others(spec, about)
     config, command = folder / CONFIG, folder / _COMMAND
     written = [folder / _SUMMARY]
     _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
@@ -113,16 +118,16 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
         _write(config, _config_text(best.ds_config))
         _write(command, f"cd {shlex.quote(spec.cwd)} && {shown(best.command.with_config(str(config)))}\n")
         written += [config, command]
-    _note(folder, about, written)
+    _note(folder, about, written, aside)
     return written
 
 
 def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
     """Writes the table of a comparison to `summary.txt`."""
-    folder = results_folder(spec)
+    folder, aside = results_folder(spec), _set_aside_others(spec, about)
     path = folder / _SUMMARY
     _write(path, text + "\n")
-    _note(folder, about, [path])
+    _note(folder, about, [path], aside)
     return [path]
 
 
@@ -159,8 +164,27 @@ def _config_text(ds_config: Mapping[str, Any]) -> str:
     return json.dumps(ds_config, indent=2) + "\n"
 
 
-def _note(folder: Path, about: FilesOf, files: list[Path]) -> None:
-    _write(folder / _NOTE, json.dumps(asdict(about) | {"files": [path.name for path in files]}) + "\n")
+def _set_aside_others(spec: StudySpec, about: FilesOf) -> Path | None:
+    """Moves the result files of another study of this name aside: somebody may train with them."""
+    note = _read_note(find_results_folder(spec))
+    if note.get("created_at", about.created_at) == about.created_at:
+        aside = note.get("aside")
+        return Path(aside) if isinstance(aside, str) else None
+    return set_aside_earlier(spec)
+
+
+def _note(folder: Path, about: FilesOf, files: list[Path], aside: Path | None) -> None:
+    content = asdict(about) | {"files": [path.name for path in files], "aside": aside and str(aside)}
+    _write(folder / _NOTE, json.dumps(content) + "\n")
+
+
+def _read_note(folder: Path | None) -> dict[str, Any]:
+    """What the note says; nothing if there is none, or none of dsopt's."""
+    try:
+        note = json.loads((folder / _NOTE).read_text("utf-8")) if folder is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def _write(path: Path, text: str) -> None:

@@ -193,6 +193,23 @@ def test_results_of_an_earlier_study_are_set_aside_when_it_is_created_anew(dsopt
     assert "earlier" not in dsopt("study", "create", "dry.yaml")  # the same study: nothing is moved
 
 
+def test_a_study_of_the_same_name_in_another_database_replaces_no_results(dsopt: Dsopt) -> None:
+    storage = dsopt.environment["DSOPT_STORAGE"]
+    dsopt.environment["DSOPT_STORAGE"] = storage.replace(".db", "-2.db")
+    write_dry_run(dsopt.cwd, ds_config={"zero_optimization": {"stage": [3]}})
+    dsopt("study", "create", "dry.yaml")
+    finish(dsopt.cwd, storage)
+    results = dsopt.cwd / "autotuning_results"
+    first = (results / "ds_config_optimal.json").read_text()
+    told = f"The results of another study 'dry' were in this folder. They are in {results / 'earlier'} now."
+    said = dsopt("worker", "dry")
+    assert told in " ".join(said.split())
+    assert (results / "earlier" / "ds_config_optimal.json").read_text() == first
+    assert (results / "ds_config_optimal.json").read_text() != first
+    dsopt("worker", "dry")
+    assert not (results / "earlier.2").exists()
+
+
 def test_nothing_of_the_users_is_moved(dsopt: Dsopt) -> None:
     results = dsopt.cwd / "autotuning_results"
     results.mkdir()
