@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.protocol.text import significant
+from dsopt.search.crashes import common_crashes, crashes_text
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
@@ -62,7 +63,9 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
         if verdict is None and not candidates:
-            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried))
+            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried)) + _what_crashes(
+                history, stage
+            )
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
@@ -85,7 +88,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
-    return CloseStage(stage=stage, verdict=verdict)
+    return CloseStage(stage=stage, verdict=verdict + _what_crashes(history, stage))
 
 
 def _is_near(spec: StudySpec, history: History, memory: MemoryModel, stage: int, grid: Grid) -> NDArray[np.bool_]:
@@ -153,7 +156,8 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
         for size in sizes:
             for gas in accumulations_with(spec, facts, group, size):
                 candidates += space.untried(tried, in_budget(spec, facts, group, (size,), gas), (gas,), group)
-    return [candidate for candidate in candidates if out.allow(candidate)]
+    crashes = common_crashes(history)
+    return [one for one in candidates if out.allow(one) and not any(crash.meets(one) for crash in crashes)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
@@ -214,6 +218,12 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     space = spec.space(stage, forecast.memory.facts.hidden_size)
     known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
     return f"skipped: {known[-1] if known else 'nothing to try'}"
+
+
+def _what_crashes(history: History, stage: int) -> str:
+    """What was left out of a stage because it would crash as others did there."""
+    text = crashes_text(history) if any(o.reason == "crash" for o in history.stages[stage]) else None
+    return f"; {text}" if text else ""
 
 
 def _verdict(

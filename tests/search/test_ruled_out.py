@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
+from dsopt.search.crashes import common_crashes, crashes_text
+from dsopt.search.history import History, Observation
+from dsopt.search.plan import next_step
 from dsopt.search.ruled_out import ruled_out
+from dsopt.search.steps import CloseStage, Explore, RunReference
+from dsopt.search.tuners.model_based import ranked
 from dsopt.study.space import Candidate
 from tests.made_up import facts, history, observation, spec
 
@@ -30,3 +35,55 @@ def test_after_an_end_that_came_too_early_half_as_many_samples_are_tried() -> No
     assert not out.allow(at(0, 65)) and not out.allow(at(1, 33, gas=2))
     alone = replace(history(early), reference=[])  # the own run was not measured
     assert ruled_out(spec(), alone, facts()).allow(at(1, 64, gas=2))
+
+
+def crashed(candidate: Candidate, message: str = "ValueError: sample larger than population") -> Observation:
+    return observation(candidate, state="failed", reason="crash", message=message)
+
+
+def left_out(*seen: Observation, of: Candidate) -> bool:
+    return any(crash.meets(of) for crash in common_crashes(history(*seen, baseline=facts(micro_batch=4))))
+
+
+def test_crashes_that_say_the_same_leave_out_larger_sizes_as_an_oom_does() -> None:
+    """A data set that is too small, an assertion on the batch: whatever the stage."""
+    three = [crashed(at(stage, size), f"ValueError: {size} of 8") for stage, size in ((0, 64), (1, 48), (2, 64))]
+    assert not left_out(*three[:2], of=at(0, 64))
+    assert left_out(*three, of=at(3, 14)) and not left_out(*three, of=at(3, 13))  # half-way from 4 to 48
+    ran = observation(at(0, 80), 100.0, facts=facts(micro_batch=80))
+    assert not left_out(*three, ran, of=at(3, 64))  # it was not the size
+    assert not left_out(*three[:2], crashed(at(2, 64), "RuntimeError: another"), of=at(0, 64))
+    text = crashes_text(history(*three, baseline=facts(micro_batch=4)))
+    assert text == "with a micro-batch above 13 it ends with ValueError: # of #"
+
+
+def test_crashes_of_one_stage_or_setting_leave_out_that() -> None:
+    of_stage = [crashed(at(3, size)) for size in (4, 2, 1)]
+    assert left_out(*of_stage, of=at(3, 64)) and not left_out(*of_stage, of=at(2, 4))
+    with_knob = [crashed(at(stage, 4, knobs=KNOBS)) for stage in (0, 2, 3)]
+    assert left_out(*with_knob, of=at(1, 4, knobs=KNOBS)) and not left_out(*with_knob, of=at(2, 4))
+
+
+def test_a_script_that_fails_above_a_size_costs_few_runs() -> None:
+    """It raises above 8; there is memory for hundreds."""
+    study = spec({"zero_optimization": {"stage": [0, 1]}})
+    reference = [observation(None, 8 / 0.1, facts=facts(micro_batch=4, zero_stage=0))]
+    stages: dict[int, list[Observation]] = {0: [], 1: []}
+    verdicts: dict[int, str] = {}
+    while len(verdicts) < 2:
+        step = next_step(study, History(reference=reference, stages=stages, verdicts=verdicts))
+        if isinstance(step, CloseStage):
+            verdicts[step.stage] = step.verdict
+            continue
+        assert isinstance(step, Explore | RunReference)
+        chosen = ranked(step.candidates, step.forecast)[0] if isinstance(step, Explore) else step.candidate or at(0, 4)
+        run = observation(chosen, 2 * chosen.micro_batch / (0.02 + 0.02 * chosen.micro_batch), facts=facts(
+            micro_batch=chosen.micro_batch, gas=chosen.gas, zero_stage=chosen.stage))  # fmt: skip
+        if isinstance(step, RunReference):
+            reference.append(replace(run, name=step.name, round=step.round, candidate=step.candidate))
+        else:
+            stages[chosen.stage].append(run if chosen.micro_batch <= 8 else crashed(chosen))
+    crashes = [o for seen in stages.values() for o in seen if o.reason == "crash"]
+    assert len(crashes) <= 8
+    assert max(o.candidate.micro_batch for seen in stages.values() for o in seen if o.value and o.candidate) == 8
+    assert any("it ends with ValueError: sample larger than population" in verdict for verdict in verdicts.values())
