@@ -29,7 +29,7 @@ class Crash:
     """What sets crashes with one message apart from all that ran.
 
     Attributes:
-        message: theirs.
+        message: that of the first of them; the others may have other numbers in it.
         most: the largest size that may still be tried, by its name.
         marks: the stage and settings that all of them have, and nothing that ran.
     """
@@ -49,12 +49,13 @@ def common_crashes(history: History) -> list[Crash]:
     shown = tallies(history, _Shown)
     ran = {name: max(one.largest.get(name, 0) for one in shown) for name in _SIZES}
     with_which = frozenset[tuple[str, Any]]().union(*(one.marks for one in shown))
-    crashed = defaultdict[str, list[Candidate]](list)
+    crashed = defaultdict[str, list[tuple[str, Candidate]]](list)
     for one in shown:
         for message, candidate in one.crashes:
-            crashed[message].append(candidate)
+            crashed[re.sub(r"\d+", "#", message)].append((message, candidate))
     found = []
-    for message, candidates in crashed.items():
+    for alike in crashed.values():
+        message, candidates = alike[0][0], [candidate for _, candidate in alike]
         least = {name: min(map(size, candidates)) for name, size in _SIZES.items()}
         most = {name: max(ran[name], math.sqrt(least[name] * ran[name])) for name in _SIZES if least[name] > ran[name]}
         marks = frozenset.intersection(*map(_marks, candidates)) - with_which
@@ -73,7 +74,7 @@ def _text(crash: Crash) -> str:
     size = next(iter(crash.most.items()), None)
     what = [f"{size[0]} above {math.floor(size[1])}"] if size else []
     what += [f"ZeRO {value}" if name == _STAGE else f"{name}: {value}" for name, value in sorted(crash.marks, key=str)]
-    return f"with {', '.join(what)} it ends with {crash.message}"
+    return f"with {', '.join(what)} runs end so: {crash.message.rstrip('.')}"
 
 
 _STAGE: Final = "stage"
@@ -94,7 +95,7 @@ class _Shown(Tally):
     def add(self, run: Observation) -> None:
         candidate = run.candidate
         if run.reason == "crash" and candidate is not None:
-            self.crashes.append((re.sub(r"\d+", "#", run.message), candidate))
+            self.crashes.append((run.message.partition(" Log: ")[0], candidate))
         elif run.facts is not None:
             ran = candidate or run.facts.candidate()
             self.marks |= _marks(ran)

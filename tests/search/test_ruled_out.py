@@ -54,7 +54,7 @@ def test_crashes_that_say_the_same_leave_out_larger_sizes_as_an_oom_does() -> No
     assert not left_out(*three, ran, of=at(3, 64))  # it was not the size
     assert not left_out(*three[:2], crashed(at(2, 64), "RuntimeError: another"), of=at(0, 64))
     text = crashes_text(history(*three, baseline=facts(micro_batch=4)))
-    assert text == "with a micro-batch above 13 it ends with ValueError: # of #"
+    assert text == "with a micro-batch above 13 runs end so: ValueError: 64 of 8"
 
 
 def test_crashes_of_one_stage_or_setting_leave_out_that() -> None:
@@ -86,4 +86,4 @@ def test_a_script_that_fails_above_a_size_costs_few_runs() -> None:
     crashes = [o for seen in stages.values() for o in seen if o.reason == "crash"]
     assert len(crashes) <= 8
     assert max(o.candidate.micro_batch for seen in stages.values() for o in seen if o.value and o.candidate) == 8
-    assert any("it ends with ValueError: sample larger than population" in verdict for verdict in verdicts.values())
+    assert any("runs end so: ValueError: sample larger than population" in verdict for verdict in verdicts.values())
