@@ -51,9 +51,6 @@ class Asker:
         is_avoided: whether a trial should be left to workers of other nodes.
         bears: whether a run may begin beside those in hand, by its study, round, candidate and
             whether it is a new one.
-
-    Attributes:
-        is_leaving: whether it leaves a run to workers of other nodes, for a while.
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
-        self.is_leaving = False
+        self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
         self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
@@ -97,7 +94,7 @@ class Asker:
         if self._lacks_devices and not self._are_devices_free():
             self._tell_of_holders()
             return None
-        self._idle_at, self._lacks_devices, self.is_leaving = None, False, False
+        self._idle_at, self._lacks_devices, self._is_leaving = None, False, False
         check_trust_now(self._hand.store.engine, self._study)
         self._get_ready()
         refused_at = -1
@@ -117,7 +114,7 @@ class Asker:
                     ) from None
                 refused_at = now.version
             except LeftToOthers:
-                self.is_leaving = True
+                self._is_leaving = True
                 return None
             except DevicesTaken:
                 self._lacks_devices = True
@@ -137,7 +134,7 @@ class Asker:
     def _tell_of_holders(self) -> None:
         """Tells watchers who has the devices, when that changes."""
         hand = self._hand
-        if self.is_being_granted:
+        if self._is_being_granted:
             return
         with hand.store.engine.connect() as connection:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
@@ -154,8 +151,14 @@ class Asker:
         return {self._hand.ledger.me.node, *others}
 
     @property
-    def is_being_granted(self) -> bool:
-        """Whether it waits for the answer of an engine that chooses devices: there may be something to begin."""
+    def may_begin_soon(self) -> bool:
+        """Whether what keeps the next run from beginning is over in moments: others answer, measure, or begin it."""
+        is_measured = self._lacks_devices and any(name == "" for _, name, _ in self._awaited[0])
+        return self._is_being_granted or self._is_leaving or is_measured
+
+    @property
+    def _is_being_granted(self) -> bool:
+        """Whether it waits for the answer of an engine that chooses devices."""
         placer = self._hand.pool.placer
         return self._lacks_devices and isinstance(placer, ChoosingPlacer) and placer.standing in ("asked", "granted")
 

@@ -150,7 +150,7 @@ class Desk:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
-                    self._is_idle = not (self._asker.is_being_granted or self._asker.is_leaving)
+                    self._is_idle = not self._asker.may_begin_soon
                     return
                 self._has_begun = True
                 self._company.begun(assignment)

@@ -30,6 +30,7 @@ from tests.outages import on_node
 from tests.studies import write_study
 
 POOL = DevicePool(kind="cpu", indices=(0, 1))
+ONE = {"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}}
 RATES = ("matmul_tflops", "copy_gb_per_s", "all_reduce_gb_per_s")
 
 
@@ -103,7 +104,7 @@ def test_it_ends_at_once_when_it_is_asked_to(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("real")
 def test_what_was_measured_is_told_shown_and_kept_with_each_run(measuring: Dsopt, postgres_url: str) -> None:
     dsopt = measuring
-    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
+    write_study(dsopt.cwd, ds_config=ONE)
     dsopt("study", "create", "study.yaml")
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2")
     output, _ = worker.communicate(timeout=200)
@@ -187,6 +188,24 @@ def test_a_worker_that_ends_while_it_measures_leaves_no_process(
     while processes_of(run_dir):  # they end themselves
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_who_is_to_work_until_there_is_nothing_waits_for_a_measurement(measuring: Dsopt, postgres_url: str) -> None:
+    dsopt = measuring
+    dsopt.environment["DSOPT_SPEED_CHECK"] = "off"
+    write_study(dsopt.cwd, ds_config=ONE)
+    dsopt("study", "create", "study.yaml")
+    store = Store.open(postgres_url)
+    other = replace(register(store.engine), node="here")
+    take_node(store.engine, other, POOL, dsopt.cwd)
+    worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2", "--until-idle")
+    assert worker.stdout is not None
+    while "a worker that measures them" not in worker.stdout.readline():
+        assert worker.poll() is None
+    leave_node(store.engine, other)
+    output, _ = worker.communicate(timeout=100)
+    assert "Study 'simulated' is finished." in output
+    store.close()
 
 
 def test_a_gpu_that_is_slower_than_the_others_is_named() -> None:
