@@ -13,7 +13,8 @@ import yaml
 from tests.conftest import STUDIES
 from tests.lagging import rig
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]
+# in a group of its own: it takes as long as all other real runs of `make test-slow`, which go on beside it
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("hour")]
 
 STUDY = {
     "name": "rehearsal",
