@@ -7,43 +7,68 @@ reason to doubt how two configurations compare there, however little is known of
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsopt.search.nodes import NodeEffect, usual_of
+from dsopt.search.nodes import NodeEffect, expected_of, usual_of
 from dsopt.search.posterior import Scores
 from dsopt.search.speeds import Shown
 
+Array = NDArray[np.float64]
 
-def scores_by_runs(shown: Sequence[Shown], effects: Mapping[str, NodeEffect], launch: float) -> Scores:
-    """The scores of n configurations on usual nodes.
+
+class ByRuns:
+    """What runs tell of n configurations on usual nodes.
 
     Args:
         shown: what runs have shown of each.
         effects: of m nodes, as they are believed to be.
-        launch: standard deviation of the difference between launches.
     """
-    names, count = list(effects), len(shown)
-    known = np.array([[effects[name].mean, effects[name].variance] for name in names]).reshape(-1, 2)
-    precision, total = np.diag(1.0 / known[:, 1]), known[:, 0] / known[:, 1]
-    weight, seen, there = np.zeros(count), np.zeros(count), np.zeros((count, len(names)))
-    for index, each in enumerate(shown):
-        for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True):
-            of_run = 1.0 / (variance + launch**2)
-            on = np.zeros(len(names))
-            on[[names.index(node) for node in _slowest(nodes, effects)]] = 1.0
-            weight[index] += of_run
-            seen[index] += of_run * score
-            there[index] += of_run * on
-            precision += of_run * np.outer(on, on)
-            total += of_run * score * on
-    share = there / weight[:, None]  # how much of each configuration was on each node
-    covariance = np.linalg.inv(precision - there.T @ share)
-    mean = covariance @ (total - share.T @ seen)
-    usual = usual_of(mean) if names else 0.0
-    return Scores(
-        mean=seen / weight - share @ mean + usual, common=share @ np.linalg.cholesky(covariance), own=1.0 / weight
-    )
+
+    def __init__(self, shown: Sequence[Shown], effects: Mapping[str, NodeEffect]) -> None:
+        index_of = {name: index for index, name in enumerate(effects)}
+        runs = [
+            (which, score, variance, index_of[slowest] if (slowest := _slowest(nodes, effects)) else -1)
+            for which, each in enumerate(shown)
+            for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
+        ]
+        self._count = len(shown)
+        self._which = np.array([run[0] for run in runs], dtype=int)
+        self._scores, self._variances = (np.array([run[place] for run in runs], dtype=float) for place in (1, 2))
+        self._on = np.array([run[3] for run in runs], dtype=int)  # the node that sets its pace
+        prior = [expected_of(effect) for effect in effects.values()]  # the same runs tell the rest, once
+        self._means = np.array([effect.mean for effect in prior])
+        self._precisions = np.array([1.0 / effect.variance for effect in prior])
+
+    def at(self, launch: float) -> tuple[Scores, float]:
+        """The scores, `(n,)`, if launches differ by this standard deviation; and how well that explains the runs.
+
+        The latter is the logarithm of a probability, whatever the true scores (restricted maximum likelihood; Patterson
+        and Thompson, 1971), up to a constant.
+        """
+        precision = 1.0 / (self._variances + launch**2)
+        known = self._on >= 0
+        nodes, of_known = len(self._means), precision[known]
+        weight = np.bincount(self._which, precision, self._count)
+        seen = np.bincount(self._which, precision * self._scores, self._count)
+        there = np.zeros((self._count, nodes))
+        np.add.at(there, (self._which[known], self._on[known]), of_known)
+        share = there / weight[:, None]  # how much of each configuration was on each node
+        joint = np.diag(self._precisions + np.bincount(self._on[known], of_known, nodes)) - there.T @ share
+        total = self._precisions * self._means - share.T @ seen
+        total += np.bincount(self._on[known], of_known * self._scores[known], nodes)
+        covariance = np.linalg.inv(joint)
+        mean = covariance @ total
+        left = float(precision @ self._scores**2 + self._precisions @ self._means**2)
+        left -= float(seen @ (seen / weight) + total @ mean)
+        evidence = np.log(precision).sum() - np.log(weight).sum() - np.linalg.slogdet(joint)[1] - left
+        scores = Scores(
+            mean=seen / weight - share @ mean + (usual_of(mean) if nodes else 0.0),
+            common=share @ np.linalg.cholesky(covariance),
+            own=1.0 / weight,
+        )
+        return scores, 0.5 * float(evidence)
 
 
-def _slowest(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> list[str]:
+def _slowest(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> str | None:
     """The node that sets the pace of a run, if any of its nodes is known."""
-    return sorted((node for node in nodes if node in effects), key=lambda node: effects[node].mean)[:1]
+    return min((node for node in nodes if node in effects), key=lambda node: effects[node].mean, default=None)

@@ -166,7 +166,7 @@ def _mode(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float, 
 
     What each configuration has for itself is eliminated first (Schur complement): a study has thousands of them.
     """
-    which = np.array([run.which for run in runs])
+    which = np.array([run.which for run in runs], dtype=int)
     noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
     seen = np.array([run.score for run in runs]) - expected.mean[which]
     weights, count = len(expected.off), len(expected.mean)
@@ -202,6 +202,12 @@ def _mode(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float, 
         left=seen - expected.slopes[which] @ found[:weights] - of_each[which],
         evidence=float(log_density - 0.5 * np.linalg.slogdet(precision)[1]),
     )
+
+
+def expected_of(effect: NodeEffect) -> NodeEffect:
+    """What to expect of a node before its runs, once it is known whether it is odd: next to nothing if it is not."""
+    mean = effect.mean if abs(effect.mean) > _SUSPECT else 0.0
+    return replace(effect, mean=mean, variance=max(effect.variance, _USUAL**2))
 
 
 def usual_of(effects: Array) -> float:

@@ -122,10 +122,7 @@ class Speeds:
     @cached_property
     def launches(self) -> Array:
         """Probability of each of `FACTORS`, from what was launched more than once."""
-        logs = np.log(_BELIEF) + [sum(s.log_likelihood(USUAL * factor) for s in self.shown) for factor in FACTORS]
-        weights = np.exp(logs - logs.max())
-        probabilities: Array = weights / weights.sum()
-        return probabilities
+        return launches_by([sum(s.log_likelihood(USUAL * factor) for s in self.shown) for factor in FACTORS])
 
     @property
     def launch_deviation(self) -> float:
@@ -145,6 +142,14 @@ def _value(o: Observation) -> float | None:
     """The metric of a run, also of one that was stopped; None if it says nothing of speed."""
     value = o.value if o.value is not None else o.value_so_far
     return value if value is not None and value > 0 else None
+
+
+def launches_by(evidence: Sequence[float]) -> Array:
+    """The probability of each of `FACTORS`, by the logarithm of how well each explains the runs."""
+    logs = np.log(_BELIEF) + evidence
+    weights = np.exp(logs - logs.max())
+    probabilities: Array = weights / weights.sum()
+    return probabilities
 
 
 def _is_placed(o: Observation) -> bool:

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from dsopt.optuna.normal import ndtr
 from dsopt.search.believed import Believed
-from dsopt.search.by_runs import scores_by_runs
+from dsopt.search.by_runs import ByRuns
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
-from dsopt.search.nodes import NodeEffect, effects_by_runs_alone, without
+from dsopt.search.nodes import NodeEffect, effects_by_runs_alone
 from dsopt.search.posterior import Scores, chances, interval
 from dsopt.search.speed import metric_of
-from dsopt.search.speeds import FACTORS, Speeds
+from dsopt.search.speeds import FACTORS, Speeds, launches_by
 from dsopt.search.unconfirmed import unconfirmed
 from dsopt.study.launch_noise import USUAL
 from dsopt.study.spec import StudySpec
@@ -186,16 +186,18 @@ def _of_search(spec: StudySpec, facts: ModelFacts, history: History) -> Standing
 def _of_runs(spec: StudySpec, history: History) -> Standing | None:
     """By runs alone: configurations of a comparison need have nothing in common."""
     speeds = Speeds(spec, None, history)
-    nodes = effects_by_runs_alone(speeds.shown, speeds.behind)
-    shown = [each for each in speeds.shown if each.may_win]
-    if not shown:
+    winners = [index for index, each in enumerate(speeds.shown) if each.may_win]
+    if not winners:
         return None
-    speeds = speeds.corrected(without(speeds.shown, nodes))
+    nodes = effects_by_runs_alone(speeds.shown, speeds.behind)
+    runs = ByRuns(speeds.shown, nodes)
+    scores, evidence = zip(*(runs.at(USUAL * factor) for factor in FACTORS), strict=True)
+    launches, kept = launches_by(evidence), [each.take(winners) for each in scores]
     return Standing(
-        names=[each.name for each in shown],
-        probabilities=speeds.launches,
-        scores=[scores_by_runs(shown, nodes, USUAL * factor) for factor in FACTORS],
-        usual=scores_by_runs(shown, nodes, speeds.launch_deviation),
-        runs=sum(len(each.scores) for each in shown),
+        names=[speeds.shown[index].name for index in winners],
+        probabilities=launches,
+        scores=kept,
+        usual=kept[int(np.argmax(launches))],
+        runs=sum(len(speeds.shown[index].scores) for index in winners),
         nodes=nodes,
     )
