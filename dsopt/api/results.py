@@ -208,7 +208,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         files=files,
         summary=summary,
         answer=answer_of(summary, diff, file=str(config), command=command),
-        advice=[*summary.advice_lines(scaled=scale_lr), *others_text(study.spec)],
+        advice=[*summary.advice_lines(scaled=scale_lr), *others_text(study.spec, study.created_at)],
     )
 
 

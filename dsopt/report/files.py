@@ -91,12 +91,13 @@ def were_scaled(spec: StudySpec) -> bool:
     return bool(_read_note(find_results_folder(spec)).get("is_scaled"))
 
 
-def others_text(spec: StudySpec) -> list[str]:
-    """Where the result files of another study of this name are, if they were in the results folder."""
-    aside = _read_note(find_results_folder(spec)).get("aside")
-    return (
-        [f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."] if aside else []
-    )
+def others_text(spec: StudySpec, created_at: float) -> list[str]:
+    """Where the result files of another study of this name are, if this study found them in the results folder."""
+    note = _read_note(find_results_folder(spec))
+    aside = note.get("aside")
+    if note.get("created_at") != created_at or not isinstance(aside, str) or not Path(aside).is_dir():
+        return []
+    return [f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."]
 
 
 def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summary) -> list[Path]:

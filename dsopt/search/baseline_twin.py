@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
 from dsopt.study.ds_config import candidate_config, get_path
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Candidate, Knob, is_resource, is_script_flag
@@ -19,16 +20,8 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
     facts = baseline.facts if baseline else None
     if facts is None:
         return lambda _: False
-    own, nodes = facts.candidate(), spec.resources.nodes
-    own_config = candidate_config(spec.ds_config, own)
-    own_resources = {NUM_NODES: nodes, NUM_GPUS: facts.world_size // nodes}
-
-    def has_own(key: str, value: Knob) -> bool:
-        if is_script_flag(key):
-            return spec.launch.script_switch(key) == value
-        if is_resource(key):
-            return not isinstance(value, int) or value == own_resources[key]
-        return _is_dropped(key) or get_path(own_config, key) == value
+    own = facts.candidate()
+    own_config, has_own = candidate_config(spec.ds_config, own), own_value_test(spec, facts)
 
     def is_own(candidate: Candidate | None) -> bool:
         if candidate is None or candidate.micro_batch != own.micro_batch:
@@ -40,6 +33,22 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
         return candidate_config(spec.ds_config, candidate) == own_config
 
     return is_own
+
+
+def own_value_test(spec: StudySpec, facts: ModelFacts) -> Callable[[str, Knob], bool]:
+    """Tests whether the user's own configuration, of which the facts are, has a value of a dimension."""
+    nodes = spec.resources.nodes
+    own_config = candidate_config(spec.ds_config, facts.candidate())
+    own_resources = {NUM_NODES: nodes, NUM_GPUS: facts.world_size // nodes}
+
+    def has_own(key: str, value: Knob) -> bool:
+        if is_script_flag(key):
+            return spec.launch.script_switch(key) == value
+        if is_resource(key):
+            return not isinstance(value, int) or value == own_resources[key]
+        return _is_dropped(key) or get_path(own_config, key) == value
+
+    return has_own
 
 
 def _is_dropped(key: str) -> bool:

@@ -23,8 +23,11 @@ def nodes_of(history: History, name: str) -> list[str]:
 
 
 def run_beside(history: History, name: str, candidate: Candidate | None, other: str) -> RunReference | None:
-    """Another run of a configuration, where `other` ran, if they have no node in common."""
-    if not are_apart(history, name, other):
+    """Another run of a configuration, where `other` ran, if they have no node in common.
+
+    None also of runs over several nodes each: which ones a run gets is not dsopt's to say.
+    """
+    if not are_apart(history, name, other) or any(len(nodes) > 1 for nodes in _places(history, other)):
         return None
     why = f"it has not run where {other} has"
     again = [o for o in history.reference if o.name == name]
@@ -37,4 +40,4 @@ def run_beside(history: History, name: str, candidate: Candidate | None, other: 
 
 def _places(history: History, name: str) -> Sequence[tuple[str, ...]]:
     """Which nodes each measured run of a configuration was on."""
-    return [tuple(o.ran_on) for o in history.everything if o.name == name and o.state == "measured"]
+    return [tuple(sorted(o.ran_on)) for o in history.everything if o.name == name and o.state == "measured"]

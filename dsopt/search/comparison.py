@@ -25,6 +25,7 @@ def comparison_step(spec: StudySpec, history: History) -> Step:
         return step
     if any(o.state == "running" for o in history.reference):
         return Wait()
-    measured = [name for name, _ in entries if any((o.name, o.state) == (name, "measured") for o in history.reference)]
+    runs = [(name, [o.state for o in history.reference if o.name == name]) for name, _ in entries]
+    measured = [name for name, states in runs if states and set(states) == {"measured"}]
     beside = (run_beside(history, name, None, measured[0]) for name in measured[1:])
     return next(filter(None, beside), step)

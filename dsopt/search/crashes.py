@@ -2,102 +2,126 @@
 
 One crash may be chance, and is its candidate's own. After a few that end with the same message, candidates with all
 that sets these apart are left out: sizes of which less has run, a stage or settings with which nothing has run. Each
-further crash says more of what it is not.
+further crash says more of what it is not. Only crashes on nodes where something ran count: a node may lack what the
+script needs.
 """
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeAlias
 
-from dsopt.search.history import History, Observation
+from dsopt.search.baseline_twin import own_value_test
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.tally import Tally, tallies
-from dsopt.study.space import Candidate
+from dsopt.study.space import Candidate, Knob
+from dsopt.study.spec import StudySpec
 
 _ENOUGH: Final = 3  # crashes with one message
+_PRODUCT: Final = "samples a step and rank"
 _SIZES: Final[Mapping[str, Callable[[Candidate], int]]] = {
     "a micro-batch": lambda candidate: candidate.micro_batch,
     "an accumulation": lambda candidate: candidate.gas,
-    "samples a step and rank": lambda candidate: candidate.micro_batch * candidate.gas,
+    _PRODUCT: lambda candidate: candidate.micro_batch * candidate.gas,
 }
+_STAGE: Final = "ZeRO"
+_Marks: TypeAlias = frozenset[tuple[str, Knob]]  # the stage and each setting, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
     """What sets crashes with one message apart from all that ran.
 
+    Nobody knows which of it makes them crash, so only a candidate with all of it is left out.
+
     Attributes:
         message: that of the first of them; the others may have other numbers in it.
-        most: the largest size that may still be tried, by its name.
+        most: of each size of which less has run, the largest that may still be tried: half-way, by its logarithm.
         marks: the stage and settings that all of them have, and nothing that ran.
     """
 
     message: str
     most: Mapping[str, float]
-    marks: frozenset[tuple[str, Any]]
+    marks: _Marks
 
     def meets(self, candidate: Candidate) -> bool:
-        """Whether a candidate has all that sets them apart."""
+        """Whether a candidate has all of that."""
         is_large = all(_SIZES[name](candidate) > most for name, most in self.most.items())
         return is_large and self.marks <= _marks(candidate)
 
+    def __str__(self) -> str:
+        told = [name for name in self.most if name != _PRODUCT] or list(self.most)
+        what = [f"{name} above {math.floor(self.most[name])}" for name in told]
+        what += [f"{name} {value}" for name, value in sorted(self.marks, key=str)]
+        return f"with {', '.join(what)} runs end so: {self.message.rstrip('.')}"
 
-def common_crashes(history: History) -> list[Crash]:
+
+def common_crashes(spec: StudySpec, history: History) -> list[Crash]:
     """What crashes of a study have in common, for each message that came often enough."""
     shown = tallies(history, _Shown)
-    ran = {name: max(one.largest.get(name, 0) for one in shown) for name in _SIZES}
-    with_which = frozenset[tuple[str, Any]]().union(*(one.marks for one in shown))
+    sound = set[str]().union(*(one.nodes for one in shown))
     crashed = defaultdict[str, list[tuple[str, Candidate]]](list)
     for one in shown:
-        for message, candidate in one.crashes:
-            crashed[re.sub(r"\d+", "#", message)].append((message, candidate))
+        for message, candidate, nodes in one.crashes:
+            if sound.issuperset(nodes):
+                crashed[re.sub(r"\d+", "#", message)].append((message, candidate))
+    often = [alike for alike in crashed.values() if len(alike) >= _ENOUGH]
+    if not often:
+        return []
+    largest = {name: max(one.largest.get(name, 0) for one in shown) for name in _SIZES}
+    ran_with = set[tuple[str, Knob]]().union(*(one.marks for one in shown))
+    baseline = history.find(BASELINE)
+    has_own = own_value_test(spec, baseline.facts) if baseline is not None and baseline.facts is not None else None
     found = []
-    for alike in crashed.values():
+    for alike in often:
         message, candidates = alike[0][0], [candidate for _, candidate in alike]
-        least = {name: min(map(size, candidates)) for name, size in _SIZES.items()}
-        most = {name: max(ran[name], math.sqrt(least[name] * ran[name])) for name in _SIZES if least[name] > ran[name]}
-        marks = frozenset.intersection(*map(_marks, candidates)) - with_which
-        if len(candidates) >= _ENOUGH and (most or marks):
+        marks = frozenset.intersection(*map(_marks, candidates)) - ran_with
+        if has_own is not None:
+            marks = frozenset((name, value) for name, value in marks if name == _STAGE or not has_own(name, value))
+        most = _most(candidates, largest)
+        if most or marks:
             found.append(Crash(message=message, most=most, marks=marks))
     return found
 
 
-def crashes_text(history: History) -> str | None:
-    """What keeps crashing, in words, if anything does."""
-    words = [_text(crash) for crash in common_crashes(history)]
-    return "; ".join(words) or None
+def without_crashes(candidates: Iterable[Candidate], crashes: Sequence[Crash]) -> tuple[list[Candidate], list[Crash]]:
+    """The candidates that meet none of these crashes, and the crashes for which others are left out."""
+    kept, met = [], []
+    for candidate in candidates:
+        of_it = [crash for crash in crashes if crash.meets(candidate)]
+        met += [crash for crash in of_it if crash not in met]
+        if not of_it:
+            kept.append(candidate)
+    return kept, met
 
 
-def _text(crash: Crash) -> str:
-    size = next(iter(crash.most.items()), None)
-    what = [f"{size[0]} above {math.floor(size[1])}"] if size else []
-    what += [f"ZeRO {value}" if name == _STAGE else f"{name}: {value}" for name, value in sorted(crash.marks, key=str)]
-    return f"with {', '.join(what)} runs end so: {crash.message.rstrip('.')}"
+def _most(candidates: Sequence[Candidate], largest: Mapping[str, int]) -> dict[str, float]:
+    least = {name: min(map(size, candidates)) for name, size in _SIZES.items()}
+    return {name: max(ran, math.sqrt(least[name] * ran)) for name, ran in largest.items() if 0 < ran < least[name]}
 
 
-_STAGE: Final = "stage"
-
-
-def _marks(candidate: Candidate) -> frozenset[tuple[str, Any]]:
+def _marks(candidate: Candidate) -> _Marks:
     return frozenset({(_STAGE, candidate.stage), *candidate.knobs})
 
 
 class _Shown(Tally):
-    """What runs have shown: crashes, and of what ran the largest sizes, stages and settings."""
+    """What runs have shown: crashes with their nodes; of what ran the largest sizes, stages, settings and nodes."""
 
     def __init__(self) -> None:
-        self.crashes: list[tuple[str, Candidate]] = []
+        self.crashes: list[tuple[str, Candidate, tuple[str, ...]]] = []
         self.largest: dict[str, int] = {}
-        self.marks: set[tuple[str, Any]] = set()
+        self.marks: set[tuple[str, Knob]] = set()
+        self.nodes: set[str] = set()
 
     def add(self, run: Observation) -> None:
-        candidate = run.candidate
-        if run.reason == "crash" and candidate is not None:
-            self.crashes.append((run.message.partition(" Log: ")[0], candidate))
-        elif run.facts is not None:
-            ran = candidate or run.facts.candidate()
+        if run.reason == "crash" and run.candidate is not None:
+            self.crashes.append((run.message.partition(" Log: ")[0], run.candidate, tuple(run.ran_on)))
+            return
+        ran = run.candidate or (run.facts.candidate() if run.facts is not None else None)
+        if ran is not None and (run.facts is not None or run.state == "measured"):
+            self.nodes.update(run.ran_on)
             self.marks |= _marks(ran)
             for name, size in _SIZES.items():
                 self.largest[name] = max(self.largest.get(name, 0), size(ran))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.protocol.text import significant
-from dsopt.search.crashes import common_crashes, crashes_text
+from dsopt.search.crashes import Crash, common_crashes, without_crashes
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
@@ -56,16 +56,16 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     spent = _is_patience_spent(spec, history)
     # an answer that runs is worth any time, until there is one
     least = least_worth(spec, history) if forecast.believed.winners else 0.0
+    crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
     outlooks: dict[int, Outlook] = {}
     allowed: dict[int, NDArray[np.bool_]] = {}
     for stage in left:
-        untried = _untried(spec, history, facts, forecast, stage)
+        untried, met[stage] = without_crashes(_untried(spec, history, facts, forecast, stage), crashes)
         candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
         if verdict is None and not candidates:
-            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried)) + _what_crashes(
-                history, stage
-            )
+            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried))
+            verdict = "; ".join([verdict, *map(str, met[stage])])
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
@@ -88,7 +88,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
-    return CloseStage(stage=stage, verdict=verdict + _what_crashes(history, stage))
+    return CloseStage(stage=stage, verdict="; ".join([verdict, *map(str, met[stage])]))
 
 
 def _is_near(spec: StudySpec, history: History, memory: MemoryModel, stage: int, grid: Grid) -> NDArray[np.bool_]:
@@ -156,8 +156,7 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
         for size in sizes:
             for gas in accumulations_with(spec, facts, group, size):
                 candidates += space.untried(tried, in_budget(spec, facts, group, (size,), gas), (gas,), group)
-    crashes = common_crashes(history)
-    return [one for one in candidates if out.allow(one) and not any(crash.meets(one) for crash in crashes)]
+    return [candidate for candidate in candidates if out.allow(candidate)]
 
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
@@ -218,12 +217,6 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     space = spec.space(stage, forecast.memory.facts.hidden_size)
     known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
     return f"skipped: {known[-1] if known else 'nothing to try'}"
-
-
-def _what_crashes(history: History, stage: int) -> str:
-    """What was left out of a stage because it would crash as others did there."""
-    text = crashes_text(history) if any(o.reason == "crash" for o in history.stages[stage]) else None
-    return f"; {text}" if text else ""
 
 
 def _verdict(

@@ -252,6 +252,10 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     assert comparison_table(study, linked, "finished").rows[0].value == pytest.approx(400.0, rel=0.02)
     assert found.interval[0] > 0.9 and found.interval[1] < 1.2
     assert not any(line.startswith("WARNING") for line in comparison_table(study, linked, "finished").nodes)
+    failed = replace(again, state="failed", reason="crash")
+    assert isinstance(comparison_step(study, compared(own, z1, z2, failed)), Finish)  # it is not launched again
+    several = [replace(o, ran_on=(o.ran_on[0], "n9")) for o in (own, z1, z2)]
+    assert isinstance(comparison_step(study, compared(*several)), Finish)  # who places runs over nodes chooses these
     missed = [replace(again, state="measured", value=300.0, ran_on=("n2",), round=round_) for round_ in (2, 3, 4)]
     assert isinstance(comparison_step(study, compared(own, z1, z2, *missed)), Finish)  # nobody works on n1 any more
 

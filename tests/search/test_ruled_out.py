@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dsopt.search.crashes import common_crashes, crashes_text
+from dsopt.search.crashes import common_crashes
 from dsopt.search.history import History, Observation
 from dsopt.search.plan import next_step
 from dsopt.search.ruled_out import ruled_out
@@ -37,12 +37,15 @@ def test_after_an_end_that_came_too_early_half_as_many_samples_are_tried() -> No
     assert ruled_out(spec(), alone, facts()).allow(at(1, 64, gas=2))
 
 
+OWN = {"zero_optimization": {"stage": 2, "allgather_partitions": False}}
+
+
 def crashed(candidate: Candidate, message: str = "ValueError: sample larger than population") -> Observation:
     return observation(candidate, state="failed", reason="crash", message=message)
 
 
 def left_out(*seen: Observation, of: Candidate) -> bool:
-    return any(crash.meets(of) for crash in common_crashes(history(*seen, baseline=facts(micro_batch=4))))
+    return any(crash.meets(of) for crash in common_crashes(spec(OWN), history(*seen, baseline=facts(micro_batch=4))))
 
 
 def test_crashes_that_say_the_same_leave_out_larger_sizes_as_an_oom_does() -> None:
@@ -53,8 +56,8 @@ def test_crashes_that_say_the_same_leave_out_larger_sizes_as_an_oom_does() -> No
     ran = observation(at(0, 80), 100.0, facts=facts(micro_batch=80))
     assert not left_out(*three, ran, of=at(3, 64))  # it was not the size
     assert not left_out(*three[:2], crashed(at(2, 64), "RuntimeError: another"), of=at(0, 64))
-    text = crashes_text(history(*three, baseline=facts(micro_batch=4)))
-    assert text == "with a micro-batch above 13 runs end so: ValueError: 64 of 8"
+    [crash] = common_crashes(spec(), history(*three, baseline=facts(micro_batch=4)))
+    assert str(crash) == "with a micro-batch above 13 runs end so: ValueError: 64 of 8"
 
 
 def test_crashes_of_one_stage_or_setting_leave_out_that() -> None:
@@ -62,6 +65,34 @@ def test_crashes_of_one_stage_or_setting_leave_out_that() -> None:
     assert left_out(*of_stage, of=at(3, 64)) and not left_out(*of_stage, of=at(2, 4))
     with_knob = [crashed(at(stage, 4, knobs=KNOBS)) for stage in (0, 2, 3)]
     assert left_out(*with_knob, of=at(1, 4, knobs=KNOBS)) and not left_out(*with_knob, of=at(2, 4))
+
+
+def test_what_your_own_run_has_is_not_what_makes_runs_crash() -> None:
+    own = (("zero_optimization.allgather_partitions", False),)
+    assert not left_out(*(crashed(at(stage, 4, knobs=own)) for stage in (0, 2, 3)), of=at(2, 4, knobs=own))
+
+
+def test_crashes_on_a_node_where_nothing_ran_say_nothing_of_candidates() -> None:
+    """It may lack a mount, or a package."""
+    on_bad = [replace(crashed(at(0, size)), ran_on=("bad",)) for size in (8, 12, 16)]
+    assert not left_out(*on_bad, of=at(0, 64))
+    assert left_out(*on_bad, observation(at(0, 6), 100.0, facts=facts(micro_batch=6), ran_on=("bad",)), of=at(0, 64))
+
+
+def test_a_stage_that_crashes_of_others_leave_empty_says_so() -> None:
+    study = spec({"train_micro_batch_size_per_gpu": [4, 64], "zero_optimization": {"stage": [0, 1]}})
+    seen = [crashed(at(0, 64, gas=gas)) for gas in (1, 2, 4)]
+    own = observation(None, 80.0, facts=facts(micro_batch=4, zero_stage=0))
+    small = [observation(at(stage, 4, gas=gas), 90.0, facts=facts(micro_batch=4, gas=gas, zero_stage=stage))
+             for stage in (0, 1) for gas in (1, 2, 4)]  # fmt: skip
+    known = History(reference=[own], stages={0: seen + small[:3], 1: []}, verdicts={0: "explored"})
+    while not isinstance(step := next_step(study, known), CloseStage):
+        assert isinstance(step, Explore)
+        assert all(candidate.micro_batch == 4 for candidate in step.candidates)
+        chosen = step.candidates[0]
+        ran = observation(chosen, 90.0, facts=facts(micro_batch=4, gas=chosen.gas, zero_stage=1))
+        known = replace(known, stages={0: known.stages[0], 1: [*known.stages[1], ran]}, learnt={})
+    assert step.verdict.endswith("; with a micro-batch above 16 runs end so: ValueError: sample larger than population")
 
 
 def test_a_script_that_fails_above_a_size_costs_few_runs() -> None:

@@ -206,8 +206,10 @@ def test_a_study_of_the_same_name_in_another_database_replaces_no_results(dsopt:
     assert told in " ".join(said.split())
     assert (results / "earlier" / "ds_config_optimal.json").read_text() == first
     assert (results / "ds_config_optimal.json").read_text() != first
-    dsopt("worker", "dry")
+    assert told in " ".join(dsopt("worker", "dry").split())
     assert not (results / "earlier.2").exists()
+    (results / "earlier").rename(results / "kept")
+    assert "The results of another study" not in dsopt("study", "best", "dry")
 
 
 def test_nothing_of_the_users_is_moved(dsopt: Dsopt) -> None:
