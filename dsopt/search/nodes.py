@@ -12,6 +12,7 @@ waits for is what runs show.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -95,8 +96,9 @@ def node_effects(
             doubt = (fitted.means[index] - again.means[index]) / 2
             means[index], variances[index] = again.means[index], again.variances[index] + doubt**2
     means -= usual_of(means)
+    counts = Counter(name for run in runs for name in run.nodes)
     return {
-        name: NodeEffect(mean=float(mean), variance=float(variance), runs=sum(name in run.nodes for run in runs))
+        name: NodeEffect(mean=float(mean), variance=float(variance), runs=counts[name])
         for name, mean, variance in zip(names, means, variances, strict=True)
     }
 
@@ -154,52 +156,84 @@ def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -
     Runs may be explained by usual nodes and odd configurations as well as by odd nodes. The likelier explanation of the
     two counts, sought from what is expected and from what runs show by themselves; the other leaves its doubt.
     """
-    modes = [_mode(runs, expect, expected, own, apart) for apart in (0.0, _FAR)]
+    sums = _Sums(runs, expect.names, expected, own)
+    modes = [_mode(sums, expect, expected, apart) for apart in (0.0, _FAR)]
     best = max(modes, key=lambda mode: mode.evidence)
     shares = np.exp([mode.evidence - best.evidence for mode in modes])
     squares = [mode.variances + (mode.means - best.means) ** 2 for mode in modes]
     return replace(best, variances=np.average(squares, axis=0, weights=shares))
 
 
-def _mode(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float, apart: float) -> _Fitted:
-    """The effects of nodes where their density is highest, sought from where they are so far from what is expected.
+class _Sums:
+    """What n configurations' runs come to, without what each configuration has for itself.
 
-    What each configuration has for itself is eliminated first (Schur complement): a study has thousands of them.
+    That is eliminated first (Schur complement): a study has thousands of configurations.
+
+    Attributes:
+        which: the configuration of each run, `(runs,)`.
+        noise: the precision of each, `(runs,)`.
+        seen: its score beyond what is expected, `(runs,)`.
+        of_own: variance that is left of each configuration's own part once its runs are known, `(n,)`.
     """
-    which = np.array([run.which for run in runs], dtype=int)
-    noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
-    seen = np.array([run.score for run in runs]) - expected.mean[which]
-    weights, count = len(expected.off), len(expected.mean)
-    prior = np.zeros((weights + len(expect.names),) * 2)
-    prior[:weights, :weights] = expected.precision
+
+    def __init__(self, runs: Sequence[_Run], names: Sequence[str], expected: Expected, own: float) -> None:
+        index_of = {name: index for index, name in enumerate(names)}
+        self.which = np.array([run.which for run in runs], dtype=int)
+        self.noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
+        self.seen = np.array([run.score for run in runs]) - expected.mean[self.which]
+        self.of_own = 1.0 / (own**-2.0 + np.bincount(self.which, self.noise, len(expected.mean)))
+        self._slopes = expected.slopes[self.which]
+        self._on = [[index_of[name] for name in run.nodes] for run in runs]
+        self._nodes, self._count = len(names), len(expected.mean)
+        self._known: dict[bytes, tuple[Array, Array, Array]] = {}
+
+    def of(self, effects: Array) -> tuple[Array, Array, Array]:
+        """Design, `(runs, k)`, precision, `(k, k)`, and total, `(k,)`, by weights and nodes of these effects."""
+        slowest = [min(on, key=effects.__getitem__, default=-1) if len(on) != 1 else on[0] for on in self._on]
+        key = np.array(slowest).tobytes()
+        if key not in self._known:
+            self._known[key] = self._summed(np.array(slowest, dtype=int))
+        return self._known[key]
+
+    def _summed(self, slowest: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+        on = np.zeros((len(slowest), self._nodes))  # 1 where a node sets the pace of a run
+        on[slowest >= 0, slowest[slowest >= 0]] = 1.0
+        design = np.hstack([self._slopes, on])
+        weighted = design * self.noise[:, None]
+        there = np.zeros((self._count, design.shape[1]))
+        np.add.at(there, self.which, weighted)
+        seen_there = np.bincount(self.which, self.noise * self.seen, self._count)
+        precision = design.T @ weighted - (there.T * self.of_own) @ there
+        return design, precision, weighted.T @ self.seen - there.T @ (self.of_own * seen_there)
+
+
+def _mode(sums: _Sums, expect: _Prior, expected: Expected, apart: float) -> _Fitted:
+    """The effects of nodes where their density is highest, sought from where they are so far from what is expected."""
+    weights = len(expected.off)
     means = np.concatenate([expected.off, expect.means])
+    prior = np.zeros((len(means),) * 2)
+    prior[:weights, :weights] = expected.precision
     at = np.arange(weights, len(means))  # where the effects of nodes are
-    of_own = 1.0 / (own**-2.0 + np.bincount(which, noise, count))
-    seen_there = np.bincount(which, noise * seen, count)
     scales = _FREEDOM * expect.scales**2
     effects, squares = expect.means, np.full(len(expect.names), apart**2)
     for _ in range(_ITERATIONS):
-        design = np.hstack([expected.slopes[which], _slowest([run.nodes for run in runs], expect.names, effects)])
-        weighted = design * noise[:, None]
-        there = np.zeros((count, len(means)))
-        np.add.at(there, which, weighted)
+        design, by_runs, total = sums.of(effects)
         prior[at, at] = (_FREEDOM + 1) / (scales + squares)
-        precision = prior + design.T @ weighted - (there.T * of_own) @ there
-        known = prior @ means + weighted.T @ seen - there.T @ (of_own * seen_there)
-        found = np.linalg.solve(precision, known)
+        precision = prior + by_runs
+        found = np.linalg.solve(precision, prior @ means + total)
         before, effects = effects, found[at]
         squares = (effects - expect.means) ** 2
         if np.abs(effects - before).max() < _SETTLED:
             break
-    rest = seen - design @ found
-    of_each = of_own * np.bincount(which, noise * rest, count)
+    rest = sums.seen - design @ found
+    of_each = sums.of_own * np.bincount(sums.which, sums.noise * rest, len(sums.of_own))
     off = found[:weights] - expected.off
-    log_density = -0.5 * (noise @ rest**2 - of_each @ (of_each / of_own) + off @ expected.precision @ off)
+    log_density = -0.5 * (sums.noise @ rest**2 - of_each @ (of_each / sums.of_own) + off @ expected.precision @ off)
     log_density -= (_FREEDOM + 1) / 2 * np.log1p(squares / scales).sum()
     return _Fitted(
         means=effects,
         variances=np.diag(np.linalg.inv(precision))[at],
-        left=seen - expected.slopes[which] @ found[:weights] - of_each[which],
+        left=sums.seen - expected.slopes[sums.which] @ found[:weights] - of_each[sums.which],
         evidence=float(log_density - 0.5 * np.linalg.slogdet(precision)[1]),
     )
 
@@ -242,12 +276,3 @@ def _without(shown: Shown, effects: Mapping[str, NodeEffect]) -> Shown:
         scores=[score - effect.mean for score, effect in zip(shown.scores, there, strict=True)],
         variances=[variance + more for variance, more in zip(shown.variances, shared, strict=True)],
     )
-
-
-def _slowest(runs_on: Sequence[Sequence[str]], names: Sequence[str], effects: Array) -> Array:
-    """1 where a node sets the pace of a run; shapes `(runs, nodes)`."""
-    on, index_of = np.zeros((len(runs_on), len(names))), {name: index for index, name in enumerate(names)}
-    for row, nodes in enumerate(runs_on):
-        if nodes:
-            on[row, min((index_of[name] for name in nodes), key=lambda index: float(effects[index]))] = 1.0
-    return on

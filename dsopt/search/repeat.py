@@ -18,7 +18,7 @@ from dsopt.study.spec import StudySpec
 # The best is launched again, in turn with the user's own, until it is so sure to be the faster of the two.
 _SURE: Final = 0.95
 _MOST_PAIRS: Final = 3
-# An effect of a node that may be so much off, as a logarithm, may be none.
+# Of a node whose effect may be so much off, as a logarithm, another configuration tells more.
 _UNSURE: Final = 0.05
 _LINKS: Final = 2
 # Further runs of one configuration say ever less, and what differs between launches is not all chance.
@@ -87,7 +87,7 @@ def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> 
     which.
     """
     for node in (name for name, effect in believed.nodes.items() if effect.variance > _UNSURE**2):
-        why = f"how fast {node} is, is not clear"
+        why = f"whether {node} is as fast as others is not clear"
         linked = [one.name for one in believed.shown if len(on := _places(one)) > 1 and node in on]
         for one in contenders if len(linked) < _LINKS else ():
             on = _places(one)

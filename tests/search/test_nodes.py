@@ -210,7 +210,11 @@ def test_a_factor_is_told_of_configurations_that_shared_a_node() -> None:
     assert not any(line.startswith("WARNING") for line in slow_nodes(STUDY, linked))
     step = last_step(STUDY, linked, Forecast(STUDY, known, linked))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid, step.why) == ("z0_gas1_tmbspg8", ["n2"], "how fast n1 is, is not clear")
+    assert (step.name, step.avoid, step.why) == (
+        "z0_gas1_tmbspg8",
+        ["n2"],
+        "whether n1 is as fast as others is not clear",
+    )
     there = replace(history.stages[0][-1], round=2, value=0.7 * 16 / seconds(0, 8), ran_on=("n1",), why=step.why)
     twice = apart(own, there)
     assert isinstance(last_step(STUDY, twice, Forecast(STUDY, known, twice)), Finish)
@@ -336,7 +340,7 @@ def test_a_node_that_may_be_slow_is_made_sure_of_by_a_second_configuration() -> 
     assert max(effect.variance for effect in effects(STUDY, history).values()) > 0.05**2
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid, step.why) == ("baseline", ["nb"], "how fast na is, is not clear")
+    assert (step.name, step.avoid, step.why) == ("baseline", ["nb"], "whether na is as fast as others is not clear")
     own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("na",), why=step.why)
     linked = linked_once(own)
     assert effects(STUDY, linked)["nb"].mean == pytest.approx(math.log(0.7), abs=0.05)
