@@ -75,6 +75,7 @@ class Asker:
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
+        self._are_soon_free = False
         self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
     def next(self, version: int) -> Assignment | None:
@@ -140,8 +141,11 @@ class Asker:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
-        if (holders, engine) != self._awaited:
-            self._awaited = holders, engine
+        were_held, told = bool(self._awaited[0]), self._awaited
+        self._awaited = holders, engine
+        have_come_free = were_held and not holders and engine is None  # just now: the next look tells
+        self._are_soon_free = have_come_free or any(name == "" for _, name, _ in holders)
+        if self._awaited != told and not have_come_free:
             hand.tell(DevicesAwaited(study=self._study, holders=holders, engine=engine))
 
     def _nodes(self) -> set[str]:
@@ -153,8 +157,7 @@ class Asker:
     @property
     def may_begin_soon(self) -> bool:
         """Whether what keeps the next run from beginning is over in moments: others answer, measure, or begin it."""
-        is_measured = self._lacks_devices and any(name == "" for _, name, _ in self._awaited[0])
-        return self._is_being_granted or self._is_leaving or is_measured
+        return self._is_being_granted or self._is_leaving or (self._lacks_devices and self._are_soon_free)
 
     @property
     def _is_being_granted(self) -> bool:
