@@ -95,7 +95,11 @@ def others_text(spec: StudySpec, created_at: float) -> list[str]:
     """Where the result files of another study of this name are, if this study found them in the results folder."""
     note = _read_note(find_results_folder(spec))
     aside = note.get("aside")
-    if note.get("created_at") != created_at or not isinstance(aside, str) or not Path(aside).is_dir():
+    try:
+        is_there = note.get("created_at") == created_at and isinstance(aside, str) and Path(aside).is_dir()
+    except (OSError, ValueError):
+        is_there = False
+    if not is_there:
         return []
     return [f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dsopt.search.beside import are_apart, nodes_of
+from dsopt.search.beside import are_apart, are_single, nodes_of
 from dsopt.search.history import BASELINE, History
 from dsopt.search.nodes import NodeEffect
 from dsopt.search.standing import standing_of
@@ -26,13 +26,16 @@ def slow_nodes(spec: StudySpec, history: History) -> list[str]:
 def apart_text(history: History, names: Iterable[str], other: str) -> list[str]:
     """A warning for each of these configurations whose factor against another compares nodes, too."""
     own = "your own configuration" if other == BASELINE else other
-    return [
-        f"WARNING: {name} ran on {' and '.join(nodes_of(history, name))}, and {own} on "
-        f"{' and '.join(nodes_of(history, other))}: the factor holds what differs between these nodes, too. "
-        "Start a worker on one of them, in a study of another --name, to compare them there."
-        for name in names
-        if are_apart(history, name, other)
-    ]
+    lines = []
+    for name in names:
+        if are_apart(history, name, other):
+            lines.append(
+                f"WARNING: {name} ran on {' and '.join(nodes_of(history, name))}, and {own} on "
+                f"{' and '.join(nodes_of(history, other))}: the factor holds what differs between these nodes, too."
+            )
+            if are_single(history, name, other):
+                lines[-1] += " Start a worker on one of them, in a study of another --name, to compare them there."
+    return lines
 
 
 def slow_nodes_text(effects: Mapping[str, NodeEffect]) -> list[str]:

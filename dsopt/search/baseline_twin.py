@@ -28,7 +28,7 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
             return False
         if (own.stage, own.gas) != (candidate.stage, candidate.gas):
             return False
-        if not all(has_own(key, value) for key, value in candidate.knobs):
+        if not all(_is_dropped(key) or has_own(key, value) for key, value in candidate.knobs):
             return False
         return candidate_config(spec.ds_config, candidate) == own_config
 
@@ -46,7 +46,8 @@ def own_value_test(spec: StudySpec, facts: ModelFacts) -> Callable[[str, Knob], 
             return spec.launch.script_switch(key) == value
         if is_resource(key):
             return not isinstance(value, int) or value == own_resources[key]
-        return _is_dropped(key) or get_path(own_config, key) == value
+        own = get_path(own_config, key)
+        return value == ("none" if own is None and _is_dropped(key) and key.endswith(".device") else own)
 
     return has_own
 

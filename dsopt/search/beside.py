@@ -17,6 +17,11 @@ def are_apart(history: History, one: str, other: str) -> bool:
     return all(of_one) and all(of_other) and bool(of_one and of_other) and not {*of_one} & {*of_other}
 
 
+def are_single(history: History, *names: str) -> bool:
+    """Whether each measured run of these configurations was on one node."""
+    return all(len(nodes) == 1 for name in names for nodes in _places(history, name))
+
+
 def nodes_of(history: History, name: str) -> list[str]:
     """The nodes that a configuration was measured on."""
     return sorted({node for nodes in _places(history, name) for node in nodes})
@@ -27,7 +32,7 @@ def run_beside(history: History, name: str, candidate: Candidate | None, other: 
 
     None also of runs over several nodes each: which ones a run gets is not dsopt's to say.
     """
-    if not are_apart(history, name, other) or any(len(nodes) > 1 for nodes in _places(history, other)):
+    if not are_apart(history, name, other) or not are_single(history, name, other):
         return None
     why = f"it has not run where {other} has"
     again = [o for o in history.reference if o.name == name]

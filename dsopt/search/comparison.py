@@ -25,7 +25,8 @@ def comparison_step(spec: StudySpec, history: History) -> Step:
         return step
     if any(o.state == "running" for o in history.reference):
         return Wait()
-    runs = [(name, [o.state for o in history.reference if o.name == name]) for name, _ in entries]
-    measured = [name for name, states in runs if states and set(states) == {"measured"}]
-    beside = (run_beside(history, name, None, measured[0]) for name in measured[1:])
+    states = {name: {o.state for o in history.reference if o.name == name} for name, _ in entries}
+    reference = next((name for name, of_it in states.items() if "measured" in of_it), None)
+    sound = [name for name, of_it in states.items() if of_it == {"measured"} and name != reference]
+    beside = (run_beside(history, name, None, reference) for name in sound) if reference is not None else ()
     return next(filter(None, beside), step)

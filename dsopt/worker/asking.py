@@ -75,7 +75,7 @@ class Asker:
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
-        self._are_soon_free = False
+        self._were_held, self._are_soon_free = False, False  # as it last saw
         self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
 
     def next(self, version: int) -> Assignment | None:
@@ -95,7 +95,7 @@ class Asker:
         if self._lacks_devices and not self._are_devices_free():
             self._tell_of_holders()
             return None
-        self._idle_at, self._lacks_devices, self._is_leaving = None, False, False
+        self._idle_at, self._lacks_devices, self._is_leaving, self._were_held = None, False, False, False
         check_trust_now(self._hand.store.engine, self._study)
         self._get_ready()
         refused_at = -1
@@ -141,11 +141,11 @@ class Asker:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
-        were_held, told = bool(self._awaited[0]), self._awaited
-        self._awaited = holders, engine
-        have_come_free = were_held and not holders and engine is None  # just now: the next look tells
+        have_come_free = self._were_held and not holders and engine is None  # just now: the next look tells
+        self._were_held = bool(holders)
         self._are_soon_free = have_come_free or any(name == "" for _, name, _ in holders)
-        if self._awaited != told and not have_come_free:
+        if (holders, engine) != self._awaited and not have_come_free:
+            self._awaited = holders, engine
             hand.tell(DevicesAwaited(study=self._study, holders=holders, engine=engine))
 
     def _nodes(self) -> set[str]:

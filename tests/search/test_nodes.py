@@ -260,6 +260,10 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     assert isinstance(comparison_step(study, compared(own, z1, z2, failed)), Finish)  # it is not launched again
     several = [replace(o, ran_on=(o.ran_on[0], "n9")) for o in (own, z1, z2)]
     assert isinstance(comparison_step(study, compared(*several)), Finish)  # who places runs over nodes chooses these
+    one = [replace(own, ran_on=("n1", "n2")), replace(z1, ran_on=("n1",))]
+    assert isinstance(comparison_step(study, compared(*one, replace(z2, ran_on=("n1", "n2")))), Finish)
+    unlucky = compared(own, replace(own, round=2, state="failed", reason="crash", value=None), z1, z2)
+    assert isinstance(comparison_step(study, unlucky), RunReference)  # beside your own run that went well
     missed = [replace(again, state="measured", value=300.0, ran_on=("n2",), round=round_) for round_ in (2, 3, 4)]
     assert isinstance(comparison_step(study, compared(own, z1, z2, *missed)), Finish)  # nobody works on n1 any more
 

@@ -72,6 +72,16 @@ def test_what_your_own_run_has_is_not_what_makes_runs_crash() -> None:
     assert not left_out(*(crashed(at(stage, 4, knobs=own)) for stage in (0, 2, 3)), of=at(2, 4, knobs=own))
 
 
+def test_crashes_of_offload_leave_out_offload_alone() -> None:
+    """It allows larger sizes, which are not what crashes."""
+    cpu = (("zero_optimization.offload_optimizer.device", "cpu"),)
+    none = (("zero_optimization.offload_optimizer.device", "none"),)
+    seen = [crashed(at(stage, size, knobs=cpu)) for stage, size in ((1, 64), (2, 64), (3, 96))]
+    assert left_out(*seen, of=at(1, 64, knobs=cpu))
+    assert not left_out(*seen, of=at(1, 64, knobs=none)) and not left_out(*seen, of=at(1, 64))
+    assert not left_out(*(crashed(at(stage, 4, knobs=none)) for stage in (0, 2, 3)), of=at(2, 4, knobs=none))
+
+
 def test_crashes_on_a_node_where_nothing_ran_say_nothing_of_candidates() -> None:
     """It may lack a mount, or a package."""
     on_bad = [replace(crashed(at(0, size)), ran_on=("bad",)) for size in (8, 12, 16)]
