@@ -5,7 +5,7 @@ runs one thing at a time and begins the next as soon as that has ended. What cla
 
     python -m benchmarks.nodes [published | held-out [fast | full | grid [COUNT]]]
 
-`grid` runs every candidate of the space `fast`, as with `tuner_type: gridsearch`.
+`grid` runs each of some sizes and accumulations at each stage where it fits, as with `tuner_type: gridsearch`.
 """
 
 import heapq

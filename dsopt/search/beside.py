@@ -35,12 +35,16 @@ def run_beside(history: History, name: str, candidate: Candidate | None, other: 
     if not are_apart(history, name, other) or not are_single(history, name, other):
         return None
     why = f"it has not run where {other} has"
-    again = [o for o in history.reference if o.name == name]
-    if sum(o.why == why for o in again) >= _MOST:
+    if sum((o.name, o.why) == (name, why) for o in history.reference) >= _MOST:
         return None
     elsewhere = {node for o in history.everything for node in o.ran_on}.difference(nodes_of(history, other))
-    round_ = max((o.round for o in again), default=0) + 1
-    return RunReference(name=name, round=round_, candidate=candidate, why=why, avoid=sorted(elsewhere))
+    return run_again(history, name, candidate, why, sorted(elsewhere))
+
+
+def run_again(history: History, name: str, candidate: Candidate | None, why: str, avoid: Sequence[str]) -> RunReference:
+    """The next run of a configuration that has run."""
+    last = max((o.round for o in history.reference if o.name == name), default=0)
+    return RunReference(name=name, round=last + 1, candidate=candidate, why=why, avoid=avoid)
 
 
 def _places(history: History, name: str) -> Sequence[tuple[str, ...]]:

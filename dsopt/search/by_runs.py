@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dsopt.search.nodes import NodeEffect, expected_of, usual_of
+from dsopt.search.nodes import NodeEffect, expected_of, runs_of, slowest_of, usual_of
 from dsopt.search.posterior import Scores
 from dsopt.search.speeds import Shown
 
@@ -25,16 +25,14 @@ class ByRuns:
     """
 
     def __init__(self, shown: Sequence[Shown], effects: Mapping[str, NodeEffect]) -> None:
-        index_of = {name: index for index, name in enumerate(effects)}
-        runs = [
-            (which, score, variance, index_of[slowest] if (slowest := _slowest(nodes, effects)) else -1)
-            for which, each in enumerate(shown)
-            for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
-        ]
+        runs = runs_of(shown)
         self._count = len(shown)
-        self._which = np.array([run[0] for run in runs], dtype=int)
-        self._scores, self._variances = (np.array([run[place] for run in runs], dtype=float) for place in (1, 2))
-        self._on = np.array([run[3] for run in runs], dtype=int)  # the node that sets its pace
+        self._which = np.array([run.which for run in runs], dtype=int)
+        self._scores = np.array([run.score for run in runs], dtype=float)
+        self._variances = np.array([run.variance for run in runs], dtype=float)
+        # the node that sets the pace of each run; -1: none that is known
+        places: dict[str | None, int] = {name: place for place, name in enumerate(effects)}
+        self._on = np.array([places.get(slowest_of(run.nodes, effects), -1) for run in runs], dtype=int)
         prior = [expected_of(effect) for effect in effects.values()]  # the same runs tell the rest, once
         self._means = np.array([effect.mean for effect in prior])
         self._precisions = np.array([1.0 / effect.variance for effect in prior])
@@ -67,8 +65,3 @@ class ByRuns:
             own=1.0 / weight,
         )
         return scores, 0.5 * float(evidence)
-
-
-def _slowest(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> str | None:
-    """The node that sets the pace of a run, if any of its nodes is known."""
-    return min((node for node in nodes if node in effects), key=lambda node: effects[node].mean, default=None)

@@ -64,9 +64,9 @@ def common_crashes(spec: StudySpec, history: History) -> list[Crash]:
     sound = set[str]().union(*(one.nodes for one in shown))
     crashed = defaultdict[str, list[tuple[str, Candidate]]](list)
     for one in shown:
-        for message, candidate, nodes in one.crashes:
+        for kind, message, candidate, nodes in one.crashes:
             if sound.issuperset(nodes):
-                crashed[re.sub(r"\d+", "#", message)].append((message, candidate))
+                crashed[kind].append((message, candidate))
     often = [alike for alike in crashed.values() if len(alike) >= _ENOUGH]
     if not often:
         return []
@@ -97,6 +97,11 @@ def without_crashes(candidates: Iterable[Candidate], crashes: Sequence[Crash]) -
     return kept, met
 
 
+def with_crashes(verdict: str, crashes: Iterable[Crash]) -> str:
+    """Why nothing more is tried, and what was left out for crashes."""
+    return "; ".join([verdict, *map(str, crashes)])
+
+
 def _most(candidates: Sequence[Candidate], largest: Mapping[str, int]) -> dict[str, float]:
     least = {name: min(map(size, candidates)) for name, size in _SIZES.items()}
     return {name: max(ran, math.sqrt(least[name] * ran)) for name, ran in largest.items() if 0 < ran < least[name]}
@@ -110,14 +115,15 @@ class _Shown(Tally):
     """What runs have shown: crashes with their nodes; of what ran the largest sizes, stages, settings and nodes."""
 
     def __init__(self) -> None:
-        self.crashes: list[tuple[str, Candidate, tuple[str, ...]]] = []
+        self.crashes: list[tuple[str, str, Candidate, tuple[str, ...]]] = []  # message without its numbers, and with
         self.largest: dict[str, int] = {}
         self.marks: set[tuple[str, Knob]] = set()
         self.nodes: set[str] = set()
 
     def add(self, run: Observation) -> None:
         if run.reason == "crash" and run.candidate is not None:
-            self.crashes.append((run.message.partition(" Log: ")[0], run.candidate, tuple(run.ran_on)))
+            message = run.message.partition(" Log: ")[0]
+            self.crashes.append((re.sub(r"\d+", "#", message), message, run.candidate, tuple(run.ran_on)))
             return
         ran = run.candidate or (run.facts.candidate() if run.facts is not None else None)
         if ran is not None and (run.facts is not None or run.state == "measured"):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.protocol.text import significant
-from dsopt.search.crashes import Crash, common_crashes, without_crashes
+from dsopt.search.crashes import Crash, common_crashes, with_crashes, without_crashes
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
 from dsopt.search.grid import Grid
@@ -64,8 +64,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
         if verdict is None and not candidates:
-            verdict = _nothing_left(spec, forecast, history, stage, has_own=bool(untried))
-            verdict = "; ".join([verdict, *map(str, met[stage])])
+            verdict = with_crashes(_nothing_left(spec, forecast, history, stage, has_own=bool(untried)), met[stage])
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
@@ -88,7 +87,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
-    return CloseStage(stage=stage, verdict="; ".join([verdict, *map(str, met[stage])]))
+    return CloseStage(stage=stage, verdict=with_crashes(verdict, met[stage]))
 
 
 def _is_near(spec: StudySpec, history: History, memory: MemoryModel, stage: int, grid: Grid) -> NDArray[np.bool_]:

@@ -76,11 +76,7 @@ def node_effects(
         behind: how far nodes were measured to be behind usual ones, as logarithms; absent: not measured.
         own: standard deviation of what it does not know of each.
     """
-    runs = [
-        _Run(which=index, score=score, variance=variance, nodes=nodes)
-        for index, each in enumerate(shown)
-        for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
-    ]
+    runs = runs_of(shown)
     names = sorted({name for run in runs for name in run.nodes})
     if not 1 < len(names) <= _MOST:
         return {}
@@ -104,13 +100,22 @@ def node_effects(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class Run:
     """A run of the configuration with this index."""
 
     which: int
     score: float
     variance: float
     nodes: tuple[str, ...]
+
+
+def runs_of(shown: Sequence[Shown]) -> list[Run]:
+    """All runs of some configurations."""
+    return [
+        Run(which=index, score=score, variance=variance, nodes=nodes)
+        for index, each in enumerate(shown)
+        for score, variance, nodes in zip(each.scores, each.variances, each.ran_on, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,7 @@ def _prior(names: Sequence[str], behind: Mapping[str, float]) -> _Prior:
     return _Prior(names=names, lost=lost)
 
 
-def _fit(runs: Sequence[_Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
+def _fit(runs: Sequence[Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
     """The effects of nodes by all of these runs.
 
     Runs may be explained by usual nodes and odd configurations as well as by odd nodes. The likelier explanation of the
@@ -176,7 +181,7 @@ class _Sums:
         of_own: variance that is left of each configuration's own part once its runs are known, `(n,)`.
     """
 
-    def __init__(self, runs: Sequence[_Run], names: Sequence[str], expected: Expected, own: float) -> None:
+    def __init__(self, runs: Sequence[Run], names: Sequence[str], expected: Expected, own: float) -> None:
         index_of = {name: index for index, name in enumerate(names)}
         self.which = np.array([run.which for run in runs], dtype=int)
         self.noise = 1.0 / (np.array([run.variance for run in runs]) + USUAL**2)
@@ -249,10 +254,15 @@ def usual_of(effects: Array) -> float:
     return float(np.sort(effects)[len(effects) // 2])
 
 
+def slowest_of(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> str | None:
+    """The node that sets the pace of a run on these, if any of them is known."""
+    return min((name for name in nodes if name in effects), key=lambda name: effects[name].mean, default=None)
+
+
 def effect_on(nodes: Sequence[str], effects: Mapping[str, NodeEffect]) -> NodeEffect:
     """The effect on a run on these nodes."""
-    known = [effects[name] for name in nodes if name in effects]
-    return min(known, key=lambda effect: effect.mean, default=NodeEffect(mean=0.0, variance=0.0))
+    slowest = slowest_of(nodes, effects)
+    return NodeEffect(mean=0.0, variance=0.0) if slowest is None else effects[slowest]
 
 
 def effects_by_runs_alone(shown: Sequence[Shown], behind: Mapping[str, float]) -> dict[str, NodeEffect]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
-from dsopt.search.beside import run_beside
+from dsopt.search.beside import run_again, run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
 from dsopt.search.payback import least_worth
@@ -13,6 +13,7 @@ from dsopt.search.speeds import Shown
 from dsopt.search.standing import standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
+from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 # The best is launched again, in turn with the user's own, until it is so sure to be the faster of the two.
@@ -64,7 +65,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     open_ones = [one for one in rivals if standing and standing.chance(one.name, shown.name) > 1 - _SURE]
     own_ones = [] if own is None else [believed.shown[own]]
     for other in (*own_ones, *open_ones) if own not in (None, best) else ():
-        beside = run_beside(history, other.name, None if other.name == BASELINE else other.candidate, shown.name)
+        beside = run_beside(history, other.name, _point(other), shown.name)
         if beside is not None:
             return beside
     link = _link(history, believed, (*own_ones, shown, *open_ones))
@@ -88,15 +89,15 @@ def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> 
     """
     for node in (name for name, effect in believed.nodes.items() if effect.variance > _UNSURE**2):
         why = f"whether {node} is as fast as others is not clear"
-        linked = [one.name for one in believed.shown if len(on := _places(one)) > 1 and node in on]
+        linked = [one.name for one in believed.shown if len(on := _nodes_of(one)) > 1 and node in on]
         for one in contenders if len(linked) < _LINKS else ():
-            on = _places(one)
+            on = _nodes_of(one)
             if on and one.name not in linked and not any((o.name, o.why) == (one.name, why) for o in history.reference):
                 return _another(history, one, why, [node] if node in on else sorted(believed.speeds.nodes - {node}))
     return None
 
 
-def _places(shown: Shown) -> set[str]:
+def _nodes_of(shown: Shown) -> set[str]:
     """The nodes that runs of a configuration were on."""
     return {node for nodes in shown.ran_on for node in nodes}
 
@@ -108,8 +109,9 @@ def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
 
 
 def _another(history: History, shown: Shown, why: str, avoid: Sequence[str] = ()) -> RunReference:
-    """The next run of a configuration."""
-    rounds = [o.round for o in history.reference if o.name == shown.name]
-    candidate = None if shown.name == BASELINE else shown.candidate
-    round_ = max(rounds, default=0) + 1
-    return RunReference(name=shown.name, round=round_, candidate=candidate, why=why, avoid=avoid)
+    return run_again(history, shown.name, _point(shown), why, avoid)
+
+
+def _point(shown: Shown) -> Candidate | None:
+    """A configuration as a point of the space; the user's own is none."""
+    return None if shown.name == BASELINE else shown.candidate
