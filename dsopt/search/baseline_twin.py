@@ -1,6 +1,8 @@
 """Whether a candidate is the user's own configuration under another name, which needs no run of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History
@@ -20,8 +22,11 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
     facts = baseline.facts if baseline else None
     if facts is None:
         return lambda _: False
-    own = facts.candidate()
-    own_config, has_own = candidate_config(spec.ds_config, own), own_value_test(spec, facts)
+    own, has_own = facts.candidate(), own_value_test(spec, facts)
+
+    @cache  # few candidates come so far
+    def own_config() -> Mapping[str, Any]:
+        return candidate_config(spec.ds_config, own)
 
     def is_own(candidate: Candidate | None) -> bool:
         if candidate is None or candidate.micro_batch != own.micro_batch:
@@ -30,7 +35,7 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
             return False
         if not all(_is_dropped(key) or has_own(key, value) for key, value in candidate.knobs):
             return False
-        return candidate_config(spec.ds_config, candidate) == own_config
+        return candidate_config(spec.ds_config, candidate) == own_config()
 
     return is_own
 
@@ -38,15 +43,18 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
 def own_value_test(spec: StudySpec, facts: ModelFacts) -> Callable[[str, Knob], bool]:
     """Tests whether the user's own configuration, of which the facts are, has a value of a dimension."""
     nodes = spec.resources.nodes
-    own_config = candidate_config(spec.ds_config, facts.candidate())
     own_resources = {NUM_NODES: nodes, NUM_GPUS: facts.world_size // nodes}
+
+    @cache
+    def own_config() -> Mapping[str, Any]:
+        return candidate_config(spec.ds_config, facts.candidate())
 
     def has_own(key: str, value: Knob) -> bool:
         if is_script_flag(key):
             return spec.launch.script_switch(key) == value
         if is_resource(key):
             return not isinstance(value, int) or value == own_resources[key]
-        own = get_path(own_config, key)
+        own = get_path(own_config(), key)
         return value == ("none" if own is None and _is_dropped(key) and key.endswith(".device") else own)
 
     return has_own
