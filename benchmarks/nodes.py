@@ -69,7 +69,9 @@ class SharedStudy(Study):
         phase = "confirm" if step.round else "profile" if step.name == "profile" else "baseline"
         found = self.observe(step.candidate, cast(Any, phase), step.name)
         candidate = None if step.name == BASELINE else step.candidate
-        return self._begin(self.reference, replace(found, name=step.name, round=step.round, candidate=candidate))
+        return self._begin(
+            self.reference, replace(found, name=step.name, round=step.round, candidate=candidate, why=step.why)
+        )
 
     def explore(self, step: Explore) -> Observation:
         candidate = ranked(step.candidates, step.forecast)[0]

@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -60,14 +59,15 @@ class UnevenStudy(SharedStudy):
         self.ended: Counter[str] = Counter()
         self.found_after: int | None = None
         self._nodes: dict[int, str] = {}
-        self._avoid: Sequence[str] = ()
+        self._first = np.random.default_rng((slow, NODES))  # which of the free nodes asks first
+        self._step: RunReference | None = None
 
     def run_reference(self, step: RunReference) -> Observation:
-        self._avoid = step.avoid
+        self._step = step
         try:
             return super().run_reference(step)
         finally:
-            self._avoid = ()
+            self._step = None
 
     def observe(self, *args: Any) -> Observation:  # noqa: ANN401 - of a study
         found = super().observe(*args)
@@ -75,8 +75,10 @@ class UnevenStudy(SharedStudy):
 
     def launched(self, config: DsConfig) -> tuple[Run, tuple[str, ...]]:
         run, _ = super().launched(config)
-        free = [str(node) for node in range(NODES) if str(node) not in self._nodes.values()]
-        node = next((name for name in free if name not in self._avoid), free[0])
+        nodes = self._first.permutation(NODES).tolist()
+        free = [str(node) for node in nodes if str(node) not in self._nodes.values()]
+        left = self._step.left_by(free) if self._step is not None else ()
+        node = next((name for name in free if name not in left), free[0])
         self._nodes[len(self.journal.tried)] = node
         if node == self.slow:
             run = replace(run, step_seconds=run.step_seconds / self.share)

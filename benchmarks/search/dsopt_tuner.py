@@ -117,7 +117,7 @@ class Study:
         phase: Phase = "confirm" if step.round else "profile" if step.name == "profile" else "baseline"
         found = self.observe(step.candidate, phase, step.name)
         candidate = None if step.name == BASELINE else step.candidate
-        self.reference.append(replace(found, name=step.name, round=step.round, candidate=candidate))
+        self.reference.append(replace(found, name=step.name, round=step.round, candidate=candidate, why=step.why))
         return self.reference[-1]
 
     def explore(self, step: Explore) -> Observation:

@@ -1,9 +1,12 @@
 """The standard normal distribution, from SciPy, whose import takes long: who only looks at results does without it."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 
 
 def ndtr(x: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, or an array of any shape
@@ -28,3 +31,16 @@ def ndtri(probability: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a number, 
 
     found: NDArray[np.float64] = quantile(probability)
     return found
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Expected improvement over the best so far (Jones, Schonlau and Welch, 1998).
+
+    Args:
+        mean: the prediction for n points, larger is better, shape `(n,)`.
+        deviation: standard deviation of each, above 0, shape `(n,)`.
+        best: so far.
+    """
+    above = (mean - best) / deviation
+    gain: Array = deviation * (above * ndtr(above) + np.exp(-0.5 * above**2) / math.sqrt(2 * math.pi))
+    return gain

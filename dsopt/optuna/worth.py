@@ -20,19 +20,6 @@ _SOFT: Final = 0.3
 _NOT_WORTH_IT: Final = -1000.0
 
 
-def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """Expected improvement over the best so far (Jones, Schonlau and Welch, 1998).
-
-    Args:
-        mean: the prediction for n points, larger is better, shape `(n,)`.
-        deviation: standard deviation of each, above 0, shape `(n,)`.
-        best: so far.
-    """
-    above = (mean - best) / deviation
-    gain: Array = deviation * (above * ndtr(above) + np.exp(-0.5 * above**2) / math.sqrt(2 * math.pi))
-    return gain
-
-
 def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
     """The logarithm of it, which still distinguishes points where it is almost zero (Ament et al., 2023)."""
     above = (mean - best) / deviation

@@ -4,7 +4,7 @@ configurations that have no node in common."""
 from collections.abc import Sequence
 from typing import Final
 
-from dsopt.search.history import History
+from dsopt.search.history import BASELINE, History
 from dsopt.search.steps import RunReference
 from dsopt.study.space import Candidate
 
@@ -27,24 +27,38 @@ def nodes_of(history: History, name: str) -> list[str]:
     return sorted({node for nodes in _places(history, name) for node in nodes})
 
 
-def run_beside(history: History, name: str, candidate: Candidate | None, other: str) -> RunReference | None:
+def run_beside(
+    history: History, name: str, candidate: Candidate | None, other: str, most: int = _MOST
+) -> RunReference | None:
     """Another run of a configuration, where `other` ran, if they have no node in common.
 
-    None also of runs over several nodes each: which ones a run gets is not dsopt's to say.
+    None also of runs over several nodes each: which ones a run gets is not dsopt's to say; and after so many (`most`).
     """
+    on = nodes_to_meet(history, name, other)
+    why = f"it has not run where {'your own configuration' if other == BASELINE else other} has"
+    if not on or sum((o.name, o.why) == (name, why) for o in history.reference) >= most:
+        return None
+    return run_again(history, name, candidate, why, on=on)
+
+
+def nodes_to_meet(history: History, name: str, other: str) -> Sequence[str]:
+    """The nodes of `other`, if a configuration has run on none of them."""
     if not are_apart(history, name, other) or not are_single(history, name, other):
-        return None
-    why = f"it has not run where {other} has"
-    if sum((o.name, o.why) == (name, why) for o in history.reference) >= _MOST:
-        return None
-    elsewhere = {node for o in history.everything for node in o.ran_on}.difference(nodes_of(history, other))
-    return run_again(history, name, candidate, why, sorted(elsewhere))
+        return ()
+    return nodes_of(history, other)
 
 
-def run_again(history: History, name: str, candidate: Candidate | None, why: str, avoid: Sequence[str]) -> RunReference:
+def run_again(
+    history: History,
+    name: str,
+    candidate: Candidate | None,
+    why: str,
+    avoid: Sequence[str] = (),
+    on: Sequence[str] = (),
+) -> RunReference:
     """The next run of a configuration that has run."""
     last = max((o.round for o in history.reference if o.name == name), default=0)
-    return RunReference(name=name, round=last + 1, candidate=candidate, why=why, avoid=avoid)
+    return RunReference(name=name, round=last + 1, candidate=candidate, why=why, avoid=avoid, on=on)
 
 
 def _places(history: History, name: str) -> Sequence[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
-from dsopt.search.beside import run_again, run_beside
+from dsopt.search.beside import nodes_to_meet, run_again, run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
 from dsopt.search.payback import least_worth
@@ -34,12 +34,21 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
     shown, worth = max(again, key=lambda each: each[1])
     if worth < least:
         return None
-    return _another(history, shown, f"another run gains {significant(100 * worth, 2)} % on average")
+    why = f"another run gains {significant(100 * worth, 2)} % on average"
+    return _another(history, shown, why, on=_where_it_tells_more(history, forecast.believed, shown))
+
+
+def _where_it_tells_more(history: History, believed: Believed, shown: Shown) -> Sequence[str]:
+    """The nodes of the best, for what has run on none of them; for the best itself, those of the user's own."""
+    best = None if believed.best is None else believed.shown[believed.best].name
+    rival = BASELINE if shown.name == best else best
+    return () if rival is None else nodes_to_meet(history, shown.name, rival)
 
 
 def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     """What is left once every stage is closed: runs that are worth it, then those that make the result sure."""
-    again = repeat_step(history, forecast, least_worth(spec, history))
+    least = least_worth(spec, history)
+    again = repeat_step(history, forecast, least)
     if again is not None:
         return again
     if any(o.state == "running" for o in history.everything):
@@ -57,12 +66,14 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     only = _only_nodes(believed, shown)
     if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
         return _another(history, shown, "what was better failed when it ran again", only)
-    elsewhere = f"it has run on {' and '.join(only)} only"
-    if only and not any(o.name == shown.name and o.why == elsewhere for o in history.reference):
-        return _another(history, shown, elsewhere, only)
+    if own not in (None, best) and (there := run_beside(history, shown.name, _point(shown), BASELINE, most=1)):
+        return there
+    why = f"it has run on {' and '.join(only)} only"
+    if only and not any(o.name == shown.name and o.why == why for o in history.reference):
+        return _another(history, shown, why, only)
     standing = standing_of(spec, history)
     rivals = [believed.shown[index] for index in believed.winners if index not in (best, own)]
-    open_ones = [one for one in rivals if standing and standing.chance(one.name, shown.name) > 1 - _SURE]
+    open_ones = [one for one in rivals if standing and standing.gain(one.name, shown.name) >= least]
     own_ones = [] if own is None else [believed.shown[own]]
     for other in (*own_ones, *open_ones) if own not in (None, best) else ():
         beside = run_beside(history, other.name, _point(other), shown.name)
@@ -93,7 +104,7 @@ def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> 
         for one in contenders if len(linked) < _LINKS else ():
             on = _nodes_of(one)
             if on and one.name not in linked and not any((o.name, o.why) == (one.name, why) for o in history.reference):
-                return _another(history, one, why, [node] if node in on else sorted(believed.speeds.nodes - {node}))
+                return _another(history, one, why, *(([node], ()) if node in on else ((), [node])))
     return None
 
 
@@ -108,8 +119,10 @@ def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
     return next(iter(places)) if len(places) == 1 and believed.speeds.nodes - set(*places) else ()
 
 
-def _another(history: History, shown: Shown, why: str, avoid: Sequence[str] = ()) -> RunReference:
-    return run_again(history, shown.name, _point(shown), why, avoid)
+def _another(
+    history: History, shown: Shown, why: str, avoid: Sequence[str] = (), on: Sequence[str] = ()
+) -> RunReference:
+    return run_again(history, shown.name, _point(shown), why, avoid, on)
 
 
 def _point(shown: Shown) -> Candidate | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsopt.optuna.normal import ndtr
+from dsopt.optuna.normal import expected_improvement, ndtr
 from dsopt.search.believed import Believed
 from dsopt.search.by_runs import ByRuns
 from dsopt.search.facts import ModelFacts
@@ -92,6 +92,12 @@ class Standing:
         pair = self.names.index(name), self.names.index(other)
         means, deviations = np.array([each.difference(*pair) for each in self.scores]).T
         return float(self.probabilities @ ndtr(means / deviations))
+
+    def gain(self, name: str, other: str) -> float:
+        """What is gained on average over `other` by who may choose a configuration once it is better, relative."""
+        pair = self.names.index(name), self.names.index(other)
+        means, deviations = np.array([each.difference(*pair) for each in self.scores]).T
+        return float(self.probabilities @ expected_improvement(means, deviations, 0.0))
 
     def level(self, name: str) -> Ratio:
         """How good a configuration is in itself: its metric, or the inverse of a metric of which less is better."""

@@ -1,6 +1,6 @@
 """What a plan may ask for next."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,10 @@ from dsopt.study.trial_attributes import Phase
 class RunReference:
     """Run the user's configuration, the least-memory profile, or a finalist again.
 
-    `why`, if that needs words; `avoid` are nodes that should leave it to others.
+    Attributes:
+        why: if that needs words.
+        avoid: nodes that should leave it to others.
+        on: nodes to which all others should leave it; if empty, `avoid` counts.
     """
 
     name: str
@@ -22,6 +25,11 @@ class RunReference:
     candidate: Candidate | None
     why: str | None = None
     avoid: Sequence[str] = ()
+    on: Sequence[str] = ()
+
+    def left_by(self, nodes: Iterable[str]) -> set[str]:
+        """Those of some nodes that should leave it to others."""
+        return {node for node in nodes if (node not in self.on if self.on else node in self.avoid)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

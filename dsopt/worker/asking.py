@@ -124,9 +124,10 @@ class Asker:
 
     def _leaves(self, step: RunReference, known: History) -> bool:
         """Whether a run is left to the workers of other nodes; not for long, as those may have no devices for it."""
-        if self._hand.pool.placer is not None or self._hand.ledger.me.node not in step.avoid:
+        if self._hand.pool.placer is not None or not step.left_by([self._hand.ledger.me.node]):
             return False
-        if not nodes_at_work(self._hand.store.engine, self._study.id) - set(step.avoid):
+        at_work = nodes_at_work(self._hand.store.engine, self._study.id)
+        if step.left_by(at_work) == at_work:
             return False
         since = self._left_since.setdefault((step.name, step.round), time.monotonic())
         run = mean_seconds(self._study.spec, known) or 0.0

@@ -1,7 +1,7 @@
 """A study in the database, as the ground on which its plan is carried out: claims, Optuna's trials, verdicts."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -121,7 +121,7 @@ class StudyGround:
         frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(attrs))
         task = NewTask(part=REFERENCE, name=step.name, round=step.round, frozen=frozen)
         candidate = reference_candidate(self._study, step.name, self.history)
-        return self.begin(task, candidate, plan.state_of(step), step.avoid)
+        return self.begin(task, candidate, plan.state_of(step), step.left_by)
 
     def explore(self, step: Explore) -> Assignment | None:
         """Asks the sampler (ours) for a candidate and begins its run. None: it needs no run, or a pruner refused it."""
@@ -159,9 +159,19 @@ class StudyGround:
         return self.begin(replace(task, frozen=frozen), candidate, plan.state_of(step))
 
     def begin(
-        self, task: Task | NewTask, candidate: Candidate | None, state: str | None = None, avoid: Sequence[str] = ()
+        self,
+        task: Task | NewTask,
+        candidate: Candidate | None,
+        state: str | None = None,
+        left_by: Callable[[Iterable[str]], Collection[str]] = lambda _: (),
     ) -> Assignment:
-        """Begins an attempt of a task, on nodes to avoid if no others are free; a new one is claimed with it.
+        """Begins an attempt of a task; a new one is claimed with it.
+
+        Args:
+            task: the task.
+            candidate: what it runs.
+            state: of the study from then on.
+            left_by: of some nodes, those to take only if no others are free.
 
         Raises:
             DevicesTaken: not enough devices are free now, or the run must wait until it is alone.
@@ -173,7 +183,8 @@ class StudyGround:
             raise DevicesTaken
         places = places_of(study.spec, hand.pool, candidate)
         with self._granted(places) as granted:
-            request = request_of(places, [*hand.lost_nodes, *avoid], granted)
+            hosts = places.hosts if places.wanted is None else places.wanted.hosts
+            request = request_of(places, [*hand.lost_nodes, *left_by(hosts)], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name)
             try:
                 if isinstance(task, NewTask):

@@ -199,20 +199,26 @@ def test_a_factor_is_told_of_configurations_that_shared_a_node() -> None:
     assert known is not None
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid) == ("baseline", ["n1"])
+    there = "it has not run where your own configuration has"
+    assert (step.name, step.on, step.why) == ("z0_gas1_tmbspg8", ["n1"], there)
+    assert step.left_by(["n1", "n2", "never seen"]) == {"n2", "never seen"}
     assert slow_nodes(STUDY, history)[0].startswith(
         "WARNING: z0_gas1_tmbspg8 ran on n2, and your own configuration on n1"
     )
-    own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("n2",), why=step.why)
+    missed = replace(history.stages[0][-1], round=1, ran_on=("n2",), why=step.why)  # nobody works on n1 any more
+    missing = apart(missed)
+    step = last_step(STUDY, missing, Forecast(STUDY, known, missing))
+    assert isinstance(step, RunReference) and (step.name, step.on) == ("baseline", ["n2"])
+    own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("n2",))
     linked = apart(own)
     result = compare(STUDY, linked)
     assert result is not None and result.speedup == pytest.approx(8 * seconds(0, 1) / seconds(0, 8), rel=0.05)
     assert not any(line.startswith("WARNING") for line in slow_nodes(STUDY, linked))
     step = last_step(STUDY, linked, Forecast(STUDY, known, linked))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid, step.why) == (
+    assert (step.name, step.on, step.why) == (
         "z0_gas1_tmbspg8",
-        ["n2"],
+        ["n1"],
         "whether n1 is as fast as others is not clear",
     )
     there = replace(history.stages[0][-1], round=2, value=0.7 * 16 / seconds(0, 8), ran_on=("n1",), why=step.why)
@@ -244,7 +250,7 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     z1, z2 = (replace(own, name=name, value=300.0, ran_on=(node,)) for name, node in (("z1", "n2"), ("z2", "n1")))
     step = comparison_step(study, compared(own, z1, z2))
     assert isinstance(step, RunReference)
-    assert (step.name, step.round, step.avoid, step.why) == ("z1", 2, ["n2"], "it has not run where baseline has")
+    assert (step.name, step.round, step.on) == ("z1", 2, ["n1"])
     [warning, *_] = comparison_table(study, compared(own, z1, z2), "running").nodes
     assert warning.startswith("WARNING: z1 ran on n2, and your own configuration on n1: ")
     again = replace(z1, round=2, state="running", value=None, ran_on=(), why=step.why)
@@ -309,11 +315,11 @@ def test_the_best_is_launched_on_another_node_before_it_is_the_result() -> None:
     assert known is not None
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid, step.why) == ("z0_gas1_tmbspg8", ("d",), "it has run on d only")
+    assert (step.name, step.on) == ("z0_gas1_tmbspg8", ["a"])  # there, your own configuration ran
     for node, done in (("d", False), ("a", True)):
         then = repeated(history, node=node)
         step = last_step(STUDY, then, Forecast(STUDY, known, then))
-        assert (not isinstance(step, RunReference) or not step.avoid) == done
+        assert (not isinstance(step, RunReference) or not (step.avoid or step.on)) == done
     failed = observation(None, None, ran_on=("a",))  # your own configuration runs out of memory
     profile = replace(history.reference[0], name="profile")
     without_own = replace(history, reference=[failed, profile], learnt={})
@@ -344,7 +350,7 @@ def test_a_node_that_may_be_slow_is_made_sure_of_by_a_second_configuration() -> 
     assert max(effect.variance for effect in effects(STUDY, history).values()) > 0.05**2
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    assert (step.name, step.avoid, step.why) == ("baseline", ["nb"], "whether na is as fast as others is not clear")
+    assert (step.name, step.on, step.why) == ("baseline", ["na"], "whether na is as fast as others is not clear")
     own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("na",), why=step.why)
     linked = linked_once(own)
     assert effects(STUDY, linked)["nb"].mean == pytest.approx(math.log(0.7), abs=0.05)
