@@ -46,7 +46,7 @@ class Answer:
         certainty: how likely it is the fastest, in words; empty if there was nothing else.
         rows: the user's configuration against the best; empty if that is the user's own.
         file, command: DeepSpeed's configuration, and the line with which to train.
-        doubts: how many sentences of doubt the summary has.
+        doubts, warnings: how many sentences of doubt the summary has, and how many of them are warnings.
     """
 
     study: str
@@ -57,6 +57,7 @@ class Answer:
     file: str
     command: str
     doubts: int
+    warnings: int = 0
 
     @property
     def next_commands(self) -> list[tuple[str, str]]:
@@ -72,15 +73,17 @@ class Answer:
 
     @property
     def doubts_text(self) -> str:
-        """How many doubts there are, and where to read them; empty without any."""
+        """How many warnings and doubts there are, and where to read them; empty without any."""
         if not self.doubts:
             return ""
-        which = "1 doubt" if self.doubts == 1 else f"{self.doubts} doubts"
+        counts = ((self.warnings, "warning"), (self.doubts - self.warnings, "doubt"))
+        which = " and ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts if count)
         return f"{which} about these figures: dsopt study show {self.study} --why"
 
 
 def answer_of(summary: Summary, diff: Diff, *, file: str, command: str) -> Answer:
     """The answer of a study that has a confirmed result, with the file and command that were written for it."""
+    doubts = summary.doubt_lines()
     return Answer(
         study=summary.study,
         simulated=summary.simulated,
@@ -89,7 +92,8 @@ def answer_of(summary: Summary, diff: Diff, *, file: str, command: str) -> Answe
         rows=_rows(summary, diff),
         file=file,
         command=command,
-        doubts=len(summary.doubt_lines()),
+        doubts=len(doubts),
+        warnings=sum(line.startswith("WARNING: ") for line in doubts),
     )
 
 

@@ -9,6 +9,7 @@ from dsopt.report.aligned import markdown
 from dsopt.report.dry_run import simulated
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
+from dsopt.report.odd_launches import odd_launches
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.standing import Ratio, Standing, standing_of
@@ -65,7 +66,7 @@ class ComparisonTable:
         fastest: name of the best row; None if nothing was measured.
         probability: that it is the best of them.
         simulated: what a dry run simulates; None if runs are real.
-        nodes: what is to know of the nodes that they ran on.
+        nodes: what is to know of launches that contradict each other, and of the nodes that they ran on.
     """
 
     study: str
@@ -157,7 +158,7 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         fastest=_shown(best),
         probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
         simulated=simulated(spec),
-        nodes=_nodes(history, standing, reference),
+        nodes=[*odd_launches(history, spec.autotuning.unit), *_nodes(history, standing, reference)],
     )
 
 

@@ -15,6 +15,7 @@ from dsopt.report.model import model_line
 from dsopt.report.named import labels_of, names_in, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent, speedup_text
+from dsopt.report.odd_launches import odd_launches
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import unlike_samples
@@ -54,6 +55,7 @@ class Summary:
         left_out: what failed when it ran again, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
+        odd_launches: warnings of launches of one configuration that contradict each other.
         slow_nodes: what is to know of nodes that are slower than others.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
@@ -89,6 +91,7 @@ class Summary:
     left_out: Sequence[tuple[str, int, str]]
     foreign: Sequence[str]
     doubts: Sequence[RunQuality]
+    odd_launches: Sequence[str]
     slow_nodes: Sequence[str]
     fixed_sizes: str
     outside: Sequence[str]
@@ -147,7 +150,7 @@ class Summary:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
-        lines += self.slow_nodes
+        lines += [*self.odd_launches, *self.slow_nodes]
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -275,6 +278,7 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
         doubts=[q for q in qualities if q.is_doubtful],
+        odd_launches=odd_launches(history, spec.autotuning.unit),
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),

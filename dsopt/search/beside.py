@@ -27,16 +27,14 @@ def nodes_of(history: History, name: str) -> list[str]:
     return sorted({node for nodes in _places(history, name) for node in nodes})
 
 
-def run_beside(
-    history: History, name: str, candidate: Candidate | None, other: str, most: int = _MOST
-) -> RunReference | None:
+def run_beside(history: History, name: str, candidate: Candidate | None, other: str) -> RunReference | None:
     """Another run of a configuration, where `other` ran, if they have no node in common.
 
-    None also of runs over several nodes each: which ones a run gets is not dsopt's to say; and after so many (`most`).
+    None also of runs over several nodes each: which ones a run gets is not dsopt's to say.
     """
     on = nodes_to_meet(history, name, other)
     why = f"it has not run where {'your own configuration' if other == BASELINE else other} has"
-    if not on or sum((o.name, o.why) == (name, why) for o in history.reference) >= most:
+    if not on or sum((o.name, o.why) == (name, why) for o in history.reference) >= _MOST:
         return None
     return run_again(history, name, candidate, why, on=on)
 

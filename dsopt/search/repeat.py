@@ -8,6 +8,7 @@ from dsopt.search.believed import Believed
 from dsopt.search.beside import nodes_to_meet, run_again, run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
+from dsopt.search.odd_runs import differ_oddly
 from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import standing_of
@@ -24,6 +25,8 @@ _UNSURE: Final = 0.05
 _LINKS: Final = 2
 # Further runs of one configuration say ever less, and what differs between launches is not all chance.
 _MOST_RUNS: Final = 8
+_PAIR: Final = 2
+_COLD: Final = "the first launch of a study may be colder than others, or have had company"
 
 
 def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
@@ -51,10 +54,11 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     again = repeat_step(history, forecast, least)
     if again is not None:
         return again
-    if any(o.state == "running" for o in history.everything):
+    going = {o.name for o in history.everything if o.state == "running"}
+    if going and BASELINE not in going:
         return Wait()
     failed = [o for o in history.reference if o.name == BASELINE and o.round and o.state in ("failed", "infeasible")]
-    if failed and lacks_baseline(history):
+    if failed and lacks_baseline(history) and not going:
         if len(failed) >= _MOST_PAIRS:
             return Finish()
         return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
@@ -66,11 +70,21 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     only = _only_nodes(believed, shown)
     if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
         return _another(history, shown, "what was better failed when it ran again", only)
-    if own not in (None, best) and (there := run_beside(history, shown.name, _point(shown), BASELINE, most=1)):
-        return there
+    is_single = not any(
+        o.name == BASELINE and o.round and o.state not in ("failed", "infeasible") for o in history.reference
+    )
+    if own is not None and own != best and is_single:
+        return _another(history, believed.shown[own], _COLD, on=only)
     why = f"it has run on {' and '.join(only)} only"
     if only and not any(o.name == shown.name and o.why == why for o in history.reference):
-        return _another(history, shown, why, only)
+        owns = sorted(_nodes_of(believed.shown[own]).difference(only)) if own is not None else []
+        return _another(history, shown, why, only, owns)
+    if going:
+        return Wait()
+    for one in (shown, *([] if own is None else [believed.shown[own]])):
+        is_pair = len(one.scores) == _PAIR and len({*one.ran_on}) == 1
+        if is_pair and differ_oddly(one.scores, one.variances):
+            return _another(history, one, "its two launches contradict each other")
     standing = standing_of(spec, history)
     rivals = [believed.shown[index] for index in believed.winners if index not in (best, own)]
     open_ones = [one for one in rivals if standing and standing.gain(one.name, shown.name) >= least]

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History, Observation
+from dsopt.search.odd_runs import with_oddness
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
@@ -25,9 +26,9 @@ Array = NDArray[np.float64]
 _NOWHERE: Final = Candidate(stage=0, micro_batch=1, gas=1)  # of what no model is asked
 # Another tuner's figures cover a few steps without data loading.
 _IMPORTED: Final = 0.15
-# Launches may differ by any of these factors more than usual, within about four times as much or as little. A study has
-# few launches of one configuration, so its intervals are those of this mixture, much like Student's t.
-FACTORS: Final = 2.0 ** np.arange(-1.5, 4.5, 0.5)
+# Launches may differ by any of these factors more than usual, most likely within four times as much or as little. A
+# study has few launches of one configuration, so its intervals are those of this mixture, much like Student's t.
+FACTORS: Final = 2.0 ** np.arange(-1.5, 7.5, 0.5)
 _BELIEF: Final = np.exp(-0.5 * (np.log2(FACTORS) / 2.0) ** 2)
 
 
@@ -95,12 +96,10 @@ class Speeds:
         for o in runs:
             of_each.setdefault(o.name, []).append(o)
         self.shown: list[Shown] = [
-            Shown(
-                name=name,
+            self._shown(
+                seen,
                 candidate=_candidate(seen, facts),
                 scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
-                variances=[self._variance(o) for o in seen],
-                ran_on=[o.ran_on for o in seen],
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
             )
@@ -128,6 +127,12 @@ class Speeds:
     def launch_deviation(self) -> float:
         """By how much launches most probably differ: the standard deviation of their scores."""
         return USUAL * float(FACTORS[int(np.argmax(self.launches))])
+
+    def _shown(self, seen: Sequence[Observation], *, scores: Sequence[float], **of_it: Any) -> Shown:  # noqa: ANN401
+        """What runs of one name have shown."""
+        ran_on = [o.ran_on for o in seen]
+        variances = with_oddness(scores, [self._variance(o) for o in seen], ran_on)
+        return Shown(name=seen[0].name, scores=scores, variances=variances, ran_on=ran_on, **of_it)
 
     def _variance(self, o: Observation) -> float:
         """What the steps of a run leave open."""

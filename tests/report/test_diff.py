@@ -111,7 +111,7 @@ def test_a_finalist_with_the_users_value_gives_a_worth_of_all_its_runs() -> None
 
 
 def test_launches_that_differ_more_than_steps_widen_single_runs() -> None:
-    noisy = {None: [100.0, 130, 99], BEST: [200.0, 190, 240]}
+    noisy = {None: [100.0, 110, 95], BEST: [200.0, 188, 212]}
     alike, unlike = (
         best_diff(spec(), history(rounds, {candidate(0, 4): 160.0})).changes[1].worth for rounds in (ROUNDS, noisy)
     )

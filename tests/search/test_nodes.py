@@ -199,16 +199,15 @@ def test_a_factor_is_told_of_configurations_that_shared_a_node() -> None:
     assert known is not None
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    there = "it has not run where your own configuration has"
-    assert (step.name, step.on, step.why) == ("z0_gas1_tmbspg8", ["n1"], there)
-    assert step.left_by(["n1", "n2", "never seen"]) == {"n2", "never seen"}
+    assert (step.name, step.on) == ("baseline", ("n2",))
+    assert step.left_by(["n1", "n2", "never seen"]) == {"n1", "never seen"}
     assert slow_nodes(STUDY, history)[0].startswith(
         "WARNING: z0_gas1_tmbspg8 ran on n2, and your own configuration on n1"
     )
-    missed = replace(history.stages[0][-1], round=1, ran_on=("n2",), why=step.why)  # nobody works on n1 any more
-    missing = apart(missed)
-    step = last_step(STUDY, missing, Forecast(STUDY, known, missing))
-    assert isinstance(step, RunReference) and (step.name, step.on) == ("baseline", ["n2"])
+    missed = apart(replace(history.reference[0], round=1, ran_on=("n3",), why=step.why))  # nobody works on n2 any more
+    step = last_step(STUDY, missed, Forecast(STUDY, known, missed))
+    assert isinstance(step, RunReference)
+    assert (step.name, step.on, step.why) == ("baseline", ["n2"], "it has not run where z0_gas1_tmbspg8 has")
     own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("n2",))
     linked = apart(own)
     result = compare(STUDY, linked)
@@ -260,7 +259,7 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     found = ratio_of(study, linked, "z1", BASELINE)
     assert found is not None and found.factor == pytest.approx(1.05, rel=0.01)  # as on the node that both ran on
     assert comparison_table(study, linked, "finished").rows[0].value == pytest.approx(400.0, rel=0.02)
-    assert found.interval[0] > 0.9 and found.interval[1] < 1.2
+    assert found.interval[0] > 0.85 and found.interval[1] < 1.25
     assert not any(line.startswith("WARNING") for line in comparison_table(study, linked, "finished").nodes)
     failed = replace(again, state="failed", reason="crash")
     assert isinstance(comparison_step(study, compared(own, z1, z2, failed)), Finish)  # it is not launched again
@@ -315,9 +314,17 @@ def test_the_best_is_launched_on_another_node_before_it_is_the_result() -> None:
     assert known is not None
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
-    assert (step.name, step.on) == ("z0_gas1_tmbspg8", ["a"])  # there, your own configuration ran
+    assert (step.name, step.on) == ("baseline", ("d",))
+    going = replace(history.reference[0], round=1, ran_on=(), state="running", value=None, facts=None)
+    meanwhile = replace(history, reference=[*history.reference, going], learnt={})
+    step = last_step(STUDY, meanwhile, Forecast(STUDY, known, meanwhile))
+    assert isinstance(step, RunReference)  # two nodes are at it at once
+    assert (step.name, step.on, step.why) == ("z0_gas1_tmbspg8", ["a"], "it has run on d only")
+    then = repeated(meanwhile, node="a")
+    assert isinstance(last_step(STUDY, then, Forecast(STUDY, known, then)), Wait)
+    own = replace(history.reference[0], round=1, value=history.reference[0].value, ran_on=("d",))
     for node, done in (("d", False), ("a", True)):
-        then = repeated(history, node=node)
+        then = repeated(replace(history, reference=[*history.reference, own], learnt={}), node=node)
         step = last_step(STUDY, then, Forecast(STUDY, known, then))
         assert (not isinstance(step, RunReference) or not (step.avoid or step.on)) == done
     failed = observation(None, None, ran_on=("a",))  # your own configuration runs out of memory
@@ -327,7 +334,7 @@ def test_the_best_is_launched_on_another_node_before_it_is_the_result() -> None:
     assert isinstance(step, RunReference) and step.why == "it has run on d only"
     alone = runs({"a": 1.0})
     step = last_step(STUDY, alone, Forecast(STUDY, known, alone))
-    assert not isinstance(step, RunReference) or not step.avoid
+    assert isinstance(step, RunReference) and (step.name, step.avoid, step.on) == ("baseline", (), ())
 
 
 def linked_once(*more: Observation) -> History:
@@ -344,15 +351,16 @@ def linked_once(*more: Observation) -> History:
 
 
 def test_a_node_that_may_be_slow_is_made_sure_of_by_a_second_configuration() -> None:
-    history = linked_once()
+    again = replace(linked_once().reference[0], round=1)
+    history = linked_once(again)
     known = history.facts_for(STUDY)
     assert known is not None
     assert max(effect.variance for effect in effects(STUDY, history).values()) > 0.05**2
     step = last_step(STUDY, history, Forecast(STUDY, known, history))
     assert isinstance(step, RunReference)
     assert (step.name, step.on, step.why) == ("baseline", ["na"], "whether na is as fast as others is not clear")
-    own = replace(history.reference[0], round=1, value=2 / seconds(0, 1), ran_on=("na",), why=step.why)
-    linked = linked_once(own)
+    own = replace(history.reference[0], round=2, value=2 / seconds(0, 1), ran_on=("na",), why=step.why)
+    linked = linked_once(again, own)
     assert effects(STUDY, linked)["nb"].mean == pytest.approx(math.log(0.7), abs=0.05)
     result = compare(STUDY, linked)
     assert result is not None and result.speedup == pytest.approx(8 * seconds(0, 1) / seconds(0, 8), rel=0.05)

@@ -1,0 +1,92 @@
+"""Launches that something disturbed: one of several hardly counts, and no factor stands on a single one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from dsopt.report.odd_launches import odd_launches
+from dsopt.search.forecast import Forecast
+from dsopt.search.history import BASELINE, History
+from dsopt.search.odd_runs import with_oddness
+from dsopt.search.repeat import last_step
+from dsopt.search.standing import compare
+from dsopt.search.steps import Finish, RunReference
+from dsopt.study.space import Candidate
+from tests.made_up import facts, observation, spec
+
+STUDY = spec({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [1, 2]}})
+OTHER = Candidate(stage=2, micro_batch=4, gas=1)
+
+
+def known(own: Sequence[float], other: Sequence[float]) -> History:
+    """Launches of the user's own configuration and of the only other one, by their throughput."""
+    shown = facts(zero_stage=1, micro_batch=4)
+    first = observation(None, own[0], facts=shown, half_width=0.004)
+    seen = observation(OTHER, other[0], half_width=0.004)
+    again = [replace(first, value=value, round=n) for n, value in enumerate(own[1:], 1)]
+    again += [
+        observation(OTHER, value, name=OTHER.name, round=n, half_width=0.004) for n, value in enumerate(other[1:], 1)
+    ]
+    return History(reference=[first, *again], stages={1: [], 2: [seen]}, verdicts={1: "explored", 2: "explored"})
+
+
+def next_of(history: History) -> object:
+    told = history.facts_for(STUDY)
+    assert told is not None
+    return last_step(STUDY, history, Forecast(STUDY, told, history))
+
+
+def test_a_first_launch_that_was_cold_is_found_out() -> None:
+    """The user's own is 5 % faster in truth; its first launch filled a cache."""
+    own, other = [280.0], [601.0]
+    for _ in range(12):
+        step = next_of(known(own, other))
+        if not isinstance(step, RunReference):
+            break
+        (own if step.name == BASELINE else other).append(635.0 if step.name == BASELINE else 601.0)
+    assert isinstance(step, Finish)
+    assert len(own) + len(other) <= 8
+    history = known(own, other)
+    found = compare(STUDY, history)
+    assert found is not None and found.best == BASELINE
+    assert found.value == pytest.approx(635.0, rel=0.02)
+    [warning] = odd_launches(history, "samples/s")
+    assert warning.startswith("WARNING: launches of your own configuration came to 280 and 635 samples/s")
+
+
+def test_launches_that_contradict_each_other_are_no_certainty() -> None:
+    found = compare(STUDY, known([280.0, 635.0], [601.0, 601.0]))
+    assert found is not None and found.probability is not None and found.probability < 0.95
+    if found.interval is not None:
+        assert found.interval[0] < 0.95
+
+
+def test_a_factor_needs_a_second_launch_of_the_users_own_and_no_more_if_that_agrees() -> None:
+    step = next_of(known([400.0], [601.0]))
+    assert isinstance(step, RunReference) and (step.name, step.round) == (BASELINE, 1)
+    assert isinstance(next_of(known([400.0, 402.0], [601.0])), Finish)
+    assert isinstance(next_of(known([635.0], [400.0])), Finish)  # the user's own is the best: no factor is told
+
+
+@pytest.mark.parametrize(
+    ("scores", "ran_on", "odd"),
+    [
+        ([5.0, 5.8, 5.8], [()] * 3, [0]),
+        ([5.0, 5.8], [()] * 2, []),
+        ([5.80, 5.82, 5.81], [()] * 3, []),
+        ([5.0, 5.8, 5.8], [("slow",), ("a",), ("a",)], []),  # the node may be slow
+        ([5.0, 5.8, 5.8, 5.2], [("slow",), ("a",), ("a",), ("a",)], [3]),
+    ],
+)
+def test_of_three_launches_on_the_same_nodes_one_may_be_odd(
+    scores: list[float], ran_on: list[tuple[str, ...]], odd: list[int]
+) -> None:
+    given = [1e-5] * len(scores)
+    found = with_oddness(scores, given, ran_on)
+    assert [index for index, variance in enumerate(found) if variance > 0.1] == odd
+    assert [variance for index, variance in enumerate(found) if index not in odd] == given[len(odd) :]
+
+
+def test_launches_that_differ_as_launches_do_are_no_doubt() -> None:
+    assert odd_launches(known([400.0, 402.0, 395.0], [601.0, 590.0]), "samples/s") == []
