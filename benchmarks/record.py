@@ -33,7 +33,8 @@ from dsopt.experiment.run import Progress, run_experiment
 from dsopt.launch.devices import DevicePool, free_ports, parse_devices
 from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
-from dsopt.protocol.events import Engine, Event, EventReader, Flops, Memory, Step
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import Engine, Event, Flops, Memory, Step
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.ds_config import baseline_config

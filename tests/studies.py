@@ -60,3 +60,11 @@ def wait_until_nothing_runs(folder: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("processes of a killed worker's run are left")
+
+
+def wait_for_a_run(folder: Path, of: str = "*") -> None:
+    """Some run, or one of this candidate, has begun."""
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(f"autotuning_results/{of}/cmd.txt")):
+        assert time.monotonic() < deadline, "no run was started"
+        time.sleep(0.05)

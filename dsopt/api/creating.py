@@ -8,16 +8,18 @@ from typing import Any, Final
 from dsopt.api.storage import handed_on
 from dsopt.api.study import Study
 from dsopt.launch.devices import DevicePool
+from dsopt.report.changed_script import runs_of_others
 from dsopt.report.files import set_aside_earlier
-from dsopt.store.queries import Row
+from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
-from dsopt.study.script_file import script_of
+from dsopt.study.script_file import script_digest
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 from dsopt.worker.check_node import check_node
+from dsopt.worker.history import load_history
 from dsopt.worker.takeover import check_source, take_over
 
 COMMAND_LINE: Final = "command line"  # what messages name as the place of a command that is in no file
@@ -102,26 +104,27 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     if source is not None:
         check_source(spec, source.spec)
     stored, is_new = store.create(spec)
-    runs = [] if is_new else store.runs(stored)
-    is_begun = bool(runs)  # a creator may have been interrupted just before this
+    is_begun = not is_new and bool(store.runs(stored))  # a creator may have been interrupted just before this
     aside = None if is_begun else set_aside_earlier(spec)
     taken = take_over(store, stored, source) if source is not None and stored.state != "finished" else None
     note = unsigned_note(store.engine)
-    changed = _changed_note(spec, runs)
+    changed = None if is_new else _changed_note(store, stored)
     told = [*warnings, *(text for text in (note, changed) if text)]
     return Study(store, stored, warnings=told, is_new=is_new, taken_over=taken, earlier_results=aside)
 
 
-def _changed_note(spec: StudySpec, runs: Sequence[Row]) -> str | None:
-    """A warning if the script was written after runs of the study had begun."""
-    script, written_at = script_of(spec)
-    earlier = sum(run["started_at"] < written_at for run in runs)
+def _changed_note(store: Store, study: StoredStudy) -> str | None:
+    """A warning if the script is another one than that of runs of the study."""
+    spec = study.spec
+    script = script_digest(spec)
+    earlier = runs_of_others(load_history(store, study), script) if script and not spec.compare else 0
     if not earlier:
         return None
+    runs = "1 run" if earlier == 1 else f"{earlier} runs"
     return (
-        f"{script.name} was changed after {earlier} of the {len(runs)} runs of study '{spec.name}' had begun, so its "
-        f"result may not be that of the script as it is now. To tune anew: dsopt study delete {spec.name}, or give "
-        "another name (--name)"
+        f"{spec.launch.script} was changed: {runs} of study '{spec.name}' had another version, so its result may not "
+        "be that of the script as it is now. To tune anew, give another name (--name), or: dsopt study delete "
+        f"{spec.name}"
     )
 
 

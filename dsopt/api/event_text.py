@@ -15,6 +15,7 @@ from dsopt.api.events import (
     Outcome,
     Progress,
     RunsAlone,
+    ScriptChanged,
     SecretsWithheld,
     StageClosed,
     StoredStudy,
@@ -66,6 +67,11 @@ def event_line(event: Event) -> str | None:
             )
         case DevicesAwaited():
             return awaited_text(event)
+        case ScriptChanged(study=study, runs=runs):
+            return (
+                f"WARNING: {study.spec.launch.script} was changed: {'1 run' if runs == 1 else f'{runs} runs'} before "
+                "had another version, and factors will compare scripts, too. Tune in a new study (another --name)."
+            )
         case HelperReplaced(what=what):
             return what
         case SecretsWithheld(names=names):

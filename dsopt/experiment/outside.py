@@ -1,14 +1,12 @@
 """Finds what a run leaves outside its own folder: checkpoints that a script saves where nobody told it to."""
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-# usual names of checkpoint folders and files
-_FOLDER: Final = re.compile(r"(checkpoint|ckpt|global_?step|epoch|step)[-_.]?\d*s?", re.IGNORECASE)
-_FILE: Final = re.compile(r"latest|.*\.(pt|pth|ckpt|bin|safetensors|distcp|npz|h5|msgpack)", re.IGNORECASE)
+from dsopt.protocol.checkpoint_names import FILE, FOLDER
+
 _DEPTH: Final = 3
 _MOST: Final = 20_000  # entries to look at: not all of a folder of data
 
@@ -38,7 +36,7 @@ def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
                 continue
             try:
                 is_folder = entry.is_dir(follow_symlinks=False)
-                pattern = _FOLDER if is_folder else _FILE
+                pattern = FOLDER if is_folder else FILE
                 if pattern.fullmatch(entry.name):
                     found[path] = entry.stat().st_mtime_ns
             except OSError:  # it is gone already

@@ -14,7 +14,8 @@ from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_nccl_segments, remove_stale_build_locks
 from dsopt.launch.process import Process
 from dsopt.launch.spread import Spread
-from dsopt.protocol.events import Engine, Error, Event, EventReader, Oom, Step
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import Engine, Error, Event, Oom, Step
 from dsopt.protocol.run_dir import tail
 from dsopt.protocol.text import plain_text
 from dsopt.study.secrets import hidden

@@ -1,24 +1,29 @@
 """Keeps a script away from the user's checkpoints: it resumes from none, saves none and replaces no file of weights.
 
 The worker isolates flags (`study/isolation.py`). This module isolates what a script does by itself, whatever its flags:
-through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.save` and safetensors.
+through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.distributed.checkpoint`, `torch.save` and
+safetensors. A script may save new files, since it may load them again; the worker removes them after the run.
 """
 
 import functools
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from dsopt.probe.imports import after_import
-from dsopt.protocol.events import EventWriter, Withheld
+from dsopt.protocol.checkpoint_names import FILE
+from dsopt.protocol.events import EventWriter, Saved, Withheld
 from dsopt.protocol.run_dir import RunDir
 
 _ITS_PATH: Final = object()
-# module, class, method, and what the method returns in an experiment: as if it had saved, or had found no checkpoint;
-# `_ITS_PATH` is the path that it got
+_DONE: Final[Future[None]] = Future()  # of what saves meanwhile
+_DONE.set_result(None)
+# module, class (of a method), function, and what it returns in an experiment: as if it had saved, or had found no
+# checkpoint; `_ITS_PATH` is the path that it got
 _LEFT_OUT: Final = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", True),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_16bit_model", True),
@@ -27,6 +32,9 @@ _LEFT_OUT: Final = (
     ("accelerate.accelerator", "Accelerator", "save_state", _ITS_PATH),
     ("accelerate.accelerator", "Accelerator", "save_model", None),
     ("accelerate.accelerator", "Accelerator", "load_state", None),
+    ("torch.distributed.checkpoint.state_dict_saver", None, "save", None),
+    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", _DONE),
+    ("torch.distributed.checkpoint.state_dict_loader", None, "load", None),
     # whatever the arguments say by then: it also deletes older checkpoints (`save_total_limit`)
     ("transformers.trainer", "Trainer", "_save_checkpoint", None),
     ("transformers.trainer", "Trainer", "save_model", None),
@@ -83,6 +91,9 @@ class Isolation:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
+        for name in ("replace", "rename"):
+            self._wrap(os, name, self._around_replace)
+            self._wrap(Path, name, self._around_replace)
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)
@@ -95,13 +106,14 @@ class Isolation:
         """Isolates this process, which is a rank of a run, from now on."""
         self._writer, self._run_dir = writer, run_dir
 
-    def _leave_out(self, owner: str, method: str, answer: object, module: ModuleType) -> None:
+    def _leave_out(self, owner: str | None, function: str, answer: object, module: ModuleType) -> None:
         def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             path = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
-            self._say(f"{owner}.{method}", path if isinstance(path, str | os.PathLike) else None)
+            what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
+            self._say(what, path if isinstance(path, str | os.PathLike) else None)
             return path if answer is _ITS_PATH else answer
 
-        self._wrap(getattr(module, owner, None), method, around)
+        self._wrap_everywhere(module, owner, function, around)
 
     def _protect(self, owner: str | None, function: str, index: int, name: str, module: ModuleType) -> None:
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -112,13 +124,50 @@ class Isolation:
                     self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over existing files", target)
                     return None
                 self._own.add(path)
+                result = original(*args, **kwargs)
+                self._tell_of(path)
+                return result
             return original(*args, **kwargs)
 
+        self._wrap_everywhere(module, owner, function, around)
+
+    def _around_replace(self, original: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """A script may save beside its checkpoint, and put the new file in its place."""
+        if kwargs or not isinstance(source, str | os.PathLike) or not isinstance(target, str | os.PathLike):
+            return original(source, target, **kwargs)
+        old, new = Path(source).absolute(), Path(target).absolute()
+        is_hidden = any(part.startswith(".") for part in new.parts)  # a cache
+        if FILE.fullmatch(new.name) and not is_hidden and self._is_the_users(new):
+            self._say("replacing an existing file", target)
+            if old in self._own:
+                old.unlink()
+            return Path(target) if isinstance(source, Path) else None
+        result = original(source, target)
+        if old in self._own:
+            self._own.add(new)
+            self._tell_of(new)
+        return result
+
+    def _tell_of(self, path: Path) -> None:
+        """Tells the worker of what the script has saved there, if that looks like a checkpoint."""
+        assert self._writer is not None and self._run_dir is not None
+        if path.resolve().is_relative_to(self._run_dir.path.resolve()):
+            return
+        for file in path.iterdir() if path.is_dir() else (path,):
+            if FILE.fullmatch(file.name) and file.is_file() and not file.is_symlink():
+                found = file.stat()
+                self._writer.emit(
+                    Saved(rank=self._writer.rank, path=str(file), device=found.st_dev, inode=found.st_ino)
+                )
+
+    def _wrap_everywhere(
+        self, module: ModuleType, owner: str | None, function: str, around: Callable[..., object]
+    ) -> None:
+        """Wraps a method of a class, or a function of a module under every name that other modules have for it."""
         if owner is not None:
             self._wrap(getattr(module, owner, None), function, around)
             return
         original = getattr(module, function, None)
-        # modules that were imported before have it, too, under whatever name
         for holder in list(sys.modules.values()):
             names = [name for name, value in list(getattr(holder, "__dict__", {}).items()) if value is original]
             for name in names if original is not None else ():

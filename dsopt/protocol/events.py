@@ -8,20 +8,15 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
-from pathlib import Path
-from typing import Any, ClassVar, Final, TextIO, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Final, TextIO, TypeAlias
 
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
-from dsopt.protocol.text import plain_text
 
 VERSION: Final = 1
 NODE_LOST: Final = "NodeLost"  # the type of an error that dsopt itself tells of a node's first rank
-_MOST_BYTES: Final = 2**24  # read at once
-_LARGEST_NUMBER: Final = 1e30
-_LARGEST_WHOLE: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +174,23 @@ class End:
     reason: str = "script_ended"
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | End
-_KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, End)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """This rank has made a file that looks like a checkpoint; the worker removes it after the run.
+
+    `path` is absolute; `device` and `inode` are the file's, so that no other of that name is taken for it.
+    """
+
+    kind: ClassVar[str] = "saved"
+    rank: int
+    path: str
+    device: int
+    inode: int
+
+
+Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | End
+KINDS: Final[Mapping[str, type[Event]]] = {
+    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, End)
 }
 
 
@@ -206,93 +215,6 @@ class EventWriter:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-
-class EventReader:
-    """Reads what ranks have written since the last call. It skips lines that are not events of version 1."""
-
-    def __init__(self, run_dir: RunDir) -> None:
-        self._run_dir = run_dir
-        self._offsets: dict[Path, int] = {}
-
-    def read(self) -> Iterator[Event]:
-        """Events of all ranks, each rank's in its own order."""
-        for path in self._run_dir.all_events():
-            offset = self._offsets.get(path, 0)
-            try:
-                with path.open("rb") as file:
-                    file.seek(offset)
-                    block = file.read(_MOST_BYTES)
-            except OSError:  # the script has removed it
-                continue
-            complete = block.rpartition(b"\n")[0]
-            if not complete and len(block) == _MOST_BYTES:  # no event is that long
-                self._offsets[path] = offset + len(block)
-            if complete:
-                self._offsets[path] = offset + len(complete) + 1
-                for line in complete.split(b"\n"):
-                    event = parse(line)
-                    if event is not None:
-                        yield event
-
-
-def parse(line: str | bytes) -> Event | None:
-    """The event in one line, or None if this version does not know it, or a field is missing or of another type.
-
-    It ignores unknown fields.
-    """
-    try:
-        content: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or content.get("v") != VERSION:
-        return None
-    kind = _KINDS.get(str(content.get("event")))
-    if kind is None:
-        return None
-    try:
-        return kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
-    except (KeyError, ValueError):
-        return None
-
-
-def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:
-    return field.name in content or field.default is MISSING
-
-
-def _number(value: object) -> float:
-    """A time, a size or a count: no NaN, nothing negative, nothing that arithmetic overflows with."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_NUMBER:
-        raise ValueError
-    return value
-
-
-def _whole(value: object) -> int:
-    if _number(value) > _LARGEST_WHOLE or value != int(_number(value)):
-        raise ValueError
-    return int(_number(value))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return plain_text(value)
-
-
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-# how the value of a field of each type is read; a ValueError says that it is of another type
-_VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
-    int: _whole,
-    int | None: lambda value: None if value is None else _whole(value),
-    float: _number,
-    str: _text,
-    bool: _switch,
-}
 
 
 def now() -> float:

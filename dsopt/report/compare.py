@@ -6,6 +6,7 @@ from typing import Any
 
 from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
+from dsopt.report.changed_script import changed_script
 from dsopt.report.dry_run import simulated
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
@@ -66,7 +67,7 @@ class ComparisonTable:
         fastest: name of the best row; None if nothing was measured.
         probability: that it is the best of them.
         simulated: what a dry run simulates; None if runs are real.
-        nodes: what is to know of launches that contradict each other, and of the nodes that they ran on.
+        nodes: what is to know of scripts that changed, launches that contradict each other, and nodes.
     """
 
     study: str
@@ -158,15 +159,16 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         fastest=_shown(best),
         probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
         simulated=simulated(spec),
-        nodes=[*odd_launches(history, spec.autotuning.unit), *_nodes(history, standing, reference)],
+        nodes=_doubts(spec, history, standing, reference),
     )
 
 
-def _nodes(history: History, standing: Standing | None, reference: str | None) -> list[str]:
+def _doubts(spec: StudySpec, history: History, standing: Standing | None, reference: str | None) -> list[str]:
+    lines = [*changed_script(spec, history), *odd_launches(history, spec.autotuning.unit)]
     if standing is None or reference is None:
-        return []
+        return lines
     others = [name for name in standing.names if name != reference]
-    return [*apart_text(history, others, reference), *slow_nodes_text(standing.nodes)]
+    return [*lines, *apart_text(history, others, reference), *slow_nodes_text(standing.nodes)]
 
 
 def _row(spec: StudySpec, history: History, standing: Standing | None, name: str, reference: str | None) -> ComparedRow:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
+from dsopt.report.changed_script import changed_script
 from dsopt.report.cost import Cost, cost_of
 from dsopt.report.doubts import doubts_text
 from dsopt.report.dry_run import simulated
@@ -55,6 +56,7 @@ class Summary:
         left_out: what failed when it ran again, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
+        changed_script: warnings of figures that are of several versions of one script.
         odd_launches: warnings of launches of one configuration that contradict each other.
         slow_nodes: what is to know of nodes that are slower than others.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
@@ -91,6 +93,7 @@ class Summary:
     left_out: Sequence[tuple[str, int, str]]
     foreign: Sequence[str]
     doubts: Sequence[RunQuality]
+    changed_script: Sequence[str]
     odd_launches: Sequence[str]
     slow_nodes: Sequence[str]
     fixed_sizes: str
@@ -150,7 +153,7 @@ class Summary:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
-        lines += [*self.odd_launches, *self.slow_nodes]
+        lines += [*self.changed_script, *self.odd_launches, *self.slow_nodes]
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -278,6 +281,7 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
         doubts=[q for q in qualities if q.is_doubtful],
+        changed_script=changed_script(spec, history),
         odd_launches=odd_launches(history, spec.autotuning.unit),
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),

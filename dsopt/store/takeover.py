@@ -43,6 +43,11 @@ class EarlierRun:
     seconds: float
 
     @property
+    def script(self) -> str:
+        """What its script held, as a digest; empty if nobody knows."""
+        return attributes_of(self.trial).get("script", "")
+
+    @property
     def ran_on(self) -> str:
         """The names of its nodes, separated by commas; empty if nobody knows."""
         return attributes_of(self.trial).get("ran_on", "")

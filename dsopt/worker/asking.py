@@ -10,6 +10,7 @@ from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Measured, Slow
 from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.report.changed_script import runs_of_others
 from dsopt.report.left import mean_seconds
 from dsopt.search.carry_out import next_run
 from dsopt.search.history import History, Observation
@@ -32,7 +33,7 @@ from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import places_of_runs, pool_of, request_of, smallest_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
-from dsopt.worker.happenings import DevicesAwaited, StudyProgressed, TaskEnded
+from dsopt.worker.happenings import DevicesAwaited, ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.spooled import known_outcome
 
@@ -72,6 +73,7 @@ class Asker:
         self._look_at = -math.inf
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
+        self._scripts: set[str] = set()  # whose versions watchers know
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
@@ -228,6 +230,7 @@ class Asker:
         found = next_run(self._study.spec, ground)
         match found:
             case Assignment():
+                self._tell_of_script(found)
                 return found
             case GiveUp(message=message):
                 self._hand.ledger.change(self._study, version=ground.known.version, state="stopped", note=message)
@@ -237,6 +240,14 @@ class Asker:
             case Wait() if not ground.known.has_free:  # what is left to other nodes becomes this one's when they leave
                 self._idle_at = ground.known.version
         return None
+
+    def _tell_of_script(self, begun: Assignment) -> None:
+        """Tells watchers once of each version of the script that the runs before did not have."""
+        if begun.script in self._scripts or self._study.spec.compare:
+            return
+        self._scripts.add(begun.script)
+        if begun.script and (runs := runs_of_others(begun.history, begun.script)):
+            self._hand.tell(ScriptChanged(study=self._study, task=begun.task, runs=runs))
 
     def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""

@@ -25,6 +25,7 @@ class Assignment:
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
         nodes: the names of the nodes that it runs on; none of a dry run.
         rates: what was measured of the worker's own node, if it runs there alone.
+        script: what its script holds (`script_digest`).
     """
 
     study: StoredStudy
@@ -35,6 +36,7 @@ class Assignment:
     placement: Placement | None = None
     nodes: Sequence[str] = ()
     rates: NodeRates | None = None
+    script: str = ""
 
     @property
     def candidate(self) -> Candidate | None:

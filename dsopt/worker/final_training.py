@@ -13,6 +13,7 @@ from dsopt.launch.device_locks import DeviceLocks, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
 from dsopt.launch.foreground import train
 from dsopt.launch.gpus import Gpu, installed_gpus
+from dsopt.search.history import History
 from dsopt.store.identity import identity_of
 from dsopt.store.leases import Request, count_free
 from dsopt.store.studies import Store
@@ -51,6 +52,22 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
         locks.close()
         for file in files:
             os.close(file)
+
+
+def check_leftovers(spec: StudySpec, history: History, command: LaunchCommand) -> None:
+    """Refuses to train while there is what looks like checkpoints and appeared, or changed, during experiments.
+
+    Raises:
+        DsoptError: there is.
+    """
+    paths = {path for o in history.everything for path in o.wrote_outside.split(", ") if path}
+    left = sorted(path for path in paths if (Path(spec.cwd) / path).exists())
+    if left:
+        raise DsoptError(
+            f"the training does not begin: while experiments ran, {', '.join(left)} appeared or changed in {spec.cwd}, "
+            "and your script may go on from there. Remove what an experiment has left, name its flag with --isolate "
+            f"next time, and start the training yourself: {command}"
+        )
 
 
 def _tell_of_pause(happening: Happening, tell: Callable[[str], object]) -> None:

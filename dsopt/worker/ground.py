@@ -30,6 +30,7 @@ from dsopt.store.transactions import DevicesTaken, LeftToOthers
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
 from dsopt.study.part import REFERENCE, VERDICT, Part
+from dsopt.study.script_file import script_digest
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
@@ -181,7 +182,7 @@ class StudyGround:
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
-        places = places_of(study.spec, hand.pool, candidate)
+        places, script = places_of(study.spec, hand.pool, candidate), script_digest(study.spec)
         with self._granted(places) as granted:
             hosts = places.hosts if places.wanted is None else places.wanted.hosts
             request = request_of(places, [*hand.lost_nodes, *left_by(hosts)], granted)
@@ -207,6 +208,7 @@ class StudyGround:
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
             nodes=() if study.spec.is_simulated else others or (hand.ledger.me.node,),
             rates=None if others else hand.speed.rates,
+            script=script,
         )
 
     @contextlib.contextmanager

@@ -120,6 +120,15 @@ class DevicesAwaited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptChanged:
+    """The script is another one than that of so many runs before (`runs`), and a run of it begins."""
+
+    study: StoredStudy
+    task: Task
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HelperReplaced:
     """A helper process of this worker had died; another one has taken its place. `what` is a sentence."""
 
@@ -196,6 +205,7 @@ Happening: TypeAlias = (
     | NodeMeasured
     | RunsAlone
     | DevicesAwaited
+    | ScriptChanged
     | HelperReplaced
     | SecretsWithheld
     | WroteOutside

@@ -12,6 +12,7 @@ from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
+from dsopt.experiment.saved import remove_saved
 from dsopt.launch.nvme import measure_nvme
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
@@ -73,6 +74,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     before = _traces(spec)
     outcome = lane.run(launch, rules, on_progress)
     run_dir.remove_own(CLUSTERS)
+    remove_saved(run_dir)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database

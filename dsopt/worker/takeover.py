@@ -26,7 +26,7 @@ from dsopt.study.ds_config import offload_devices
 from dsopt.study.inside import aio_inside, candidate_inside
 from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
-from dsopt.study.script_file import script_of
+from dsopt.study.script_file import script_digest
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -76,8 +76,8 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
     """Takes over every run of the source's search whose configuration and command are the same in the study.
 
     Measured runs count as the study's own, and so do those that ran out of memory. The study tries failures again, and
-    repeats the confirmation, because its runs are compared with each other. It skips runs from before the last change
-    of the script. It cannot know whether devices, packages and data are still the same.
+    repeats the confirmation, because its runs are compared with each other. It skips runs of another version of the
+    script. It cannot know whether devices, packages and data are still the same.
 
     Raises:
         DsoptError: the study is finished or was deleted, or `check_source`.
@@ -121,13 +121,13 @@ class _Places:
         self._source = source
         self._history = history
         self._facts = facts
-        self._script, self._changed_at = script_of(spec)
+        self._script = script_digest(spec)
         self._candidates = cache(self._candidates_of)
 
     def find(self, run: EarlierRun) -> RunToKeep | str:
         """What a run is in the study, or why the study skips it."""
-        if run.started_at < self._changed_at:
-            return f"{self._script.name} has changed since it started"
+        if run.script != self._script:
+            return f"{self._spec.launch.script} was another one when it ran"
         metric = self._spec.autotuning.metric
         if isinstance(run.outcome, Measured | Slow) and not figures_of(run.outcome).tells(metric):
             return f"it did not measure the metric, {metric}"

@@ -15,7 +15,7 @@ from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Failed
 from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.guard import Guard
-from dsopt.protocol.events import EventReader, parse
+from dsopt.protocol.event_reader import EventReader, parse
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.own_programs import own_program

@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dsopt.protocol.events import End, EventReader
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import End
 from dsopt.protocol.run_dir import RunDir
 
 FORKS = """

@@ -1,6 +1,8 @@
 """What an experiment is started with: nothing of the user's is resumed from, saved to or reported to."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -8,11 +10,15 @@ import pytest
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outside import new_traces, traces
+from dsopt.experiment.saved import remove_saved
 from dsopt.probe.isolation import Isolation
 from dsopt.protocol.run_dir import RunDir
+from dsopt.search.history import History
 from dsopt.study.command import LaunchCommand
 from dsopt.study.isolation import config_notes, isolated_command, isolated_config, isolation_notes, quiet_environment
 from dsopt.study.load import build_spec
+from dsopt.worker.final_training import check_leftovers
+from tests.made_up import observation
 
 
 def isolated(arguments: str, *isolate: str) -> str:
@@ -222,3 +228,63 @@ def test_no_tracker_is_told_anything() -> None:
     quiet = quiet_environment(Path("/run"))
     names = ("WANDB_MODE", "CLEARML_OFFLINE_MODE", "NEPTUNE_MODE", "COMET_AUTO_LOG_DISABLE")
     assert [quiet[name] for name in names] == ["disabled", "1", "debug", "1"]
+
+
+SAVES = """
+import os, shutil, sys
+from pathlib import Path
+import torch
+import torch.distributed.checkpoint as dcp
+from dsopt.probe.isolation import Isolation
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.run_dir import RunDir
+
+run_dir = RunDir(Path(sys.argv[1]))
+isolation = Isolation()
+isolation.activate(EventWriter(run_dir, 0), run_dir)
+for number, move in enumerate((os.replace, os.rename, shutil.move, lambda one, other: Path(one).replace(other))):
+    torch.save({"step": number}, "last.pt.tmp")
+    move("last.pt.tmp", "mine.pt")  # over the user's own
+    torch.save({"step": number}, "new.pt.tmp")
+    move("new.pt.tmp", f"new{number}.pt")
+    move(f"new{number}.pt", f"renamed{number}.pt")
+dcp.save({"weight": torch.zeros(2)}, checkpoint_id="dcp")
+assert dcp.async_save({"weight": torch.zeros(2)}, checkpoint_id="dcp").result() is None
+dcp.load({"weight": torch.zeros(2)}, checkpoint_id="dcp")
+torch.save({"features": 1}, "cached.pt")
+assert torch.load("cached.pt") == {"features": 1}  # a script may load what it has saved
+torch.save({"step": 9}, "replaced.pt")
+torch.save({"features": 2}, "cached_features")
+torch.save({"step": 9}, run_dir.path / "own.pt")
+"""
+
+
+def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) -> None:
+    """A script that writes a new file and puts it in the place of its last checkpoint would lose the user's."""
+    run_dir, work = RunDir.create(tmp_path / "results", "baseline"), tmp_path / "work"
+    (work / "dcp").mkdir(parents=True)
+    for mine in ("mine.pt", "dcp/__0_0.distcp", "dcp/.metadata"):
+        (work / mine).write_text("mine")
+    done = subprocess.run([sys.executable, "-c", SAVES, run_dir.path], cwd=work, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "dsopt: skipped in an experiment: replacing an existing file (mine.pt)" in done.stderr
+    assert "dsopt: skipped in an experiment: torch.distributed.checkpoint.save" in done.stderr
+    assert {"cached.pt", "renamed0.pt", "renamed3.pt"} <= set(os.listdir(work))
+    (work / "replaced.pt").rename(work / "theirs")
+    (work / "replaced.pt").write_text("somebody else's")
+    remove_saved(run_dir)
+    assert set(os.listdir(work)) == {"mine.pt", "dcp", "cached_features", "replaced.pt", "theirs"}
+    assert {(work / mine).read_text() for mine in ("mine.pt", "dcp/__0_0.distcp", "dcp/.metadata")} == {"mine"}
+    assert (work / "replaced.pt").read_text() == "somebody else's"
+    assert (run_dir.path / "own.pt").exists()
+
+
+def test_no_training_begins_where_experiments_left_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "t.py").touch()
+    study = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {"train_batch_size": 2}}
+    spec, _ = build_spec(study, "study.yaml")
+    known = History(reference=[observation(None, 1.0, wrote_outside="ckpt, gone.pt")], stages={})
+    check_leftovers(spec, known, spec.launch)
+    (tmp_path / "ckpt").mkdir()
+    with pytest.raises(DsoptError, match=r"the training does not begin: while experiments ran, ckpt appeared"):
+        check_leftovers(spec, known, spec.launch)

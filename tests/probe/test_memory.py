@@ -8,7 +8,8 @@ import pytest
 from dsopt.experiment.seen import Seen
 from dsopt.probe import memory as memory_module
 from dsopt.probe.memory import DeviceMemory, PeakWriter
-from dsopt.protocol.events import EventReader, EventWriter, Memory
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import EventWriter, Memory
 from dsopt.protocol.run_dir import RunDir
 
 GIB = 2**30

@@ -9,7 +9,8 @@ from torch import nn
 
 from dsopt.probe.imports import after_import
 from dsopt.probe.plain import PlainObserver
-from dsopt.protocol.events import Batch, Engine, Event, EventReader, EventWriter, Memory, Step
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import Batch, Engine, Event, EventWriter, Memory, Step
 from dsopt.protocol.run_dir import RunDir
 
 Observe = Callable[..., PlainObserver]

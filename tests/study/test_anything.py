@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from dsopt.errors import DsoptError
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.seen import Seen
-from dsopt.protocol.events import EventReader
+from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import literal_secrets, shown, with_values

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dsopt.protocol.events import Error, EventReader
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import Error
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir
 from dsopt.simulated.catalogue import MODELS
 from dsopt.simulated.settings import read_settings

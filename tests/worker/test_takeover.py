@@ -13,6 +13,7 @@ from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
 from dsopt.study.part import Part
+from dsopt.study.script_file import script_digest
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -152,7 +153,7 @@ def store(storage_url: str):
     opened.close()
 
 
-def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0") -> None:
+def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", script: str = "") -> None:
     """Records a run of a study as a worker does."""
     study, _ = store.create(source)
     sizes = {}
@@ -165,7 +166,7 @@ def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: s
     ledger = ledger_of(store)
     new = NewTask(part=Part(part), name=name, round=0, frozen=frozen)
     task, attempt = begin(ledger, study, new, store, run_dir=f"/tmp/{name}")
-    ledger.end(study, task, attempt, outcome, {}, is_told=True)
+    ledger.end(study, task, attempt, outcome, {"script": script} if script else {}, is_told=True)
 
 
 def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
@@ -181,15 +182,25 @@ def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
     assert ledger_of(store).adopt(study) is None
 
 
-def test_runs_from_before_the_last_change_of_the_script_are_left(store: Store, tmp_path: Path) -> None:
-    script = tmp_path / "t.py"
-    script.write_text("")
-    run_of(store, spec("old", cwd=str(tmp_path)), "baseline", measured(), part="reference")
-    os.utime(script, (2**33, 2**33))
-    study, _ = store.create(spec("new", cwd=str(tmp_path)))
-    assert take_over(store, study, store.get("old")).left == [("baseline", "t.py has changed since it started")]
-    os.utime(script, (0, 0))
+@pytest.mark.parametrize(
+    ("words", "file"), [("t.py", "t.py"), ("--module t", "t.py"), ("--module pack.t", "pack/t/__main__.py")]
+)
+def test_runs_of_another_version_of_the_script_are_left(store: Store, tmp_path: Path, words: str, file: str) -> None:
+    script = tmp_path / file
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("# slow")
+    keys = {"cwd": str(tmp_path), "command": f"deepspeed --num_gpus 2 {words} --deepspeed_config c.json"}
+    old = spec("old", **keys)
+    run_of(store, old, "baseline", measured(), part="reference", script=script_digest(old))
+    script.write_text("# fast")
+    os.utime(script, (0, 0))  # it was written long ago, and has just been moved here
+    study, _ = store.create(spec("new", **keys))
+    why = f"{words.split()[-1]} was another one when it ran"
+    assert take_over(store, study, store.get("old")).left == [("baseline", why)]
+    script.write_text("# slow")
     assert take_over(store, study, store.get("old")).taken == ["baseline"]
+    [kept] = earlier_runs(store, study)
+    assert kept.script == script_digest(old)
 
 
 @pytest.mark.parametrize(

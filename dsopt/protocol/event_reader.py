@@ -1,0 +1,102 @@
+"""Reads what ranks have written by the run protocol, whoever wrote it."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.protocol.events import KINDS, VERSION, Event
+from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.text import plain_text
+
+_MOST_BYTES: Final = 2**24  # read at once
+_LARGEST_NUMBER: Final = 1e30
+_LARGEST_WHOLE: Final = 2**62
+
+
+class EventReader:
+    """Reads what ranks have written since the last call. It skips lines that are not events of version 1."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._offsets: dict[Path, int] = {}
+
+    def read(self) -> Iterator[Event]:
+        """Events of all ranks, each rank's in its own order."""
+        for path in self._run_dir.all_events():
+            offset = self._offsets.get(path, 0)
+            try:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    block = file.read(_MOST_BYTES)
+            except OSError:  # the script has removed it
+                continue
+            complete = block.rpartition(b"\n")[0]
+            if not complete and len(block) == _MOST_BYTES:  # no event is that long
+                self._offsets[path] = offset + len(block)
+            if complete:
+                self._offsets[path] = offset + len(complete) + 1
+                for line in complete.split(b"\n"):
+                    event = parse(line)
+                    if event is not None:
+                        yield event
+
+
+def parse(line: str | bytes) -> Event | None:
+    """The event in one line, or None if this version does not know it, or a field is missing or of another type.
+
+    It ignores unknown fields.
+    """
+    try:
+        content: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("v") != VERSION:
+        return None
+    kind = KINDS.get(str(content.get("event")))
+    if kind is None:
+        return None
+    try:
+        return kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
+    except (KeyError, ValueError):
+        return None
+
+
+def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:
+    return field.name in content or field.default is MISSING
+
+
+def _number(value: object) -> float:
+    """A time, a size or a count: no NaN, nothing negative, nothing that arithmetic overflows with."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_NUMBER:
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if _number(value) > _LARGEST_WHOLE or value != int(_number(value)):
+        raise ValueError
+    return int(_number(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return plain_text(value)
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+# how the value of a field of each type is read; a ValueError says that it is of another type
+_VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
+    int: _whole,
+    int | None: lambda value: None if value is None else _whole(value),
+    float: _number,
+    str: _text,
+    bool: _switch,
+}
