@@ -292,11 +292,9 @@ class Study:
         No run of dsopt begins on its devices meanwhile; `tell` hears if it waits for one. It passes signals on.
 
         Raises:
-            DsoptError: there is no best configuration, the launcher is missing, or experiments left what looks like
-                checkpoints where the training may find them.
+            DsoptError: there is no best configuration or launcher, or experiments left what looks like checkpoints.
         """
-        from dsopt.worker.final_training import check_leftovers, train_best
+        from dsopt.worker.final_training import train_best
 
         command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
-        check_leftovers(self.spec, load_history(self._store, self._stored), command)
-        return train_best(self._store, self.spec, command, tell)
+        return train_best(self._store, self._stored, command, tell)

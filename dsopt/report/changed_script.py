@@ -31,7 +31,8 @@ def changed_script(spec: StudySpec, history: History) -> list[str]:
         for o in history.reference:
             if o.name == name:
                 of_it.add(o)
-        lines += _told(spec_of_run(spec, name).launch.script, f"the runs of {name}", [of_it])
+        if len(of_it.counts) > 1:
+            lines += _told(spec_of_run(spec, name).launch.script, f"the runs of {name}", [of_it])
     return lines
 
 

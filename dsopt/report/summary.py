@@ -56,8 +56,7 @@ class Summary:
         left_out: what failed when it ran again, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
-        changed_script: warnings of figures that are of several versions of one script.
-        odd_launches: warnings of launches of one configuration that contradict each other.
+        unlike_runs: warnings of figures of several versions of one script, and of launches that contradict each other.
         slow_nodes: what is to know of nodes that are slower than others.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
@@ -93,8 +92,7 @@ class Summary:
     left_out: Sequence[tuple[str, int, str]]
     foreign: Sequence[str]
     doubts: Sequence[RunQuality]
-    changed_script: Sequence[str]
-    odd_launches: Sequence[str]
+    unlike_runs: Sequence[str]
     slow_nodes: Sequence[str]
     fixed_sizes: str
     outside: Sequence[str]
@@ -153,7 +151,7 @@ class Summary:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
-        lines += [*self.changed_script, *self.odd_launches, *self.slow_nodes]
+        lines += [*self.unlike_runs, *self.slow_nodes]
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -258,7 +256,6 @@ def summarize(
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
     baseline = history.find(BASELINE)
     comparison = compare(spec, history) if state == "finished" else None
-    is_own = baseline_test(spec, history)
     found = Summary(
         study=spec.name,
         state=state,
@@ -279,10 +276,9 @@ def summarize(
         crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
-        alternatives=any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations),
+        alternatives=_has_alternatives(spec, history),
         doubts=[q for q in qualities if q.is_doubtful],
-        changed_script=changed_script(spec, history),
-        odd_launches=odd_launches(history, spec.autotuning.unit),
+        unlike_runs=[*changed_script(spec, history), *odd_launches(history, spec.autotuning.unit)],
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
@@ -296,3 +292,8 @@ def summarize(
         batch_guess=guessed_batch(spec, history),
     )
     return replace(found, labels=labels_of(history, found.names))
+
+
+def _has_alternatives(spec: StudySpec, history: History) -> bool:
+    is_own = baseline_test(spec, history)
+    return any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations)

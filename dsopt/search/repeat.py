@@ -11,7 +11,7 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.odd_runs import differ_oddly
 from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
-from dsopt.search.standing import standing_of
+from dsopt.search.standing import Standing, standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
 from dsopt.study.space import Candidate
@@ -50,8 +50,7 @@ def _where_it_tells_more(history: History, believed: Believed, shown: Shown) -> 
 
 def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     """What is left once every stage is closed: runs that are worth it, then those that make the result sure."""
-    least = least_worth(spec, history)
-    again = repeat_step(history, forecast, least)
+    again = repeat_step(history, forecast, least_worth(spec, history))
     if again is not None:
         return again
     going = {o.name for o in history.everything if o.state == "running"}
@@ -63,47 +62,65 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
             return Finish()
         return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
     believed = forecast.believed
-    best, own = believed.best, believed.index_of(BASELINE)
-    if best is None or not may_replace(history):
+    if believed.best is None or not may_replace(history):
         return Finish()
-    shown = believed.shown[best]
-    only = _only_nodes(believed, shown)
-    if failed_finalists(history) and len(shown.scores) == 1 and shown.name != BASELINE:
-        return _another(history, shown, "what was better failed when it ran again", only)
-    is_single = not any(
-        o.name == BASELINE and o.round and o.state not in ("failed", "infeasible") for o in history.reference
-    )
-    if own is not None and own != best and is_single:
-        return _another(history, believed.shown[own], _COLD, on=only)
-    why = f"it has run on {' and '.join(only)} only"
-    if only and not any(o.name == shown.name and o.why == why for o in history.reference):
-        owns = sorted(_nodes_of(believed.shown[own]).difference(only)) if own is not None else []
-        return _another(history, shown, why, only, owns)
+    shown, index = believed.shown[believed.best], believed.index_of(BASELINE)
+    own = None if index is None else believed.shown[index]
+    second = _second(history, believed, shown, own)
+    if second is not None:
+        return second
     if going:
         return Wait()
-    for one in (shown, *([] if own is None else [believed.shown[own]])):
-        is_pair = len(one.scores) == _PAIR and len({*one.ran_on}) == 1
-        if is_pair and differ_oddly(one.scores, one.variances):
-            return _another(history, one, "its two launches contradict each other")
+    contradiction = next(filter(_contradicts_itself, [shown] if own is None else [shown, own]), None)
+    if contradiction is not None:
+        return _another(history, contradiction, "its two launches contradict each other")
     standing = standing_of(spec, history)
-    rivals = [believed.shown[index] for index in believed.winners if index not in (best, own)]
-    open_ones = [one for one in rivals if standing and standing.gain(one.name, shown.name) >= least]
-    own_ones = [] if own is None else [believed.shown[own]]
-    for other in (*own_ones, *open_ones) if own not in (None, best) else ():
-        beside = run_beside(history, other.name, _point(other), shown.name)
-        if beside is not None:
-            return beside
-    link = _link(history, believed, (*own_ones, shown, *open_ones))
+    link = _across_nodes(spec, history, believed, standing, shown, own)
     if link is not None:
         return link
-    if own is None or own == best:
+    if own is None or own is shown:
         return Finish()
-    fewer = min((believed.shown[own], shown), key=lambda each: len(each.scores))
+    fewer = min((own, shown), key=lambda each: len(each.scores))
     is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
     if is_sure or len(fewer.scores) > _MOST_PAIRS:
         return Finish()
     unsure = "it is not sure yet which of the best and your own configuration is faster"
     return _another(history, fewer, unsure, _only_nodes(believed, fewer))
+
+
+def _second(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
+    """The user's own configuration again, where the best ran, and the best where the user's own did."""
+    only = _only_nodes(believed, best)
+    if failed_finalists(history) and len(best.scores) == 1 and best.name != BASELINE:
+        return _another(history, best, "what was better failed when it ran again", only)
+    again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
+    if own is not None and own is not best and not again:
+        return _another(history, own, _COLD, on=only)
+    why = f"it has run on {' and '.join(only)} only"
+    if not only or any(o.name == best.name and o.why == why for o in history.reference):
+        return None
+    return _another(history, best, why, only, sorted(_nodes_of(own).difference(only)) if own is not None else [])
+
+
+def _contradicts_itself(shown: Shown) -> bool:
+    """Whether a configuration was launched twice, on the same nodes, with figures that cannot both be right."""
+    is_pair = len(shown.scores) == _PAIR and len({*shown.ran_on}) == 1
+    return is_pair and differ_oddly(shown.scores, shown.variances)
+
+
+def _across_nodes(
+    spec: StudySpec, history: History, believed: Believed, standing: Standing | None, best: Shown, own: Shown | None
+) -> RunReference | None:
+    """A run that compares on one node what has run on different ones."""
+    least = least_worth(spec, history)
+    rivals = [one for one in map(believed.shown.__getitem__, believed.winners) if one is not best and one is not own]
+    open_ones = [one for one in rivals if standing and standing.gain(one.name, best.name) >= least]
+    own_ones = [] if own is None else [own]
+    for other in (*own_ones, *open_ones) if own is not None and own is not best else ():
+        beside = run_beside(history, other.name, _point(other), best.name)
+        if beside is not None:
+            return beside
+    return _link(history, believed, (*own_ones, best, *open_ones))
 
 
 def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> RunReference | None:

@@ -1,7 +1,7 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,11 @@ class Places:
     hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     wanted: Wanted | None = None
     placer: Placer | None = None
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """Those that it is spread over, or may be."""
+        return self.hosts if self.wanted is None else self.wanted.hosts
 
 
 def places_of(spec: StudySpec, pool: DevicePool, candidate: Candidate | None = None) -> Places:

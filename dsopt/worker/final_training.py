@@ -16,22 +16,24 @@ from dsopt.launch.gpus import Gpu, installed_gpus
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
 from dsopt.store.leases import Request, count_free
+from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import StudySpec
 from dsopt.worker.happenings import Happening, WorkerPaused
+from dsopt.worker.history import load_history
 from dsopt.worker.patience import Patience
 
 _LOOK_SECONDS: Final = 0.5
 
 
-def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Callable[[str], object]) -> int:
+def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: Callable[[str], object]) -> int:
     """Runs a training to its end, on devices on which no run of dsopt begins meanwhile.
 
     Args:
         store: the storage of whose runs it knows.
-        spec: the study.
+        study: the study.
         command: the training.
         tell: told that it waits until runs on its devices have ended, however long that takes.
 
@@ -39,8 +41,10 @@ def train_best(store: Store, spec: StudySpec, command: LaunchCommand, tell: Call
         Its exit code.
 
     Raises:
-        DsoptError: the launcher cannot be found.
+        DsoptError: the launcher cannot be found, or `check_leftovers`.
     """
+    spec = study.spec
+    check_leftovers(spec, load_history(store, study), command)
     if spec.is_simulated:
         return train(command, Path(spec.cwd))
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))

@@ -184,8 +184,7 @@ class StudyGround:
             raise DevicesTaken
         places, script = places_of(study.spec, hand.pool, candidate), script_digest(study.spec)
         with self._granted(places) as granted:
-            hosts = places.hosts if places.wanted is None else places.wanted.hosts
-            request = request_of(places, [*hand.lost_nodes, *left_by(hosts)], granted)
+            request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name)
             try:
                 if isinstance(task, NewTask):

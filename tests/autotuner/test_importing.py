@@ -117,7 +117,7 @@ def test_figures_are_kept_in_the_studys_metric(dsopt: Dsopt, metric: str, value:
 
 
 def test_knobs_of_the_full_mode_are_imported_and_searched_with(dsopt: Dsopt) -> None:
-    write_study(dsopt.cwd, autotuning={"fast": False, "tuner_early_stopping": 2, "max_train_batch_size": 8})
+    write_study(dsopt.cwd, autotuning={"fast": False, "tuner_type": "gridsearch", "tuner_num_trials": 2})
     (dsopt.cwd / "ds.json").write_text(
         json.dumps({"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [1, 3]}})
     )
