@@ -24,12 +24,13 @@ _ROUGH: Final = 5.0  # percent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """A run that goes on: which, on which node, for how many seconds."""
+    """A run that goes on: which, on which node, for how many seconds, and whether its worker has fallen silent."""
 
     name: str
     round: int
     node: str
     seconds: float
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,9 @@ def _now(summary: Summary, running: Sequence[Now], labels: dict[str, str]) -> li
         again = summary.unconfirmed is not None
         return [f"Measure again with: dsopt study resume {name}, then dsopt worker {name}"] if again else []
     if running:
-        return running_lines(running, labels)
+        is_left = all(run.is_silent for run in running)
+        left = [f"No worker is left that answers. Any other goes on from here: dsopt worker {name}"] if is_left else []
+        return [*running_lines(running, labels), *left]
     if summary.state == "stopped":
         return [f"Stopped{f': {summary.note}' if summary.note else ''}. Go on with: dsopt study resume {name}"]
     return [f"No run is going on. Go on with: dsopt worker {name}"]
@@ -164,5 +167,6 @@ def running_lines(running: Sequence[Now], labels: Mapping[str, str]) -> list[str
     return [
         f"Running: {labels.get(run.name, readable_name(run.name, None))}"
         f"{f' · round {run.round}' if run.round else ''}, on {run.node}, for {short_duration(run.seconds)}"
+        f"{'; its worker is silent' if run.is_silent else ''}"
         for run in running
     ]

@@ -13,11 +13,16 @@ from dsopt.worker.capacity import check_capacity
 
 
 def check_node(spec: StudySpec, pool: DevicePool) -> None:
-    """Checks what a study's runs need: devices, launchers, variables that the command names.
+    """Checks what a study's runs need: a working folder, devices, launchers, variables that the command names.
 
     Raises:
         DsoptError: something is missing.
     """
+    if not Path(spec.cwd).is_dir():
+        raise DsoptError(
+            f"study '{spec.name}': its working folder {spec.cwd} is not on this node. If it was moved, move it back, "
+            "or create a study under another --name where it is now."
+        )
     check_capacity(spec, pool)
     if not spec.is_simulated:
         for run in specs_of_runs(spec):

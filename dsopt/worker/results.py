@@ -1,5 +1,6 @@
 """A study's result, assembled from store, search and report; and the files that a finished study leaves."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from dsopt.report.standing import Now
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
-from dsopt.store.queries import Row
+from dsopt.store.queries import Row, other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.who_works import running_attempts
+from dsopt.store.workers import LEASE_SECONDS
 from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.history import load_history
 
@@ -41,12 +43,17 @@ def running_now(store: Store, study: StoredStudy) -> list[Now]:
     """The runs of a study that go on."""
     with store.engine.connect() as connection:
         rows = running_attempts(connection, study.id)
+        silent = {row["id"]: row["silent_seconds"] for row in other_workers(connection, None)}
     return [
         Now(
-            name=row["candidate"], round=row["round"], node=row["node"] or "?", seconds=max(0.0, row["running_seconds"])
+            name=row["candidate"],
+            round=row["round"],
+            node=row["node"] or "?",
+            seconds=max(0.0, row["running_seconds"]),
+            is_silent=silent.get(row["worker_id"], math.inf) > LEASE_SECONDS,
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:

@@ -30,6 +30,7 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
         assert line.split()[:2] == [os.uname().nodename, str(process.pid)]
         assert "simulated: your configuration, for " in line
         assert "silent" not in line
+        assert "silent" not in dsopt_on("study", "show", "simulated")
     finally:
         process.kill()
         process.communicate(timeout=60)
@@ -39,6 +40,9 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
         connection.execute(sa.update(workers).values(heartbeat_at=workers.c.heartbeat_at - 7200))
     engine.dispose()
     assert "2 h ago, silent" in dsopt_on("workers")
+    shown = dsopt_on("study", "show", "simulated")
+    assert "; its worker is silent" in shown
+    assert "Any other goes on from here: dsopt worker simulated" in shown
     [silent] = dsopt_on.json("workers")
     assert silent["is_silent"] is True
     assert silent["silent_seconds"] >= 7200

@@ -1,0 +1,17 @@
+"""A study whose folder somebody has moved: nothing runs, and nothing is made where it was."""
+
+from tests.conftest import Dsopt
+from tests.studies import write_study
+
+
+def test_a_moved_folder_is_named_and_not_made_anew(dsopt: Dsopt) -> None:
+    study = dsopt.cwd / "mine"
+    study.mkdir()
+    write_study(study)
+    dsopt("study", "create", "mine/study.yaml")
+    study.rename(dsopt.cwd / "moved")
+    said = dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+    assert f"study 'simulated': its working folder {study} is not on this node. If it was moved, move it back" in said
+    assert not study.exists()
+    (dsopt.cwd / "moved").rename(study)
+    assert "Study 'simulated' is finished." in dsopt("worker", "simulated", "--devices", "cpu:2")
