@@ -12,7 +12,7 @@ def odd_launches(history: History, unit: str) -> list[str]:
     lines = []
     for name in dict.fromkeys(o.name for o in history.reference if o.round):
         runs = [o for o in history.everything if o.name == name and o.value and o.imported is None]
-        for nodes in {o.ran_on for o in runs}:
+        for nodes in dict.fromkeys(o.ran_on for o in runs):
             values = {o.value: ((o.half_width or 0.0) / 2) ** 2 for o in runs if o.ran_on == nodes and o.value}
             if len(values) > 1 and differ_oddly([math.log(value) for value in values], [*values.values()]):
                 whose = "your own configuration" if name == BASELINE else name

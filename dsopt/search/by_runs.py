@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsopt.search.nodes import NodeEffect, expected_of, runs_of, slowest_of, usual_of
+from dsopt.search.odd_runs import with_oddness
 from dsopt.search.posterior import Scores
 from dsopt.search.speeds import Shown
 
@@ -30,6 +31,8 @@ class ByRuns:
         self._which = np.array([run.which for run in runs], dtype=int)
         self._scores = np.array([run.score for run in runs], dtype=float)
         self._variances = np.array([run.variance for run in runs], dtype=float)
+        odd = [with_oddness(each.scores, each.variances, each.ran_on) for each in shown]
+        self._odd = np.concatenate(odd) if odd else np.zeros(0)
         # the node that sets the pace of each run; -1: none that is known
         places: dict[str | None, int] = {name: place for place, name in enumerate(effects)}
         self._on = np.array([places.get(slowest_of(run.nodes, effects), -1) for run in runs], dtype=int)
@@ -43,7 +46,11 @@ class ByRuns:
         The latter is the logarithm of a probability, whatever the true scores (restricted maximum likelihood; Patterson
         and Thompson, 1971), up to a constant.
         """
-        precision = 1.0 / (self._variances + launch**2)
+        scores, _ = self._solved(1.0 / (self._odd + launch**2))
+        return scores, self._solved(1.0 / (self._variances + launch**2))[1]
+
+    def _solved(self, precision: Array) -> tuple[Scores, float]:
+        """The same, if runs have these precisions, `(runs,)`."""
         known = self._on >= 0
         nodes, of_known = len(self._means), precision[known]
         weight = np.bincount(self._which, precision, self._count)

@@ -48,7 +48,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         noise=noise_of(attrs),
         steps=attrs.get("measured_steps", 0) + attrs.get("warmup_steps", 0),
         step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
-        ran_on=tuple(filter(None, attrs.get("ran_on", "").split(", "))),
+        ran_on=tuple(sorted(filter(None, attrs.get("ran_on", "").split(", ")))),
         node_rates=rates_of_node(attrs),
         script=attrs.get("script", ""),
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,

@@ -1,7 +1,8 @@
 """Launches that something disturbed: a cold cache, other work on the machine.
 
 Of three or more launches of one configuration on the same nodes, one that lies far from the others tells little of it:
-its own variance grows until it hardly counts, as with Student's t. Of two, nobody knows which is the odd one.
+its own variance grows until it hardly counts, as with Student's t. Of two, nobody knows which is the odd one. It still
+tells that launches may differ by so much, also those of configurations that were launched once.
 """
 
 from collections.abc import Sequence
@@ -19,21 +20,22 @@ _LAUNCHES: Final = 4 * USUAL  # what launches may well differ by, as a standard 
 _FEWEST: Final = 3
 
 
-def with_oddness(scores: Sequence[float], variances: Sequence[float], ran_on: Sequence[tuple[str, ...]]) -> list[float]:
-    """The variances of the scores of one configuration's runs, with what each has for being an odd one."""
-    found = np.array(variances, dtype=float)
-    for nodes in {*ran_on}:
+def with_oddness(scores: Sequence[float], variances: Sequence[float], ran_on: Sequence[tuple[str, ...]]) -> Array:
+    """The variances of the scores of one configuration's runs, with what each has for being an odd one, `(n,)`."""
+    found, score = np.array(variances, dtype=float), np.array(scores, dtype=float)
+    for nodes in dict.fromkeys(ran_on) if len(score) >= _FEWEST else ():
         here = [index for index, one in enumerate(ran_on) if one == nodes]
-        off = np.array(scores)[here] - np.median(np.array(scores)[here])
+        off = score[here] - np.median(score[here])
         if len(here) >= _FEWEST:
             found[here] += np.where(_are_far(off, found[here]), off**2, 0.0)
-    return [float(each) for each in found]
+    return found
 
 
 def differ_oddly(scores: Sequence[float], variances: Sequence[float]) -> bool:
     """Whether runs of one configuration on the same nodes differ by more than launches do."""
-    off = np.array(scores) - np.max(scores)
-    return bool(_are_far(off, np.array(variances) + np.min(variances)).any())
+    best = int(np.argmax(scores))
+    off, spread = np.array(scores) - scores[best], np.array(variances) + variances[best]
+    return bool(_are_far(off, spread).any())
 
 
 def _are_far(off: Array, variances: Array) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Further runs of what has run: where they are worth their time, and before anything is called faster."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dsopt.protocol.text import significant
@@ -37,43 +38,37 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
     shown, worth = max(again, key=lambda each: each[1])
     if worth < least:
         return None
-    why = f"another run gains {significant(100 * worth, 2)} % on average"
-    return _another(history, shown, why, on=_where_it_tells_more(history, forecast.believed, shown))
+    return _another(history, shown, f"another run gains {significant(100 * worth, 2)} % on average")
 
 
-def _where_it_tells_more(history: History, believed: Believed, shown: Shown) -> Sequence[str]:
+def _where_it_tells_more(history: History, believed: Believed, name: str) -> Sequence[str]:
     """The nodes of the best, for what has run on none of them; for the best itself, those of the user's own."""
     best = None if believed.best is None else believed.shown[believed.best].name
-    rival = BASELINE if shown.name == best else best
-    return () if rival is None else nodes_to_meet(history, shown.name, rival)
+    rival = BASELINE if name == best else best
+    return () if rival is None else nodes_to_meet(history, name, rival)
 
 
 def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     """What is left once every stage is closed: runs that are worth it, then those that make the result sure."""
+    believed = forecast.believed
     again = repeat_step(history, forecast, least_worth(spec, history))
     if again is not None:
-        return again
-    going = {o.name for o in history.everything if o.state == "running"}
-    if going and BASELINE not in going:
-        return Wait()
-    failed = [o for o in history.reference if o.name == BASELINE and o.round and o.state in ("failed", "infeasible")]
-    if failed and lacks_baseline(history) and not going:
-        if len(failed) >= _MOST_PAIRS:
-            return Finish()
-        return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
-    believed = forecast.believed
-    if believed.best is None or not may_replace(history):
-        return Finish()
-    shown, index = believed.shown[believed.best], believed.index_of(BASELINE)
+        return replace(again, on=_where_it_tells_more(history, believed, again.name))
+    shown = None if believed.best is None or not may_replace(history) else believed.shown[believed.best]
+    index = believed.index_of(BASELINE)
     own = None if index is None else believed.shown[index]
-    second = _second(history, believed, shown, own)
+    going = {o.name for o in history.everything if o.state == "running"}
+    if going:  # the user's own and the best may run at once, each where the other did
+        second = _second(history, believed, shown, own) if shown is not None and BASELINE in going else None
+        return second or Wait()
+    failed = [o for o in history.reference if o.name == BASELINE and o.round and o.state in ("failed", "infeasible")]
+    if shown is None or len(failed) >= _MOST_PAIRS:
+        return Finish()
+    if failed and lacks_baseline(history):
+        return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
+    second = _second(history, believed, shown, own) or _contradiction(history, shown, own)
     if second is not None:
         return second
-    if going:
-        return Wait()
-    contradiction = next(filter(_contradicts_itself, [shown] if own is None else [shown, own]), None)
-    if contradiction is not None:
-        return _another(history, contradiction, "its two launches contradict each other")
     standing = standing_of(spec, history)
     link = _across_nodes(spec, history, believed, standing, shown, own)
     if link is not None:
@@ -102,10 +97,18 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     return _another(history, best, why, only, sorted(_nodes_of(own).difference(only)) if own is not None else [])
 
 
-def _contradicts_itself(shown: Shown) -> bool:
-    """Whether a configuration was launched twice, on the same nodes, with figures that cannot both be right."""
-    is_pair = len(shown.scores) == _PAIR and len({*shown.ran_on}) == 1
-    return is_pair and differ_oddly(shown.scores, shown.variances)
+def _contradiction(history: History, best: Shown, own: Shown | None) -> RunReference | None:
+    """Another launch, once, where two of one configuration cannot both be right: of it, or of a best with only one."""
+    for one in (best,) if own is None else (best, own):
+        if len({*one.ran_on}) != 1 or not differ_oddly(one.scores, one.variances):
+            continue
+        why, again = "its two launches contradict each other", one
+        if len(one.scores) != _PAIR:
+            why, again = "launches of your own configuration contradict each other", best
+        is_due = len(one.scores) == _PAIR or len(best.scores) == 1
+        if is_due and not any((o.name, o.why) == (again.name, why) for o in history.reference):
+            return _another(history, again, why)
+    return None
 
 
 def _across_nodes(

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class Shown:
 
     def mean(self, launches: float) -> tuple[float, float]:
         """The mean score and its variance, if launches differ by this standard deviation."""
-        weights = 1.0 / (np.array(self.variances) + launches**2)
+        weights = 1.0 / (with_oddness(self.scores, self.variances, self.ran_on) + launches**2)
         return float(weights @ np.array(self.scores) / weights.sum()), float(1.0 / weights.sum())
 
     def log_likelihood(self, launches: float) -> float:
@@ -64,7 +64,7 @@ class Shown:
         if len(self.scores) < 2:
             return 0.0
         variances = np.array(self.variances) + launches**2
-        off = np.array(self.scores) - self.mean(launches)[0]
+        off = np.array(self.scores) - float((1.0 / variances) @ np.array(self.scores) / (1.0 / variances).sum())
         return -0.5 * float((off**2 / variances + np.log(variances)).sum() + np.log((1.0 / variances).sum()))
 
 
@@ -96,10 +96,12 @@ class Speeds:
         for o in runs:
             of_each.setdefault(o.name, []).append(o)
         self.shown: list[Shown] = [
-            self._shown(
-                seen,
+            Shown(
+                name=name,
                 candidate=_candidate(seen, facts),
                 scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
+                variances=[self._variance(o) for o in seen],
+                ran_on=[o.ran_on for o in seen],
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
             )
@@ -127,12 +129,6 @@ class Speeds:
     def launch_deviation(self) -> float:
         """By how much launches most probably differ: the standard deviation of their scores."""
         return USUAL * float(FACTORS[int(np.argmax(self.launches))])
-
-    def _shown(self, seen: Sequence[Observation], *, scores: Sequence[float], **of_it: Any) -> Shown:  # noqa: ANN401
-        """What runs of one name have shown."""
-        ran_on = [o.ran_on for o in seen]
-        variances = with_oddness(scores, [self._variance(o) for o in seen], ran_on)
-        return Shown(name=seen[0].name, scores=scores, variances=variances, ran_on=ran_on, **of_it)
 
     def _variance(self, o: Observation) -> float:
         """What the steps of a run leave open."""

@@ -17,7 +17,7 @@ class RunReference:
     Attributes:
         why: if that needs words.
         avoid: nodes that should leave it to others.
-        on: nodes to which all others should leave it; if empty, `avoid` counts.
+        on: nodes to which all others should leave it; without any of them, `avoid` counts.
     """
 
     name: str
@@ -29,7 +29,9 @@ class RunReference:
 
     def left_by(self, nodes: Iterable[str]) -> set[str]:
         """Those of some nodes that should leave it to others."""
-        return {node for node in nodes if (node not in self.on if self.on else node in self.avoid)}
+        given = set(nodes)
+        wanted = given.intersection(self.on)
+        return given - wanted if wanted else given.intersection(self.avoid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

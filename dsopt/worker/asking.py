@@ -126,10 +126,11 @@ class Asker:
 
     def _leaves(self, step: RunReference, known: History) -> bool:
         """Whether a run is left to the workers of other nodes; not for long, as those may have no devices for it."""
-        if self._hand.pool.placer is not None or not step.left_by([self._hand.ledger.me.node]):
+        if self._hand.pool.placer is not None or not (step.avoid or step.on):
             return False
-        at_work = nodes_at_work(self._hand.store.engine, self._study.id)
-        if step.left_by(at_work) == at_work:
+        me = self._hand.ledger.me.node
+        at_work = {me, *nodes_at_work(self._hand.store.engine, self._study.id)}
+        if me not in step.left_by(at_work) or step.left_by(at_work) == at_work:
             return False
         since = self._left_since.setdefault((step.name, step.round), time.monotonic())
         run = mean_seconds(self._study.spec, known) or 0.0
