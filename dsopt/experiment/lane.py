@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.run import Progress, run_experiment
+from dsopt.experiment.saved import remove_saved
 from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
@@ -59,6 +60,7 @@ class Lane:
             return outcome
         if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason in _BELIEVED:
             return outcome
+        remove_saved(launch.run_dir)
         launch.run_dir.set_aside(_ASIDE)
         again = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
         if isinstance(again, Measured | Slow):

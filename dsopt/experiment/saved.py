@@ -2,28 +2,37 @@
 
 import contextlib
 import os
+import platform
 import stat
 from pathlib import Path
 
-from dsopt.protocol.event_reader import EventReader
-from dsopt.protocol.events import Saved
+from dsopt.protocol.event_reader import parse
+from dsopt.protocol.events import Saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 
 def remove_saved(run_dir: RunDir) -> None:
-    """Removes the files that a run whose processes are gone has made by functions that save, if they are still those.
+    """Removes the files that a run has made by functions that save, if they are as it left them.
 
-    A file of the same name that somebody else has put there is another one, and stays.
+    Its processes are gone. A file that somebody else has put there, or has written to since, stays.
     """
-    reader = EventReader(run_dir)
-    while events := [*reader.read()]:
-        for event in events:
-            if isinstance(event, Saved):
-                with contextlib.suppress(OSError):
-                    _remove(event)
+    for events in run_dir.all_events():
+        with contextlib.suppress(OSError), events.open("rb") as lines:
+            for line in lines:
+                event = parse(line) if b'"saved"' in line else None
+                if isinstance(event, Saved) and event.host == platform.node():
+                    with contextlib.suppress(OSError):
+                        _remove(event, run_dir)
 
 
-def _remove(saved: Saved) -> None:
-    found = os.lstat(saved.path)
-    if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (saved.device, saved.inode):
-        Path(saved.path).unlink()
+def _remove(saved: Saved, run_dir: RunDir) -> None:
+    path = Path(saved.path)
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode) or saved_file(saved.rank, path, found) != saved:
+        return
+    path.unlink()
+    began = run_dir.command.stat().st_mtime_ns
+    for link in path.parent.iterdir():
+        is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began
+        if is_new and Path(os.path.realpath(link)) == Path(os.path.realpath(path)):
+            link.unlink()  # it would point to nothing

@@ -5,9 +5,12 @@ through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.distri
 safetensors. A script may save new files, since it may load them again; the worker removes them after the run.
 """
 
+import contextlib
 import functools
 import os
+import stat
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,12 +19,22 @@ from typing import Any, Final
 
 from dsopt.probe.imports import after_import
 from dsopt.protocol.checkpoint_names import FILE
-from dsopt.protocol.events import EventWriter, Saved, Withheld
+from dsopt.protocol.events import EventWriter, Withheld, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 _ITS_PATH: Final = object()
-_DONE: Final[Future[None]] = Future()  # of what saves meanwhile
-_DONE.set_result(None)
+_CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
+
+
+class _Done(Future[None]):
+    """What `async_save` answers, in either of its forms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_result(None)
+        self.upload_completion = self.staging_completion = self
+
+
 # module, class (of a method), function, and what it returns in an experiment: as if it had saved, or had found no
 # checkpoint; `_ITS_PATH` is the path that it got
 _LEFT_OUT: Final = (
@@ -33,7 +46,7 @@ _LEFT_OUT: Final = (
     ("accelerate.accelerator", "Accelerator", "save_model", None),
     ("accelerate.accelerator", "Accelerator", "load_state", None),
     ("torch.distributed.checkpoint.state_dict_saver", None, "save", None),
-    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", _DONE),
+    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", _Done()),
     ("torch.distributed.checkpoint.state_dict_loader", None, "load", None),
     # whatever the arguments say by then: it also deletes older checkpoints (`save_total_limit`)
     ("transformers.trainer", "Trainer", "_save_checkpoint", None),
@@ -93,7 +106,8 @@ class Isolation:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         for name in ("replace", "rename"):
             self._wrap(os, name, self._around_replace)
-            self._wrap(Path, name, self._around_replace)
+            if sys.version_info < (3, 11):  # since then, it calls those of `os`
+                self._wrap(Path, name, self._around_replace)
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)
@@ -118,47 +132,48 @@ class Isolation:
     def _protect(self, owner: str | None, function: str, index: int, name: str, module: ModuleType) -> None:
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             target = args[index] if len(args) > index else kwargs.get(name)
-            if isinstance(target, str | os.PathLike):
+            if target is not None and _is_path(target):
                 path = Path(target).absolute()
                 if self._is_the_users(path):
                     self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over existing files", target)
                     return None
                 self._own.add(path)
+                began = time.time_ns() - _CLOCK_NS
                 result = original(*args, **kwargs)
-                self._tell_of(path)
+                self._tell_of(path, began)
                 return result
             return original(*args, **kwargs)
 
         self._wrap_everywhere(module, owner, function, around)
 
-    def _around_replace(self, original: Callable[..., Any], source: Any, target: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """A script may save beside its checkpoint, and put the new file in its place."""
-        if kwargs or not isinstance(source, str | os.PathLike) or not isinstance(target, str | os.PathLike):
-            return original(source, target, **kwargs)
-        old, new = Path(source).absolute(), Path(target).absolute()
-        is_hidden = any(part.startswith(".") for part in new.parts)  # a cache
-        if FILE.fullmatch(new.name) and not is_hidden and self._is_the_users(new):
-            self._say("replacing an existing file", target)
+    def _around_replace(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """A script may save beside its checkpoint, and put the new file in its place, or move the last one away."""
+        given = [*args, *(kwargs[name] for name in ("src", "dst", "target") if name in kwargs)]
+        if len(given) != 2 or len(given) != len(args) + len(kwargs) or not all(map(_is_path, given)):
+            return original(*args, **kwargs)
+        old, new = (Path(path).absolute() for path in given)
+        if any(FILE.fullmatch(path.name) and not _is_hidden(path) and self._is_the_users(path) for path in (old, new)):
+            self._say("moving or replacing an existing file", new)
             if old in self._own:
                 old.unlink()
-            return Path(target) if isinstance(source, Path) else None
-        result = original(source, target)
+            return new if isinstance(given[0], Path) else None
+        result = original(*args, **kwargs)
         if old in self._own:
             self._own.add(new)
-            self._tell_of(new)
+            self._tell_of(new, since=0)
         return result
 
-    def _tell_of(self, path: Path) -> None:
-        """Tells the worker of what the script has saved there, if that looks like a checkpoint."""
+    def _tell_of(self, path: Path, since: int) -> None:
+        """Tells the worker of what the script has saved there since, if that looks like weights that were trained."""
         assert self._writer is not None and self._run_dir is not None
-        if path.resolve().is_relative_to(self._run_dir.path.resolve()):
+        is_elsewhere = not path.resolve().is_relative_to(self._run_dir.path.resolve()) and not _is_hidden(path)
+        if not self._writer.has_stepped or not is_elsewhere:
             return
-        for file in path.iterdir() if path.is_dir() else (path,):
-            if FILE.fullmatch(file.name) and file.is_file() and not file.is_symlink():
-                found = file.stat()
-                self._writer.emit(
-                    Saved(rank=self._writer.rank, path=str(file), device=found.st_dev, inode=found.st_ino)
-                )
+        with contextlib.suppress(OSError):  # another rank has removed it
+            for file in path.iterdir() if path.is_dir() else (path,):
+                found = file.lstat()
+                if FILE.fullmatch(file.name) and stat.S_ISREG(found.st_mode) and found.st_mtime_ns >= since:
+                    self._writer.emit(saved_file(self._writer.rank, file, found))
 
     def _wrap_everywhere(
         self, module: ModuleType, owner: str | None, function: str, around: Callable[..., object]
@@ -270,3 +285,12 @@ class Isolation:
         print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
         assert self._writer is not None
         self._writer.emit(Withheld(rank=self._writer.rank, what=what, path="" if path is None else str(path)))
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, os.PathLike) and isinstance(os.fspath(value), str))
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it lies in a folder of a cache, by its name."""
+    return any(part.startswith(".") for part in path.parts)

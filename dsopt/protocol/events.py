@@ -7,9 +7,11 @@ needs only the standard library.
 import contextlib
 import json
 import os
+import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import ClassVar, Final, TextIO, TypeAlias
 
 from dsopt.protocol.private import append_lines
@@ -178,14 +180,18 @@ class End:
 class Saved:
     """This rank has made a file that looks like a checkpoint; the worker removes it after the run.
 
-    `path` is absolute; `device` and `inode` are the file's, so that no other of that name is taken for it.
+    `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
+    somebody has written since, is taken for it.
     """
 
     kind: ClassVar[str] = "saved"
     rank: int
     path: str
-    device: int
-    inode: int
+    host: str
+    device: str
+    inode: str
+    size: int
+    changed: str
 
 
 Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | End
@@ -194,11 +200,18 @@ KINDS: Final[Mapping[str, type[Event]]] = {
 }
 
 
+def saved_file(rank: int, path: Path, found: os.stat_result) -> Saved:
+    """A file as it is now."""
+    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino), "changed": str(found.st_mtime_ns)}
+    return Saved(rank=rank, path=str(path), host=platform.node(), size=found.st_size, **numbers)
+
+
 class EventWriter:
     """Appends one rank's events. It writes each line whole and at once, so that a kill loses at most the last one."""
 
     def __init__(self, run_dir: RunDir, rank: int) -> None:
         self.rank = rank
+        self.has_stepped = False
         self._pid = os.getpid()
         self._file: TextIO = append_lines(run_dir.events(rank))
 
@@ -206,6 +219,7 @@ class EventWriter:
         """Writes one event; a process that the script has forked writes none, as it is no rank."""
         if os.getpid() != self._pid:
             return
+        self.has_stepped = self.has_stepped or isinstance(event, Step)
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
         if isinstance(event, Oom | Error | End):  # the last words, perhaps on a network file system

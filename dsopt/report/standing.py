@@ -155,7 +155,7 @@ def _now(summary: Summary, running: Sequence[Now], labels: dict[str, str]) -> li
         return [f"Measure again with: dsopt study resume {name}, then dsopt worker {name}"] if again else []
     if running:
         is_left = all(run.is_silent for run in running)
-        left = [f"No worker is left that answers. Any other goes on from here: dsopt worker {name}"] if is_left else []
+        left = [f"Its worker does not answer. Any worker goes on from here: dsopt worker {name}"] if is_left else []
         return [*running_lines(running, labels), *left]
     if summary.state == "stopped":
         return [f"Stopped{f': {summary.note}' if summary.note else ''}. Go on with: dsopt study resume {name}"]

@@ -18,7 +18,8 @@ def check_node(spec: StudySpec, pool: DevicePool) -> None:
     Raises:
         DsoptError: something is missing.
     """
-    if not Path(spec.cwd).is_dir():
+    is_here = os.path.isdir(spec.cwd)  # noqa: PTH112 - False also below a folder that is closed to this user
+    if not (is_here or spec.is_simulated or pool.placer is not None):
         raise DsoptError(
             f"study '{spec.name}': its working folder {spec.cwd} is not on this node. If it was moved, move it back, "
             "or create a study under another --name where it is now."

@@ -1,5 +1,6 @@
 """The devices of the real training that `dsopt run` starts: no run of dsopt begins on them while it trains."""
 
+import math
 import os
 import socket
 import threading
@@ -26,6 +27,8 @@ from dsopt.worker.history import load_history
 from dsopt.worker.patience import Patience
 
 _LOOK_SECONDS: Final = 0.5
+_CLOCK_SECONDS: Final = 5.0  # that a file system's clock may be ahead
+_NO_WEIGHTS: Final = (".npz", ".h5", ".msgpack")  # that nobody resumes from with PyTorch
 
 
 def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: Callable[[str], object]) -> int:
@@ -44,7 +47,7 @@ def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: C
         DsoptError: the launcher cannot be found, or `check_leftovers`.
     """
     spec = study.spec
-    check_leftovers(spec, load_history(store, study), command)
+    check_leftovers(spec, load_history(store, study), store.read(study.name).finished_at, command)
     if spec.is_simulated:
         return train(command, Path(spec.cwd))
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
@@ -58,14 +61,21 @@ def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: C
             os.close(file)
 
 
-def check_leftovers(spec: StudySpec, history: History, command: LaunchCommand) -> None:
-    """Refuses to train while there is what looks like checkpoints and appeared, or changed, during experiments.
+def check_leftovers(spec: StudySpec, history: History, until: float | None, command: LaunchCommand) -> None:
+    """Refuses to train while there is what a script may resume from, as experiments left it.
+
+    Args:
+        spec, history: of the study.
+        until: the end of its experiments, since the epoch; what changed later is no experiment's.
+        command: the training.
 
     Raises:
         DsoptError: there is.
     """
-    paths = {path for o in history.everything for path in o.wrote_outside.split(", ") if path}
-    left = sorted(path for path in paths if (Path(spec.cwd) / path).exists())
+    named = {path for o in history.everything for path in o.wrote_outside.split(", ") if path}
+    paths = [Path(spec.cwd) / path for path in sorted(named) if not path.endswith(_NO_WEIGHTS)]
+    latest = math.inf if until is None else until + _CLOCK_SECONDS
+    left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
     if left:
         raise DsoptError(
             f"the training does not begin: while experiments ran, {', '.join(left)} appeared or changed in {spec.cwd}, "

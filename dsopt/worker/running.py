@@ -72,9 +72,11 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         return Ended(outcome=Infeasible(reason="invalid_config", message=str(error)))
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
     before = _traces(spec)
-    outcome = lane.run(launch, rules, on_progress)
-    run_dir.remove_own(CLUSTERS)
-    remove_saved(run_dir)
+    try:
+        outcome = lane.run(launch, rules, on_progress)
+    finally:
+        run_dir.remove_own(CLUSTERS)
+        remove_saved(run_dir)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database

@@ -127,7 +127,8 @@ class _Places:
     def find(self, run: EarlierRun) -> RunToKeep | str:
         """What a run is in the study, or why the study skips it."""
         if run.script != self._script:
-            return f"{self._spec.launch.script} was another one when it ran"
+            was = "was another one when it ran" if run.script else "may have been another one when it ran"
+            return f"{self._spec.launch.script} {was}"
         metric = self._spec.autotuning.metric
         if isinstance(run.outcome, Measured | Slow) and not figures_of(run.outcome).tells(metric):
             return f"it did not measure the metric, {metric}"

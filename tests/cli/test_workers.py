@@ -42,7 +42,7 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
     assert "2 h ago, silent" in dsopt_on("workers")
     shown = dsopt_on("study", "show", "simulated")
     assert "; its worker is silent" in shown
-    assert "Any other goes on from here: dsopt worker simulated" in shown
+    assert "Any worker goes on from here: dsopt worker simulated" in shown
     [silent] = dsopt_on.json("workers")
     assert silent["is_silent"] is True
     assert silent["silent_seconds"] >= 7200

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -236,15 +237,22 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from dsopt.probe.isolation import Isolation
-from dsopt.protocol.events import EventWriter
+from dsopt.protocol.events import EventWriter, Step
 from dsopt.protocol.run_dir import RunDir
 
 run_dir = RunDir(Path(sys.argv[1]))
 isolation = Isolation()
-isolation.activate(EventWriter(run_dir, 0), run_dir)
-for number, move in enumerate((os.replace, os.rename, shutil.move, lambda one, other: Path(one).replace(other))):
+writer = EventWriter(run_dir, 0)
+isolation.activate(writer, run_dir)
+torch.save({"tokens": 1}, "tokens.pt")  # before anything was trained
+writer.emit(Step(rank=0, step=1, seconds=1.0, samples=1))
+moves = [os.replace, os.rename, shutil.move, lambda one, other: Path(one).replace(other)]
+moves.append(lambda one, other: os.replace(src=one, dst=other))
+moves.append(lambda one, other: os.rename(one, dst=other))
+for number, move in enumerate(moves):
     torch.save({"step": number}, "last.pt.tmp")
     move("last.pt.tmp", "mine.pt")  # over the user's own
+    move("mine.pt", "mine.pt.bak")  # the last one is kept as another
     torch.save({"step": number}, "new.pt.tmp")
     move("new.pt.tmp", f"new{number}.pt")
     move(f"new{number}.pt", f"renamed{number}.pt")
@@ -253,7 +261,13 @@ assert dcp.async_save({"weight": torch.zeros(2)}, checkpoint_id="dcp").result() 
 dcp.load({"weight": torch.zeros(2)}, checkpoint_id="dcp")
 torch.save({"features": 1}, "cached.pt")
 assert torch.load("cached.pt") == {"features": 1}  # a script may load what it has saved
-torch.save({"step": 9}, "replaced.pt")
+for name in ("replaced.pt", "overwritten.pt", "epoch1.pt"):
+    torch.save({"step": 9}, name)
+os.symlink("epoch1.pt", "latest.pt")
+os.makedirs(".cache")
+torch.save({"features": 3}, ".cache/features.pt")
+os.replace(b"cached.pt", b"bytes.pt")
+os.rename("bytes.pt", "cached.pt", src_dir_fd=None)
 torch.save({"features": 2}, "cached_features")
 torch.save({"step": 9}, run_dir.path / "own.pt")
 """
@@ -263,18 +277,25 @@ def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) 
     """A script that writes a new file and puts it in the place of its last checkpoint would lose the user's."""
     run_dir, work = RunDir.create(tmp_path / "results", "baseline"), tmp_path / "work"
     (work / "dcp").mkdir(parents=True)
-    for mine in ("mine.pt", "dcp/__0_0.distcp", "dcp/.metadata"):
+    for mine in ("mine.pt", "mine.pt.bak", "dcp/__0_0.distcp", "dcp/.metadata"):
         (work / mine).write_text("mine")
+    (work / "mine-too.pt").symlink_to("mine.pt")
+    run_dir.command.touch()
     done = subprocess.run([sys.executable, "-c", SAVES, run_dir.path], cwd=work, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "dsopt: skipped in an experiment: replacing an existing file (mine.pt)" in done.stderr
+    assert "dsopt: skipped in an experiment: moving or replacing an existing file (" in done.stderr
     assert "dsopt: skipped in an experiment: torch.distributed.checkpoint.save" in done.stderr
     assert {"cached.pt", "renamed0.pt", "renamed3.pt"} <= set(os.listdir(work))
     (work / "replaced.pt").rename(work / "theirs")
-    (work / "replaced.pt").write_text("somebody else's")
+    for theirs in ("replaced.pt", "overwritten.pt"):
+        (work / theirs).write_text("somebody else's")
     remove_saved(run_dir)
-    assert set(os.listdir(work)) == {"mine.pt", "dcp", "cached_features", "replaced.pt", "theirs"}
-    assert {(work / mine).read_text() for mine in ("mine.pt", "dcp/__0_0.distcp", "dcp/.metadata")} == {"mine"}
+    mine = {"mine.pt", "mine.pt.bak", "mine-too.pt", "dcp"}
+    kept = {"tokens.pt", "cached_features", ".cache"}
+    assert set(os.listdir(work)) == {*mine, *kept, "replaced.pt", "overwritten.pt", "theirs"}
+    assert {(work / name).read_text() for name in ("mine.pt", "mine.pt.bak", "dcp/__0_0.distcp", "dcp/.metadata")} == {
+        "mine"
+    }
     assert (work / "replaced.pt").read_text() == "somebody else's"
     assert (run_dir.path / "own.pt").exists()
 
@@ -284,7 +305,8 @@ def test_no_training_begins_where_experiments_left_checkpoints(tmp_path: Path) -
     study = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {"train_batch_size": 2}}
     spec, _ = build_spec(study, "study.yaml")
     known = History(reference=[observation(None, 1.0, wrote_outside="ckpt, gone.pt")], stages={})
-    check_leftovers(spec, known, spec.launch)
+    check_leftovers(spec, known, None, spec.launch)
     (tmp_path / "ckpt").mkdir()
+    check_leftovers(spec, known, time.time() - 3600, spec.launch)  # the user has trained since
     with pytest.raises(DsoptError, match=r"the training does not begin: while experiments ran, ckpt appeared"):
-        check_leftovers(spec, known, spec.launch)
+        check_leftovers(spec, known, time.time(), spec.launch)
