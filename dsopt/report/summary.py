@@ -281,7 +281,7 @@ def summarize(
         unlike_runs=[*changed_script(spec, history), *odd_launches(history, spec.autotuning.unit)],
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
-        outside=sorted({path for o in history.everything for path in o.wrote_outside.split(", ") if path}),
+        outside=history.wrote_outside,
         headroom=headroom_of(history, comparison.best) if comparison else None,
         samples=unlike_samples(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(spec, history)) if comparison else None,

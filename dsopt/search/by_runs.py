@@ -33,6 +33,7 @@ class ByRuns:
         self._variances = np.array([run.variance for run in runs], dtype=float)
         odd = [with_oddness(each.scores, each.variances, each.ran_on) for each in shown]
         self._odd = np.concatenate(odd) if odd else np.zeros(0)
+        self._has_odd = not np.array_equal(self._odd, self._variances)
         # the node that sets the pace of each run; -1: none that is known
         places: dict[str | None, int] = {name: place for place, name in enumerate(effects)}
         self._on = np.array([places.get(slowest_of(run.nodes, effects), -1) for run in runs], dtype=int)
@@ -46,8 +47,10 @@ class ByRuns:
         The latter is the logarithm of a probability, whatever the true scores (restricted maximum likelihood; Patterson
         and Thompson, 1971), up to a constant.
         """
-        scores, _ = self._solved(1.0 / (self._odd + launch**2))
-        return scores, self._solved(1.0 / (self._variances + launch**2))[1]
+        scores, evidence = self._solved(1.0 / (self._variances + launch**2))
+        if self._has_odd:
+            scores, _ = self._solved(1.0 / (self._odd + launch**2))
+        return scores, evidence
 
     def _solved(self, precision: Array) -> tuple[Scores, float]:
         """The same, if runs have these precisions, `(runs,)`."""

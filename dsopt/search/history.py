@@ -157,6 +157,11 @@ class History:
         return [*self.reference, *self.observations]
 
     @property
+    def wrote_outside(self) -> list[str]:
+        """What looks like checkpoints and appeared in the working folder while any of these ran."""
+        return sorted({path for o in self.everything for path in o.wrote_outside.split(", ") if path})
+
+    @property
     def own_stage(self) -> int | None:
         """The ZeRO stage of the user's own configuration; None if it was not measured."""
         baseline = self.find("baseline")

@@ -138,7 +138,9 @@ def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> 
         for one in contenders if len(linked) < _LINKS else ():
             on = _nodes_of(one)
             if on and one.name not in linked and not any((o.name, o.why) == (one.name, why) for o in history.reference):
-                return _another(history, one, why, *(([node], ()) if node in on else ((), [node])))
+                if node in on:
+                    return _another(history, one, why, avoid=[node])
+                return _another(history, one, why, on=[node])
     return None
 
 

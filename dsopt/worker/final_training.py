@@ -72,8 +72,7 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     Raises:
         DsoptError: there is.
     """
-    named = {path for o in history.everything for path in o.wrote_outside.split(", ") if path}
-    paths = [Path(spec.cwd) / path for path in sorted(named) if not path.endswith(_NO_WEIGHTS)]
+    paths = [Path(spec.cwd) / path for path in history.wrote_outside if not path.endswith(_NO_WEIGHTS)]
     latest = math.inf if until is None else until + _CLOCK_SECONDS
     left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
     if left:
