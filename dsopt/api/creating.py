@@ -8,14 +8,13 @@ from typing import Any, Final
 from dsopt.api.storage import handed_on
 from dsopt.api.study import Study
 from dsopt.launch.devices import DevicePool
-from dsopt.report.changed_script import runs_of_others
+from dsopt.report.changed_script import named, runs_of_others
 from dsopt.report.files import set_aside_earlier
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
-from dsopt.study.script_file import script_digest
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 from dsopt.worker.check_node import check_node
@@ -116,13 +115,12 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
 def _changed_note(store: Store, study: StoredStudy) -> str | None:
     """A warning if the script is another one than that of runs of the study."""
     spec = study.spec
-    script = script_digest(spec)
-    earlier = runs_of_others(load_history(store, study), script) if script and not spec.compare else 0
-    if not earlier:
+    files, earlier = ([], 0) if spec.compare else runs_of_others(spec, load_history(store, study))
+    if not files:
         return None
     runs = "1 run" if earlier == 1 else f"{earlier} runs"
     return (
-        f"{spec.launch.script} was changed: {runs} of study '{spec.name}' had another version, so its result may not "
+        f"{named(files)}: {runs} of study '{spec.name}' had another version, so its result may not "
         "be that of the script as it is now. To tune anew, give another name (--name), or: dsopt study delete "
         f"{spec.name}"
     )

@@ -29,6 +29,7 @@ from dsopt.api.events import (
     WroteOutside,
 )
 from dsopt.protocol.text import significant
+from dsopt.report.changed_script import named
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
 from dsopt.report.failures import outside_text
 from dsopt.report.first_run import first_run_lines as first_run_lines
@@ -67,10 +68,10 @@ def event_line(event: Event) -> str | None:
             )
         case DevicesAwaited():
             return awaited_text(event)
-        case ScriptChanged(study=study, runs=runs):
+        case ScriptChanged(files=files, runs=runs):
             return (
-                f"WARNING: {study.spec.launch.script} was changed: {'1 run' if runs == 1 else f'{runs} runs'} before "
-                "had another version, and factors will compare scripts, too. Tune in a new study (another --name)."
+                f"WARNING: {named(files)}: {'1 run' if runs == 1 else f'{runs} runs'} before had another version, and "
+                "factors will compare scripts, too. Tune in a new study (another --name)."
             )
         case HelperReplaced(what=what):
             return what

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,13 +31,18 @@ def notify_option(command: _F) -> _F:
 
 
 class Notifier:
-    """Sends what a person asked for. What goes wrong with it is a warning and changes nothing else."""
+    """Sends what a person asked for, one after the other, while the worker works: no signal waits for a slow command.
+
+    What goes wrong with it is a warning and changes nothing else.
+    """
 
     def __init__(self, what: str | None, storage: str | None) -> None:
         self._what = what
         self._storage = storage
         self._open: dict[str, None] = {}  # the studies that are worked on and whose ending was not told
         self._in_turn: str | None = None
+        self._last: threading.Thread | None = None  # that sends, or has sent
+        self._trouble: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def watch(self, names: "list[str]") -> None:
         """Studies that are going to be worked on."""
@@ -45,6 +52,7 @@ class Notifier:
         """Takes in an event of the worker."""
         from dsopt.api.events import StudyFinished, StudyProgressed
 
+        self._warn()
         match event:
             case StudyFinished(study=study) if self._what is not None:
                 self._look_at(study.name)
@@ -68,6 +76,16 @@ class Notifier:
             self._send(None, "stuck", text)
         for name in named or list(self._open):
             self._send(name, "stuck", text)
+
+    def wait(self) -> None:
+        """Waits until all that was sent has arrived, or has not."""
+        if self._last is not None:
+            self._last.join()
+        self._warn()
+
+    def _warn(self) -> None:
+        while not self._trouble.empty():
+            print_warnings([self._trouble.get()])
 
     def _look_at(self, name: str) -> None:
         """Tells of a study if it has ended."""
@@ -103,11 +121,18 @@ class Notifier:
         kept = ("factor", "interval", "own_global_batch", "best_global_batch")
         figures = {key: getattr(found, key) for key in kept} if found is not None else {}
         about = Notification(study=name, state=state, sentence=sentence, storage=storage, node=node_name(), **figures)
-        try:
-            send(self._what, about)
-        except NotDelivered as error:
-            whose = f" about study '{name}'" if name else ""
-            print_warnings([f"the notification{whose} ({state}) was not delivered: {error}"])
+
+        def deliver(what: str, previous: threading.Thread | None) -> None:
+            if previous is not None:
+                previous.join()
+            try:
+                send(what, about)
+            except NotDelivered as error:
+                whose = f" about study '{name}'" if name else ""
+                self._trouble.put(f"the notification{whose} ({state}) was not delivered: {error}")
+
+        self._last = threading.Thread(target=deliver, args=(self._what, self._last), name="dsopt-notify", daemon=True)
+        self._last.start()
 
 
 @contextlib.contextmanager
@@ -131,6 +156,8 @@ def notifying(what: str | None, storage: str | None) -> Iterator[Notifier]:
         raise
     except Exception as error:
         notifier.failed(error)
+        notifier.wait()
         raise
     else:
         notifier.look()
+        notifier.wait()

@@ -1,8 +1,8 @@
 """One run from launch to outcome: starts it, reads its events, ends it as soon as it has seen enough."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
@@ -33,13 +33,17 @@ _TAIL_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is, for people who watch: "starting" until the first step has ended, then "measuring"."""
+    """How far a run is, for people who watch: "starting" until the first step has ended, then "measuring".
+
+    `sources`: digests of the script's own files, by their names; empty until its engine was built.
+    """
 
     phase: str
     seconds: float
     steps: int
     engine: Engine | None
     measurement: Measurement | None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_experiment(
@@ -196,6 +200,7 @@ class _Watched:
                 steps=len(self.seen.steps),
                 engine=self.seen.engine,
                 measurement=measurement,
+                sources=self.seen.sources,
             )
         )
 

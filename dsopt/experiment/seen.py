@@ -1,5 +1,6 @@
 """Puts together what the events of a run have said so far."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Final
@@ -9,7 +10,7 @@ from dsopt.experiment.evaluation import shows_evaluation, step_seconds
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
 from dsopt.experiment.pipeline import whole
-from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, States, Step, Withheld
+from dsopt.protocol.events import Batch, End, Engine, Error, Event, Flops, Memory, Oom, Sources, States, Step, Withheld
 
 _SHORTEST_SECONDS: Final = 1e-6  # no optimizer step takes less; with less, figures would overflow
 
@@ -30,6 +31,7 @@ class Seen:
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none.
         unsaved: functions with which it tried to save or report something, and which were skipped.
+        sources: digests of the script's own files, by their names.
         ended: whether the script ended by itself.
     """
 
@@ -45,6 +47,7 @@ class Seen:
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
+    sources: Mapping[str, str] = field(default_factory=dict)
     ended: bool = False
 
     def add(self, event: Event) -> None:
@@ -68,6 +71,8 @@ class Seen:
             self.withheld.append(event.what)
         elif isinstance(event, Withheld):
             self.unsaved.append(event.what)
+        elif isinstance(event, Sources) and event.rank == 0:
+            self.sources = event.files
         elif isinstance(event, End) and event.rank == 0:
             self.ended = True
 

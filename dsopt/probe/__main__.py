@@ -1,6 +1,7 @@
 """The program that wraps the user's script: sets the memory limit, hooks DeepSpeed, keeps the script away from the
 user's checkpoints, runs it."""
 
+import functools
 import os
 import runpy
 import sys
@@ -13,6 +14,7 @@ from dsopt.probe.imports import after_import
 from dsopt.probe.isolation import Isolation
 from dsopt.probe.loaders import Loaders
 from dsopt.probe.plain import PlainObserver
+from dsopt.probe.sources import OwnFiles
 from dsopt.protocol.events import End, Error, EventWriter, Oom, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
 from dsopt.protocol.run_dir import (
@@ -42,11 +44,12 @@ def main(isolation: Isolation | None = None) -> None:
     counts, loaders = bool(os.environ.get(COUNT_FLOPS_VARIABLE)), Loaders()
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders)
     flush = observer.flush
+    observer.on_engine.append(functools.partial(OwnFiles().tell, writer))
     if PLAIN_VARIABLE in os.environ:
         flush = _watch_plain(writer, observer, limit).flush
     elif writer.rank == 0 and isolation is None:
         imports = ImportRecord()
-        observer.on_engine = lambda: imports.write(run_dir)
+        observer.on_engine.append(lambda: imports.write(run_dir))
     (isolation or Isolation()).activate(writer, run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
     after_import("torch.utils.data.dataloader", loaders.watch)
@@ -79,7 +82,8 @@ def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_byt
     """Watches for a training without DeepSpeed, until the script builds an engine."""
     micro_batch, gas = map(int, os.environ[PLAIN_VARIABLE].split(","))
     plain = PlainObserver(writer, memory_limit_bytes=memory_limit_bytes, micro_batch=micro_batch, gas=gas)
-    observer.on_engine = plain.stop
+    plain.on_described = list(observer.on_engine)
+    observer.on_engine.append(plain.stop)
     after_import("torch.nn.modules.module", plain.watch_modules)
     after_import("torch.optim.optimizer", plain.watch_optimizers)
     return plain

@@ -61,13 +61,13 @@ class EngineObserver:
     teachers and reference models, which have no optimizer.
 
     Attributes:
-        on_engine: called once, when that engine has been built.
+        on_engine: what is called once, when that engine has been built.
     """
 
     def __init__(
         self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool, loaders: Loaders | None = None
     ) -> None:
-        self.on_engine: Callable[[], None] = lambda: None
+        self.on_engine: list[Callable[[], None]] = []
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._loaders = loaders or Loaders()
@@ -133,7 +133,8 @@ class EngineObserver:
             self._use(device)
             self._writer.emit(describe(engine, device, self._writer.rank, self._memory_limit_bytes))
             engine.module.register_forward_pre_hook(self._before_module)
-            self.on_engine()
+            for call_back in self.on_engine:
+                call_back()
         return result
 
     def _use(self, device: Device) -> None:

@@ -47,7 +47,9 @@ _LEFT_OUT: Final = (
     ("accelerate.accelerator", "Accelerator", "load_state", None),
     ("torch.distributed.checkpoint.state_dict_saver", None, "save", None),
     ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", _Done()),
+    ("torch.distributed.checkpoint.state_dict_saver", None, "save_state_dict", None),
     ("torch.distributed.checkpoint.state_dict_loader", None, "load", None),
+    ("torch.distributed.checkpoint.state_dict_loader", None, "load_state_dict", None),
     # whatever the arguments say by then: it also deletes older checkpoints (`save_total_limit`)
     ("transformers.trainer", "Trainer", "_save_checkpoint", None),
     ("transformers.trainer", "Trainer", "save_model", None),

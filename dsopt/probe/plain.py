@@ -1,6 +1,7 @@
 """Observes a training without DeepSpeed: steps of an optimizer of PyTorch, and forward passes between them."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -36,9 +37,13 @@ class PlainObserver:
         writer: of this rank's events.
         memory_limit_bytes: what it may use of its device; 0 without a limit.
         micro_batch, gas: as the command says them; a micro-batch size of 0 is read from the first batch.
+
+    Attributes:
+        on_described: what is called once, when it has told of the model.
     """
 
     def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, micro_batch: int, gas: int) -> None:
+        self.on_described: list[Callable[[], None]] = []
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._micro_batch = micro_batch
@@ -167,6 +172,8 @@ class PlainObserver:
                 dtype={"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(dtype, "fp32"),
             )
         )
+        for call_back in self.on_described:
+            call_back()
 
     def _emit_passed(self) -> None:
         samples = self._micro_batch * self._gas * _world_size()

@@ -92,6 +92,12 @@ def _switch(value: object) -> bool:
     return value
 
 
+def _texts(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return {_text(name): _text(text) for name, text in value.items()}
+
+
 # how the value of a field of each type is read; a ValueError says that it is of another type
 _VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
     int: _whole,
@@ -99,4 +105,5 @@ _VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
     float: _number,
     str: _text,
     bool: _switch,
+    Mapping[str, str]: _texts,
 }

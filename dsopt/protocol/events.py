@@ -194,9 +194,21 @@ class Saved:
     changed: str
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | End
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The script's own files that were imported when its engine was built, each with a digest of what it holds.
+
+    A file in the working folder is named by its path from there, any other by its whole path.
+    """
+
+    kind: ClassVar[str] = "sources"
+    rank: int
+    files: Mapping[str, str]
+
+
+Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | Sources | End
 KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, End)
+    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, Sources, End)
 }
 
 

@@ -1,58 +1,83 @@
 """A script that was changed between the runs that are compared, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dsopt.search.history import History, Observation
 from dsopt.search.tally import Tally, tallies
-from dsopt.study.comparison import spec_of_run
+from dsopt.study.own_sources import changed_files, sources_now
 from dsopt.study.spec import StudySpec
+
+_Version = tuple[tuple[str, str], ...]  # its files and their digests
 
 
 class _Scripts(Tally):
     """Of each version of a script, how many runs had it, and the place of the last one among all that ended."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.last: dict[str, float] = {}
+        self.counts: dict[_Version, int] = {}
+        self.last: dict[_Version, float] = {}
 
     def add(self, run: Observation) -> None:
-        if run.script and run.value is not None:
-            self.counts[run.script] = self.counts.get(run.script, 0) + 1
-            self.last[run.script] = max(run.order, self.last.get(run.script, 0.0))
+        if run.sources and run.value is not None:
+            version = tuple(sorted(run.sources.items()))
+            self.counts[version] = self.counts.get(version, 0) + 1
+            self.last[version] = max(run.order, self.last.get(version, 0.0))
 
 
 def changed_script(spec: StudySpec, history: History) -> list[str]:
     """A warning if figures are of several versions of one script."""
     if not spec.compare:
-        return _told(spec.launch.script, "the study", tallies(history, _Scripts))
+        return _told("the study", tallies(history, _Scripts))
     lines = []
     for name in dict.fromkeys(o.name for o in history.reference):
         of_it = _Scripts()
         for o in history.reference:
             if o.name == name:
                 of_it.add(o)
-        if len(of_it.counts) > 1:
-            lines += _told(spec_of_run(spec, name).launch.script, f"the runs of {name}", [of_it])
+        lines += _told(f"the runs of {name}", [of_it])
     return lines
 
 
-def runs_of_others(history: History, script: str) -> int:
-    """How many runs with a figure had another version of the script than this one."""
-    counts = [each.counts for each in tallies(history, _Scripts)]
-    return sum(count for of_part in counts for digest, count in of_part.items() if digest != script)
+def runs_of_others(spec: StudySpec, history: History) -> tuple[list[str], int]:
+    """The files that have changed since runs with a figure, and how many runs had another version of one.
+
+    It reads the files as they are now.
+    """
+    counts = _added(tallies(history, _Scripts))
+    now = sources_now(spec, {name for version in counts for name, _ in version})
+    return _unlike(counts, now)
 
 
-def _told(script: str, during: str, parts: list[_Scripts]) -> list[str]:
-    counts = _added([each.counts for each in parts])
+def named(files: Sequence[str]) -> str:
+    """Files that were changed, as a subject with its verb."""
+    first, rest = files[0], len(files) - 1
+    return f"{first} was changed" if not rest else f"{first} and {rest} more file{'s' * (rest > 1)} were changed"
+
+
+def _told(during: str, parts: list[_Scripts]) -> list[str]:
+    counts = _added(parts)
     if len(counts) < 2:
         return []
-    last = max((at, digest) for each in parts for digest, at in each.last.items())[1]
-    earlier = sum(count for digest, count in counts.items() if digest != last)
+    _, last = max((at, version) for each in parts for version, at in each.last.items())
+    files, earlier = _unlike(counts, dict(last))
+    if not files:  # one only imports more than the other
+        return []
     return [
-        f"WARNING: {script} was changed during {during}: {earlier} of {sum(counts.values())} runs had another "
-        "version than the last, so factors compare scripts, too. Tune in a new study (another --name)."
+        f"WARNING: {named(files)} during {during}: {earlier} of {sum(counts.values())} runs had another version than "
+        "the last, so factors compare scripts, too. Tune in a new study (another --name)."
     ]
 
 
-def _added(parts: list[dict[str, int]]) -> Mapping[str, int]:
-    return {digest: sum(part.get(digest, 0) for part in parts) for part in parts for digest in part}
+def _unlike(counts: Mapping[_Version, int], reference: Mapping[str, str]) -> tuple[list[str], int]:
+    """The files in which versions differ from the reference, and how many runs had one that does."""
+    changed = {version: changed_files(dict(version), reference) for version in counts}
+    files = sorted({file for of_version in changed.values() for file in of_version})
+    return files, sum(counts[version] for version, of_version in changed.items() if of_version)
+
+
+def _added(parts: Sequence[_Scripts]) -> Mapping[_Version, int]:
+    counts: dict[_Version, int] = {}
+    for part in parts:
+        for version, count in part.counts.items():
+            counts[version] = counts.get(version, 0) + count
+    return counts

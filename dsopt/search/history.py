@@ -51,7 +51,7 @@ class Observation:
         order: its place among what has ended, whatever the clocks of nodes say; infinite while it runs.
         seconds: wall clock of the run from its launch to its end, however it ended; None if nothing was launched.
         ran_on: the nodes that it ran on, as far as dsopt knows.
-        script: what its script held, as a digest; empty if nobody knows.
+        sources: digests of its script's own files, by their names; empty if nobody knows.
         node_rates: what had been measured of the one node that it ran on, by the rate's name (`NodeRates`).
     """
 
@@ -82,7 +82,7 @@ class Observation:
     step_seconds: float | None = None
     ran_on: tuple[str, ...] = ()
     node_rates: Mapping[str, float] = field(default_factory=dict)
-    script: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def launched(self) -> bool:

@@ -13,6 +13,7 @@ from dsopt.protocol.text import plain_text
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import Observation, State
 from dsopt.search.run_quality import noise_of, quality_of
+from dsopt.study.own_sources import sources_in
 from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.study.trial_attributes import ORDER, TrialAttributes, attributes_of, rates_of_node
@@ -50,7 +51,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
         ran_on=tuple(sorted(filter(None, attrs.get("ran_on", "").split(", ")))),
         node_rates=rates_of_node(attrs),
-        script=attrs.get("script", ""),
+        sources=sources_in(attrs.get("sources")),
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 

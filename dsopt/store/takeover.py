@@ -17,6 +17,7 @@ from dsopt.store.records import trial_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial, recorded_outcome
+from dsopt.study.own_sources import Sources, sources_in
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes, attributes_of, place_attributes
 
@@ -43,9 +44,9 @@ class EarlierRun:
     seconds: float
 
     @property
-    def script(self) -> str:
-        """What its script held, as a digest; empty if nobody knows."""
-        return attributes_of(self.trial).get("script", "")
+    def sources(self) -> Sources:
+        """Digests of its script's own files, by their names; empty if nobody knows."""
+        return sources_in(attributes_of(self.trial).get("sources"))
 
     @property
     def ran_on(self) -> str:

@@ -115,7 +115,7 @@ def trial_like(
     distributions: Mapping[str, BaseDistribution],
 ) -> FrozenTrial:
     """The trial of a candidate that has the outcome of another, which ran the very same configuration."""
-    own = ("candidate", "round", "phase", "run_seconds", "taken_over", "script")
+    own = ("candidate", "round", "phase", "run_seconds", "taken_over", "sources")
     told = {key: value for key, value in other.user_attrs.items() if key not in own}
     return create_trial(
         state=other.state,

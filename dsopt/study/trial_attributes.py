@@ -24,7 +24,7 @@ class TrialAttributes(TypedDict, total=False):
         round: 0 in the search, 1, 2 … in the confirmation.
         phase, why: why it was chosen, as a word and in words.
         run_dir: its run directory.
-        script: the script's contents, as the beginning of their SHA-256; absent where it is no file.
+        sources: the script's own files, each with the beginning of the SHA-256 of what it holds; absent: not known.
         ran_on: the names of the nodes that it ran on, separated by commas; absent in a dry run.
         node_matmul_tflops, node_copy_gb_per_s, node_all_reduce_gb_per_s: what its node had been measured to do
             (`NodeRates`); absent: it was not, or there were several.
@@ -56,7 +56,7 @@ class TrialAttributes(TypedDict, total=False):
     phase: Phase
     why: str
     run_dir: str
-    script: str
+    sources: dict[str, str]
     ran_on: str
     node_matmul_tflops: float
     node_copy_gb_per_s: float
@@ -120,7 +120,7 @@ def node_attributes(rates: NodeRates) -> TrialAttributes:
 
 def place_attributes(attrs: TrialAttributes) -> TrialAttributes:
     """Those that say where a run was, and of what script."""
-    names = ("ran_on", "script")
+    names = ("ran_on", "sources")
     of_place = {name: value for name, value in attrs.items() if name in names or name.startswith(_OF_NODE)}
     return cast(TrialAttributes, of_place)
 

@@ -73,7 +73,7 @@ class Asker:
         self._look_at = -math.inf
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
-        self._scripts: set[str] = set()  # whose versions watchers know
+        self._changes_told: tuple[list[str], int] = [], 0  # of the script: files, and runs before
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
@@ -243,12 +243,13 @@ class Asker:
         return None
 
     def _tell_of_script(self, begun: Assignment) -> None:
-        """Tells watchers once of each version of the script that the runs before did not have."""
-        if begun.script in self._scripts or self._study.spec.compare:
+        """Tells watchers once of each change of the script since the runs before."""
+        if self._study.spec.compare:
             return
-        self._scripts.add(begun.script)
-        if begun.script and (runs := runs_of_others(begun.history, begun.script)):
-            self._hand.tell(ScriptChanged(study=self._study, task=begun.task, runs=runs))
+        changes = files, runs = runs_of_others(self._study.spec, begun.history)
+        if files and changes != self._changes_told:
+            self._changes_told = changes
+            self._hand.tell(ScriptChanged(study=self._study, task=begun.task, files=files, runs=runs))
 
     def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""

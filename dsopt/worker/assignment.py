@@ -1,7 +1,7 @@
 """What a lane is given to run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dsopt.launch.placement import Placement
 from dsopt.protocol.run_dir import RunDir
@@ -25,7 +25,7 @@ class Assignment:
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
         nodes: the names of the nodes that it runs on; none of a dry run.
         rates: what was measured of the worker's own node, if it runs there alone.
-        script: what its script holds (`script_digest`).
+        script: the digest of its script's file, by its name (`script_source`).
     """
 
     study: StoredStudy
@@ -36,7 +36,7 @@ class Assignment:
     placement: Placement | None = None
     nodes: Sequence[str] = ()
     rates: NodeRates | None = None
-    script: str = ""
+    script: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def candidate(self) -> Candidate | None:

@@ -29,8 +29,8 @@ from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken, LeftToOthers
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
+from dsopt.study.own_sources import script_source
 from dsopt.study.part import REFERENCE, VERDICT, Part
-from dsopt.study.script_file import script_digest
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
@@ -182,7 +182,7 @@ class StudyGround:
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
-        places, script = places_of(study.spec, hand.pool, candidate), script_digest(study.spec)
+        places, script = places_of(study.spec, hand.pool, candidate), script_source(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name)

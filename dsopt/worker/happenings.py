@@ -121,10 +121,11 @@ class DevicesAwaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptChanged:
-    """The script is another one than that of so many runs before (`runs`), and a run of it begins."""
+    """Files of the script have changed since so many runs before (`runs`), and a run of it begins."""
 
     study: StoredStudy
     task: Task
+    files: Sequence[str]
     runs: int
 
 

@@ -45,8 +45,9 @@ class RunInHand:
     def attributes(self) -> TrialAttributes:
         """What is written on the trial with its outcome."""
         attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
-        if self.assignment.script:
-            attrs["script"] = self.assignment.script
+        sources = {**self.assignment.script, **(self.progress.sources if self.progress is not None else {})}
+        if sources:
+            attrs["sources"] = sources
         if self.assignment.nodes:
             attrs["ran_on"] = ", ".join(self.assignment.nodes)
         if self.assignment.rates is not None:

@@ -17,7 +17,7 @@ from dsopt.store.queries import Row, other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.who_works import running_attempts
-from dsopt.store.workers import LEASE_SECONDS
+from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.history import load_history
 
@@ -50,7 +50,7 @@ def running_now(store: Store, study: StoredStudy) -> list[Now]:
             round=row["round"],
             node=row["node"] or "?",
             seconds=max(0.0, row["running_seconds"]),
-            is_silent=silent.get(row["worker_id"], math.inf) > LEASE_SECONDS,
+            is_silent=silent.get(row["worker_id"], math.inf) > SILENT_SECONDS,
         )
         for row in rows
     ]

@@ -24,9 +24,9 @@ from dsopt.store.transactions import changing
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import offload_devices
 from dsopt.study.inside import aio_inside, candidate_inside
+from dsopt.study.own_sources import changed_files, script_source, sources_now
 from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
-from dsopt.study.script_file import script_digest
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -121,14 +121,16 @@ class _Places:
         self._source = source
         self._history = history
         self._facts = facts
-        self._script = script_digest(spec)
+        self._script = script_source(spec)
         self._candidates = cache(self._candidates_of)
 
     def find(self, run: EarlierRun) -> RunToKeep | str:
         """What a run is in the study, or why the study skips it."""
-        if run.script != self._script:
-            was = "was another one when it ran" if run.script else "may have been another one when it ran"
-            return f"{self._spec.launch.script} {was}"
+        if self._script and not run.sources:
+            return f"{self._spec.launch.script} may have been another one when it ran"
+        changed = changed_files(run.sources, sources_now(self._spec, run.sources))
+        if changed:
+            return f"{changed[0]} was another one when it ran"
         metric = self._spec.autotuning.metric
         if isinstance(run.outcome, Measured | Slow) and not figures_of(run.outcome).tells(metric):
             return f"it did not measure the metric, {metric}"

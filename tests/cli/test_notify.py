@@ -11,7 +11,7 @@ import yaml
 
 import dsopt as api
 from tests.api.dry import dry_run
-from tests.api.test_ending import write_gated_study
+from tests.api.test_ending import until, write_gated_study
 from tests.api.test_notifying import Hook, hook
 from tests.conftest import Dsopt
 from tests.studies import write_study
@@ -92,6 +92,18 @@ def test_who_stops_a_worker_is_not_told(dsopt: Dsopt) -> None:
     output, _ = worker.communicate(timeout=60)
     assert worker.returncode == 130, output
     assert told(dsopt.cwd) == []
+
+
+def test_a_command_that_hangs_keeps_no_worker_from_ending(dsopt: Dsopt) -> None:
+    create(dsopt, "first", autotuning={"results_dir": "first"})
+    write_gated_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "first", "simulated", "--devices", "cpu:2", "--notify", "touch told; sleep 50")
+    wait_for_a_run(dsopt.cwd)  # of the next study
+    until((dsopt.cwd / "told").exists)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=20)
+    assert worker.returncode == 130
 
 
 def test_an_error_that_keeps_a_study_from_going_on_is_told_of_that_study_alone(dsopt: Dsopt) -> None:

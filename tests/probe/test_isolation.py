@@ -259,6 +259,8 @@ for number, move in enumerate(moves):
 dcp.save({"weight": torch.zeros(2)}, checkpoint_id="dcp")
 assert dcp.async_save({"weight": torch.zeros(2)}, checkpoint_id="dcp").result() is None
 dcp.load({"weight": torch.zeros(2)}, checkpoint_id="dcp")
+dcp.save_state_dict({"weight": torch.zeros(2)}, dcp.FileSystemWriter("dcp"))
+dcp.load_state_dict({"weight": torch.zeros(2)}, dcp.FileSystemReader("dcp"))
 torch.save({"features": 1}, "cached.pt")
 assert torch.load("cached.pt") == {"features": 1}  # a script may load what it has saved
 for name in ("replaced.pt", "overwritten.pt", "epoch1.pt"):

@@ -1,8 +1,10 @@
 """A script that somebody edits while its study goes on: figures of two versions are told as such."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
-from dsopt.report.changed_script import changed_script
+from dsopt.report.changed_script import changed_script, runs_of_others
 from dsopt.search.history import BASELINE, History
 from dsopt.study.compared import ComparedRun
 from tests.conftest import Dsopt
@@ -36,9 +38,27 @@ def test_the_worker_warns_and_so_does_the_result(dsopt: Dsopt) -> None:
 
 def test_each_configuration_of_a_comparison_has_a_script_of_its_own() -> None:
     study = spec().model_copy(update={"compare": [ComparedRun(name="other", command="deepspeed u.py")]})
-    own = replace(observation(None, 400.0, facts=facts()), name=BASELINE, round=1, script="a", order=0.0)
-    other = replace(own, name="other", script="b", order=1.0)
+    own = replace(observation(None, 400.0, facts=facts()), name=BASELINE, round=1, sources={"u.py": "a"}, order=0.0)
+    other = replace(own, name="other", sources={"u.py": "b"}, order=1.0)
     assert changed_script(study, History(reference=[own, other], stages={})) == []
-    again = replace(other, round=2, script="c", order=2.0)
+    again = replace(other, round=2, sources={"u.py": "c"}, order=2.0)
     [told] = changed_script(study, History(reference=[own, other, again], stages={}))
     assert told.startswith("WARNING: u.py was changed during the runs of other: 1 of 2 runs had another version")
+
+
+def test_a_module_counts_and_what_only_some_runs_import_does_not() -> None:
+    first = replace(
+        observation(None, 400.0, facts=facts()), name=BASELINE, order=0.0, sources={"t.py": "a", "model.py": "b"}
+    )
+    with_more = replace(first, round=1, order=1.0, sources={**first.sources, "late.py": "c"})
+    assert changed_script(spec(), History(reference=[first, with_more], stages={})) == []
+    edited = replace(first, round=2, order=2.0, sources={"t.py": "a", "model.py": "d"})
+    [told] = changed_script(spec(), History(reference=[first, with_more, edited], stages={}))
+    assert told.startswith("WARNING: model.py was changed during the study: 2 of 3 runs had another version")
+
+
+def test_what_somebody_wrote_into_the_database_names_no_pipe_that_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    study = spec().model_copy(update={"cwd": str(tmp_path)})
+    run = replace(observation(None, 400.0, facts=facts()), name=BASELINE, order=0.0, sources={"pipe.py": "a"})
+    assert runs_of_others(study, History(reference=[run], stages={})) == (["pipe.py"], 1)

@@ -12,8 +12,8 @@ from dsopt.experiment.outcome import Outcome, Slow
 from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
+from dsopt.study.own_sources import Sources, script_source, sources_now
 from dsopt.study.part import Part
-from dsopt.study.script_file import script_digest
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -153,7 +153,9 @@ def store(storage_url: str):
     opened.close()
 
 
-def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", script: str = "") -> None:
+def run_of(
+    store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", sources: Sources | None = None
+) -> None:
     """Records a run of a study as a worker does."""
     study, _ = store.create(source)
     sizes = {}
@@ -166,7 +168,7 @@ def run_of(store: Store, source: StudySpec, name: str, outcome: Outcome, part: s
     ledger = ledger_of(store)
     new = NewTask(part=Part(part), name=name, round=0, frozen=frozen)
     task, attempt = begin(ledger, study, new, store, run_dir=f"/tmp/{name}")
-    ledger.end(study, task, attempt, outcome, {"script": script} if script else {}, is_told=True)
+    ledger.end(study, task, attempt, outcome, {"sources": sources} if sources else {}, is_told=True)
 
 
 def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
@@ -191,16 +193,29 @@ def test_runs_of_another_version_of_the_script_are_left(store: Store, tmp_path: 
     script.write_text("# slow")
     keys = {"cwd": str(tmp_path), "command": f"deepspeed --num_gpus 2 {words} --deepspeed_config c.json"}
     old = spec("old", **keys)
-    run_of(store, old, "baseline", measured(), part="reference", script=script_digest(old))
+    run_of(store, old, "baseline", measured(), part="reference", sources=script_source(old))
     script.write_text("# fast")
     os.utime(script, (0, 0))  # it was written long ago, and has just been moved here
     study, _ = store.create(spec("new", **keys))
-    why = f"{words.split()[-1]} was another one when it ran"
+    why = f"{file} was another one when it ran"
     assert take_over(store, study, store.get("old")).left == [("baseline", why)]
     script.write_text("# slow")
     assert take_over(store, study, store.get("old")).taken == ["baseline"]
     [kept] = earlier_runs(store, study)
-    assert kept.script == script_digest(old)
+    assert kept.sources == script_source(old)
+
+
+def test_runs_with_another_version_of_a_module_are_left(store: Store, tmp_path: Path) -> None:
+    for file in ("t.py", "model.py"):
+        (tmp_path / file).write_text("# slow")
+    keys = {"cwd": str(tmp_path), "command": "deepspeed --num_gpus 2 t.py --deepspeed_config c.json"}
+    old = spec("old", **keys)
+    run_of(store, old, "baseline", measured(), part="reference", sources=sources_now(old, ["t.py", "model.py"]))
+    study, _ = store.create(spec("new", **keys))
+    (tmp_path / "model.py").write_text("# fast")
+    assert take_over(store, study, store.get("old")).left == [("baseline", "model.py was another one when it ran")]
+    (tmp_path / "model.py").write_text("# slow")
+    assert take_over(store, study, store.get("old")).taken == ["baseline"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""The files that a study's script is made of, which may change after runs have shown something of it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dsopt.protocol.source_file import contents_digest, name_of
+from dsopt.study.spec import StudySpec
+
+Sources = Mapping[str, str]
+
+
+def script_file(spec: StudySpec) -> Path | None:
+    """The file that its launcher runs; None for a dry run, or where there is none in the working folder."""
+    if spec.is_simulated:
+        return None
+    name = Path(spec.launch.script)
+    if spec.launch.is_module:
+        name = Path(*spec.launch.script.split("."))
+        names = [name.with_suffix(".py"), name / "__main__.py"]
+    else:
+        names = [name]
+    return next((file for one in names if (file := Path(spec.cwd) / one).is_file()), None)
+
+
+def script_source(spec: StudySpec) -> Sources:
+    """The digest of that file, by its name; empty where there is none that can be read."""
+    file = script_file(spec)
+    name = "" if file is None else name_of(file, Path(spec.cwd))
+    return {name: digest} if file is not None and (digest := contents_digest(file)) else {}
+
+
+def sources_now(spec: StudySpec, names: Iterable[str]) -> Sources:
+    """The digests of files of these names as they are now; empty of one that is gone."""
+    return {name: contents_digest(Path(spec.cwd) / name) for name in names}
+
+
+def changed_files(one: Sources, other: Sources) -> list[str]:
+    """The files that both have, with other contents."""
+    return sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
+
+
+def sources_in(value: Any) -> Sources:  # noqa: ANN401 - as somebody may have written it into the database
+    """Sources as a trial has them, or none if they are no such thing."""
+    texts = isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
+    return value if texts else {}
