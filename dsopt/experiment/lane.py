@@ -7,12 +7,12 @@ from typing import Final
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.run import Progress, run_experiment
-from dsopt.experiment.saved import remove_saved
 from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
 from dsopt.launch.observed import ObservedStarts
 from dsopt.launch.process import Process
+from dsopt.launch.saved import remove_saved
 from dsopt.launch.spread import Spread
 from dsopt.study.secrets import hidden, secret_values
 

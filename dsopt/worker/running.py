@@ -12,8 +12,8 @@ from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
-from dsopt.experiment.saved import remove_saved
 from dsopt.launch.nvme import measure_nvme
+from dsopt.launch.saved import remove_saved
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices

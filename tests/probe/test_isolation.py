@@ -11,7 +11,7 @@ import pytest
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outside import new_traces, traces
-from dsopt.experiment.saved import remove_saved
+from dsopt.launch.saved import remove_saved
 from dsopt.probe.isolation import Isolation
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
@@ -282,7 +282,6 @@ def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) 
     for mine in ("mine.pt", "mine.pt.bak", "dcp/__0_0.distcp", "dcp/.metadata"):
         (work / mine).write_text("mine")
     (work / "mine-too.pt").symlink_to("mine.pt")
-    run_dir.command.touch()
     done = subprocess.run([sys.executable, "-c", SAVES, run_dir.path], cwd=work, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "dsopt: skipped in an experiment: moving or replacing an existing file (" in done.stderr

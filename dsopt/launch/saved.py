@@ -14,25 +14,29 @@ from dsopt.protocol.run_dir import RunDir
 def remove_saved(run_dir: RunDir) -> None:
     """Removes the files that a run has made by functions that save, if they are as it left them.
 
-    Its processes are gone. A file that somebody else has put there, or has written to since, stays.
+    Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
+    has written to since, stays. So do files that a folder names which no worker of this user has made.
     """
-    for events in run_dir.all_events():
+    try:
+        made = run_dir.mark.stat()
+    except OSError:
+        return
+    for events in run_dir.all_events() if made.st_uid == os.getuid() else ():
         with contextlib.suppress(OSError), events.open("rb") as lines:
             for line in lines:
                 event = parse(line) if b'"saved"' in line else None
                 if isinstance(event, Saved) and event.host == platform.node():
                     with contextlib.suppress(OSError):
-                        _remove(event, run_dir)
+                        _remove(event, made.st_mtime_ns)
 
 
-def _remove(saved: Saved, run_dir: RunDir) -> None:
+def _remove(saved: Saved, began_ns: int) -> None:
     path = Path(saved.path)
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode) or saved_file(saved.rank, path, found) != saved:
         return
     path.unlink()
-    began = run_dir.command.stat().st_mtime_ns
     for link in path.parent.iterdir():
-        is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began
+        is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began_ns
         if is_new and Path(os.path.realpath(link)) == Path(os.path.realpath(path)):
             link.unlink()  # it would point to nothing

@@ -1,0 +1,77 @@
+"""What an experiment has saved goes when its worker or its node's part is killed, too."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.saved import remove_saved
+from dsopt.protocol.events import EventWriter, saved_file
+from dsopt.protocol.run_dir import RunDir
+from dsopt.store.orphans import sweep
+from dsopt.store.studies import Store
+from dsopt.store.workers import leave
+from tests.launch.test_guard import WORKER
+from tests.store.ledger import spec
+from tests.store.test_leases import NONE, at, begin, orphans, slots
+from tests.worker.test_faults import until
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    """Of a run that has saved `model.pt` in the working folder."""
+    made = RunDir.create(tmp_path, "r")
+    save(made, tmp_path / "model.pt")
+    return made
+
+
+def save(run_dir: RunDir, path: Path) -> None:
+    path.write_text("weights")
+    writer = EventWriter(run_dir, 0)
+    writer.emit(saved_file(0, path, path.lstat()))
+    writer.close()
+
+
+def test_the_guard_of_a_killed_worker_removes_it(run_dir: RunDir, tmp_path: Path) -> None:
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, run_dir.path], start_new_session=True)
+    assert worker.wait(timeout=30) == -signal.SIGKILL
+    until(lambda: not (tmp_path / "model.pt").exists())
+
+
+def test_who_frees_the_devices_of_a_dead_worker_removes_it(run_dir: RunDir, storage_url: str, tmp_path: Path) -> None:
+    store = Store.open(storage_url, make=True)
+    dead = at(store, "a", "boot/1")
+    begin(dead, store.create(spec())[0], slots(2), run_dir=run_dir.path)
+    leave(store.engine, dead.me)
+    assert sweep(store.engine, orphans(store, at(store, "a", "boot/1"), NONE))
+    store.close()
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_each_node_removes_what_its_own_ranks_have_saved(tmp_path: Path) -> None:
+    saves = (
+        "from pathlib import Path; from tests.launch.test_saved import save; "
+        "from dsopt.protocol.run_dir import from_environment; save(from_environment(), Path('model.pt').absolute())"
+    )
+    part = subprocess.Popen(
+        [sys.executable, "-m", "dsopt.launch.part"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert part.stdin is not None and part.stdout is not None
+    process = {"argv": [sys.executable, "-c", saves], "environment": {"PYTHONPATH": str(Path.cwd())}}
+    start = {"run_dir": "/elsewhere", "cwd": str(tmp_path), "port": 29500, "folders": [], "files": {}}
+    part.stdin.write(json.dumps({"start": {**start, "processes": [process]}}) + "\n")
+    part.stdin.flush()
+    while "exit" not in (told := json.loads(part.stdout.readline())):
+        assert told.get("refusal") is None, told
+    assert told["exit"] == [0, 0] and (tmp_path / "model.pt").exists()
+    part.communicate(json.dumps({"end": 0}) + "\n", timeout=30)
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_a_folder_that_no_worker_has_made_names_nothing_to_remove(run_dir: RunDir, tmp_path: Path) -> None:
+    run_dir.mark.unlink()
+    remove_saved(run_dir)
+    assert (tmp_path / "model.pt").exists()
