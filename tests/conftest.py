@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.program import path_with
 from dsopt.study.secrets import OWN_ACCESS
 from tests import postgres as own_postgres
@@ -47,6 +48,7 @@ def real_runs_find_what_they_need(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def deepspeed_operators() -> None:
     """What DeepSpeed compiles at the first run on a machine without GPU, which takes a minute or two."""
+    remove_stale_build_locks()  # one that was killed is waited for otherwise
     build = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as Builder; Builder().load(verbose=False)"
     environment = {**os.environ, "PATH": path_with(os.environ, Path(sys.executable))}
     subprocess.run([sys.executable, "-c", build], check=True, stdout=subprocess.DEVNULL, env=environment, timeout=900)

@@ -17,7 +17,7 @@ _CPU_RANKS: Final = 2  # CPU slots share what the machine has: more of them show
 
 
 def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float, **variables: str) -> list[Program]:
-    """The ranks of a run on the first devices of a pool. Each ends itself a second after these seconds."""
+    """The ranks of a run on a pool's first devices. Each ends with this process, or a second after these seconds."""
     backend = "nccl" if pool.kind == "gpu" else "gloo"
     common = {
         **variables,
@@ -27,8 +27,9 @@ def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float
     }
     if pool.kind == "gpu":
         common["CUDA_VISIBLE_DEVICES"] = ",".join(pool.uuids[index] for index in pool.indices[:ranks])
+    args = (backend, str(seconds + 1), str(os.getpid()))
     return [
-        training.program(MODULE, backend, str(seconds + 1), cwd=Path("/"), RANK=rank, LOCAL_RANK=rank, **common)
+        training.program(MODULE, *args, cwd=Path("/"), RANK=rank, LOCAL_RANK=rank, **common)
         for rank in map(str, range(ranks))
     ]
 

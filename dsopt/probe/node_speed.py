@@ -1,9 +1,9 @@
 """One rank of a short fixed run that shows how fast a node is: matrix products, copies, and a real all-reduce.
 
-    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.node_speed gloo 60
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.node_speed gloo 60 $$
 
-A worker starts one for each device, `dsopt doctor` two. The arguments are the backend and the seconds after which the
-process ends, whatever becomes of who started it: most of them are for imports, which take long on shared disks. Once
+A worker starts one for each device, `dsopt doctor` two. The arguments are the backend, the seconds after which the
+process ends, most of which are for imports, which take long on shared disks, and the process with which it ends. Once
 all ranks are there, they measure for ten seconds at most. Each prints a line after each part, "dsopt-result " and a
 JSON object with all that it knows: what was measured counts even if the rest takes too long.
 """
@@ -13,6 +13,7 @@ import os
 import signal
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -27,11 +28,13 @@ _MEASURING_SECONDS: Final = 10.0
 _ROUNDS: Final = 5
 _ENOUGH_SECONDS: Final = 0.5  # of a part, which has three rounds at least
 _LEAST_ROUNDS: Final = 3
+_LOOK_SECONDS: Final = 0.5
 
 
 def main() -> None:
     """Takes part in the run, over the backend that the argument names."""
     signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
+    threading.Thread(target=_end_with, args=(int(sys.argv[3]),), daemon=True).start()
     import torch
     from torch import distributed
 
@@ -53,6 +56,18 @@ def main() -> None:
         known["all_reduce_gb_per_s"] = _all_reduce(device, rank, size)
         distributed.destroy_process_group()
         _tell(known)
+
+
+def _end_with(pid: int) -> None:
+    """Ends this process once that one is gone: other ranks may never come then."""
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            os._exit(1)
+        except PermissionError:  # it is another user's
+            pass
+        time.sleep(_LOOK_SECONDS)
 
 
 def _matrix_products(device: "torch.device") -> float:

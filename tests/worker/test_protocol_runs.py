@@ -87,12 +87,12 @@ def check_stage_studies_make_sense_in_optuna(study: Dsopt) -> None:
     store.close()
 
 
-def test_out_of_memory_is_knowledge(dsopt_on: Dsopt) -> None:
+def test_out_of_memory_is_knowledge(dsopt: Dsopt) -> None:
     """The simulated device takes 56 samples; without a limit on the batch the search goes up to that and no further."""
-    write_study(dsopt_on.cwd, autotuning={"num_tuning_micro_batch_sizes": 1}, measurement={"max_steps": 20})
-    dsopt_on("study", "create", "study.yaml")
-    dsopt_on("worker", "simulated", "--devices", "cpu:2")
-    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    write_study(dsopt.cwd, autotuning={"num_tuning_micro_batch_sizes": 1}, measurement={"max_steps": 20})
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
     study = store.get("simulated")
     trials = [t for stage in range(4) for t in store.optuna_study(study, f"z{stage}").trials]
     sizes = [t.params["train_micro_batch_size_per_gpu"] for t in trials if t.state == optuna.trial.TrialState.COMPLETE]
@@ -224,21 +224,21 @@ def test_a_run_that_dies_silently_is_tried_again_and_then_left(dsopt: Dsopt) -> 
     assert os.path.isdir(runs[0]["run_dir"])
 
 
-def test_runs_go_side_by_side_when_devices_allow(dsopt_on: Dsopt) -> None:
+def test_runs_go_side_by_side_when_devices_allow(dsopt: Dsopt) -> None:
     """Two accumulations of three sizes on two ranks each: four slots run them two at a time, none twice."""
     write_study(
-        dsopt_on.cwd,
+        dsopt.cwd,
         ds_config={
             "train_micro_batch_size_per_gpu": [1, 2, 4], "gradient_accumulation_steps": [1, 2],
             "zero_optimization": {"stage": 1},
         },
         stage_order="sequential",  # which leaves nothing out
     )  # fmt: skip
-    dsopt_on.environment["SIMULATED_SECONDS"] = "1"
-    dsopt_on("study", "create", "study.yaml")
-    dsopt_on("worker", "simulated", "--devices", "cpu:4")
-    check_nothing_lost_nothing_doubled(dsopt_on)
-    everything = dsopt_on.json("study", "show", "simulated")["runs"]
+    dsopt.environment["SIMULATED_SECONDS"] = "1"
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:4")
+    check_nothing_lost_nothing_doubled(dsopt)
+    everything = dsopt.json("study", "show", "simulated")["runs"]
     runs = [run for run in everything if run["stage"] == "z1"]
     assert len(runs) == 5  # one of them is the baseline
     overlapping = [
@@ -324,21 +324,21 @@ def test_metrics_of_a_part_of_the_step_are_minimised(dsopt: Dsopt) -> None:
     assert rows == {"z1_gas1_tmbspg2": pytest.approx(3.6, rel=0.01)}
 
 
-def test_a_run_that_cannot_win_is_stopped(dsopt_on: Dsopt) -> None:
+def test_a_run_that_cannot_win_is_stopped(dsopt: Dsopt) -> None:
     """Steps at ZeRO 3 take 1.44 times as long as at 1. A start takes so long that a run would have 60 of them."""
     write_study(
-        dsopt_on.cwd,
+        dsopt.cwd,
         ds_config={"train_micro_batch_size_per_gpu": [8, 16], "zero_optimization": {"stage": [1, 3]}},
         autotuning={"tuner_type": "gridsearch"},
         measurement={"max_steps": 60},
     )
-    dsopt_on.environment |= {"SIMULATED_NOISE": "0.2", "SIMULATED_SECONDS": "2"}
-    dsopt_on("study", "create", "study.yaml")
-    output = dsopt_on("worker", "simulated", "--devices", "cpu:2")
-    assert "slow: " in output, dsopt_on("study", "show", "simulated", "--why")
-    check_nothing_lost_nothing_doubled(dsopt_on)
+    dsopt.environment |= {"SIMULATED_NOISE": "0.2", "SIMULATED_SECONDS": "2"}
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "simulated", "--devices", "cpu:2")
+    assert "slow: " in output, dsopt("study", "show", "simulated", "--why")
+    check_nothing_lost_nothing_doubled(dsopt)
 
-    runs = {run["candidate"]: run for run in dsopt_on.json("study", "show", "simulated")["runs"] if run["round"] == 0}
+    runs = {run["candidate"]: run for run in dsopt.json("study", "show", "simulated")["runs"] if run["round"] == 0}
     slow = runs["z3_gas1_tmbspg16"]
     assert slow["state"] == "slow"
     best = re.search(r"samples/s, cannot beat (\d+)$", slow["message"])
@@ -348,9 +348,9 @@ def test_a_run_that_cannot_win_is_stopped(dsopt_on: Dsopt) -> None:
     metrics = json.loads((Path(slow["run_dir"]) / "metrics.json").read_text())
     assert 12 < len(metrics["step_seconds"]) < 60
     assert metrics["throughput"] == pytest.approx(slow["metric"])
-    assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == "z1_gas1_tmbspg16"
+    assert dsopt.json("study", "best", "simulated")["comparison"]["best"] == "z1_gas1_tmbspg16"
 
-    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
     found = store.get("simulated")
     z3 = store.optuna_study(found, "z3").trials
     [trial] = [t for t in z3 if t.user_attrs["candidate"] == "z3_gas1_tmbspg16"]
@@ -394,13 +394,13 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     assert "is finished" in dsopt_on("study", "resume", "simulated")
 
 
-def test_the_next_finalist_is_tried_when_one_fails(dsopt_on: Dsopt) -> None:
+def test_the_next_finalist_is_tried_when_one_fails(dsopt: Dsopt) -> None:
     # a search would stop where no more runs are worth their time, which is the clock's to say
-    write_study(dsopt_on.cwd, autotuning={"tuner_type": "gridsearch"})
-    dsopt_on("study", "create", "study.yaml")
-    dsopt_on.environment["SIMULATED_FAILURES"] = "z1_gas1_tmbspg16:*[12]"
-    output = dsopt_on("worker", "simulated", "--devices", "cpu:2")
-    best = dsopt_on.json("study", "best", "simulated")["comparison"]["best"]
+    write_study(dsopt.cwd, autotuning={"tuner_type": "gridsearch"})
+    dsopt("study", "create", "study.yaml")
+    dsopt.environment["SIMULATED_FAILURES"] = "z1_gas1_tmbspg16:*[12]"
+    output = dsopt("worker", "simulated", "--devices", "cpu:2")
+    best = dsopt.json("study", "best", "simulated")["comparison"]["best"]
     assert best not in ("baseline", "z1_gas1_tmbspg16")
     assert "times as fast as your configuration" in output
 
