@@ -1,15 +1,12 @@
 """The keys of this node, and the signatures of studies."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dsopt.api.storage import opened
-from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.store import keys
 from dsopt.store.signatures import sign_again
-from dsopt.store.told import unsigned_note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +74,6 @@ def sign_study(name: str, *, unsigned: bool = False, storage: str | None = None)
     with opened(storage) as store:
         spec, signature = sign_again(store.engine, store.header(name).name, unsigned=unsigned)
     return Signed(study=name, command=spec.command, fingerprint=signature.signed_by)
-
-
-def notes_on(studies: Sequence[Study]) -> list[str]:
-    """What to know before this node works on studies that nobody has signed; said once per node and database."""
-    notes = [unsigned_note(study._store.engine) for study in studies]
-    return [note for note in notes if note is not None]
 
 
 def _info(key: keys.Key, *, signs: bool) -> KeyInfo:

@@ -90,7 +90,7 @@ def _start(
     names: tuple[str, ...], pool: "Devices", storage: str | None, notifier: Notifier, *, until_idle: bool
 ) -> "tuple[Sequence[Study], DsoptError | None]":
     """Works on the studies of these names, or on all. Returns them and the error to end with."""
-    from dsopt.api.keys import notes_on
+    from dsopt.api.notes import notes_on
     from dsopt.api.studies import load_studies
 
     if not names:
@@ -107,7 +107,7 @@ def _work_on_all(
 ) -> "tuple[Sequence[Study], DsoptError | None]":
     """Works on all studies, those included that are created meanwhile. Returns them and the error to end with."""
     import dsopt
-    from dsopt.api.keys import notes_on
+    from dsopt.api.notes import notes_on
     from dsopt.api.studies import load_studies, load_unfinished
 
     studies, problems = load_unfinished(storage=storage)
