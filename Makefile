@@ -55,7 +55,7 @@ test-fast: install ## the tests that take seconds
 lint: install ## ruff, mypy for each Python that is supported, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	for version in $(PYTHONS); do $(BIN)/mypy --python-version $$version || exit 1; done
+	echo $(PYTHONS) | xargs -n 1 -P 2 $(BIN)/mypy --python-version
 	$(BIN)/lint-imports
 
 format: install ## let ruff mend what it can

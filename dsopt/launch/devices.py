@@ -2,8 +2,8 @@
 
 import functools
 import os
-import random
 import re
+import secrets
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -185,10 +185,10 @@ def _is_own(family: int, address: Any) -> bool:  # noqa: ANN401 - a pair or more
 def free_ports() -> Iterator[int]:
     """Ports of this host that nobody listens on now, in random order. The caller leases the one it takes."""
     while True:
-        port = random.choice(_PORTS)  # noqa: S311 - to be unlike others', not to be secret
+        port = secrets.choice(_PORTS)  # forks of one program have the same random numbers otherwise
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("", port))
             except OSError:
                 continue
         yield port

@@ -51,7 +51,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         step_seconds=attrs["step_milliseconds"] / 1000 if "step_milliseconds" in attrs else None,
         ran_on=tuple(sorted(filter(None, attrs.get("ran_on", "").split(", ")))),
         node_rates=rates_of_node(attrs),
-        sources=sources_in(attrs.get("sources")),
+        sources=sources_in(attrs.get("sources", "")),
         order=trial.system_attrs.get(ORDER, math.inf) if trial.state.is_finished() else math.inf,
     )
 

@@ -111,7 +111,7 @@ def _allowed(hint: Any) -> tuple[frozenset[type], frozenset[object]]:  # noqa: A
     if get_origin(hint) is Literal:
         return frozenset(), frozenset(get_args(hint))
     # programs that speak the run protocol may write either kind of number
-    return frozenset((int, float) if hint in (int, float) else (get_origin(hint) or hint,)), frozenset()
+    return frozenset((int, float) if hint in (int, float) else (hint,)), frozenset()
 
 
 def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:

@@ -46,7 +46,7 @@ class EarlierRun:
     @property
     def sources(self) -> Sources:
         """Digests of its script's own files, by their names; empty if nobody knows."""
-        return sources_in(attributes_of(self.trial).get("sources"))
+        return sources_in(attributes_of(self.trial).get("sources", ""))
 
     @property
     def ran_on(self) -> str:

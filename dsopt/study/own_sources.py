@@ -1,8 +1,8 @@
 """The files that a study's script is made of, which may change after runs have shown something of it."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from dsopt.protocol.source_file import contents_digest, name_of
 from dsopt.study.spec import StudySpec
@@ -40,7 +40,11 @@ def changed_files(one: Sources, other: Sources) -> list[str]:
     return sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
 
 
-def sources_in(value: Any) -> Sources:  # noqa: ANN401 - as somebody may have written it into the database
-    """Sources as a trial has them, or none if they are no such thing."""
-    texts = isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
-    return value if texts else {}
+def sources_in(text: str) -> Sources:
+    """Sources as a trial has them, or none if somebody has written something else into the database."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    is_own = isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
+    return value if is_own else {}

@@ -24,7 +24,7 @@ class TrialAttributes(TypedDict, total=False):
         round: 0 in the search, 1, 2 … in the confirmation.
         phase, why: why it was chosen, as a word and in words.
         run_dir: its run directory.
-        sources: the script's own files, each with the beginning of the SHA-256 of what it holds; absent: not known.
+        sources: the script's own files, each with the beginning of the SHA-256 of what it holds, as a JSON object.
         ran_on: the names of the nodes that it ran on, separated by commas; absent in a dry run.
         node_matmul_tflops, node_copy_gb_per_s, node_all_reduce_gb_per_s: what its node had been measured to do
             (`NodeRates`); absent: it was not, or there were several.
@@ -56,7 +56,7 @@ class TrialAttributes(TypedDict, total=False):
     phase: Phase
     why: str
     run_dir: str
-    sources: dict[str, str]
+    sources: str
     ran_on: str
     node_matmul_tflops: float
     node_copy_gb_per_s: float

@@ -1,5 +1,6 @@
 """The lanes of a worker: threads that run one assignment at a time, and know nothing of a database."""
 
+import json
 import queue
 import threading
 import time
@@ -47,7 +48,7 @@ class RunInHand:
         attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
         sources = {**self.assignment.script, **(self.progress.sources if self.progress is not None else {})}
         if sources:
-            attrs["sources"] = sources
+            attrs["sources"] = json.dumps(sources)
         if self.assignment.nodes:
             attrs["ran_on"] = ", ".join(self.assignment.nodes)
         if self.assignment.rates is not None:

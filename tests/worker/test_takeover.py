@@ -1,5 +1,6 @@
 """A changed study begins with what an earlier one ran with the same configuration and command."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -168,7 +169,7 @@ def run_of(
     ledger = ledger_of(store)
     new = NewTask(part=Part(part), name=name, round=0, frozen=frozen)
     task, attempt = begin(ledger, study, new, store, run_dir=f"/tmp/{name}")
-    ledger.end(study, task, attempt, outcome, {"sources": sources} if sources else {}, is_told=True)
+    ledger.end(study, task, attempt, outcome, {"sources": json.dumps(dict(sources))} if sources else {}, is_told=True)
 
 
 def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
