@@ -1,6 +1,5 @@
 """The events of workers, in words."""
 
-from collections.abc import Collection
 from typing import Final
 
 from dsopt.api.events import (
@@ -162,16 +161,10 @@ def best_text(study: StoredStudy, history: History | None) -> str:
     return f"{readable_name(best.name, best.candidate)}{origin}: {value}{against}"
 
 
-def budget_text(study: StoredStudy, history: History | None, in_hand: Collection[Task]) -> str:
-    """How many runs a study has done, or how many trials are left at the stage that it explores now."""
-    tuning = study.spec.autotuning
-    parts = {task.part for task in in_hand} - {REFERENCE}
-    if not parts or history is None:
-        over = [o for o in (history.everything if history else []) if o.launched and o.state != "running"]
-        return f"{len(over)} run{'s' * (len(over) != 1)} done"
-    stage = min(part.stage or 0 for part in parts)
-    used = sum(o.is_spent for o in history.stages[stage])
-    return f"{tuning.tuner_num_trials - used} of {tuning.tuner_num_trials} trials of ZeRO {stage} left"
+def done_text(history: History | None) -> str:
+    """How many runs a study has done."""
+    over = [o for o in (history.everything if history else []) if o.launched and o.state != "running"]
+    return f"{len(over)} run{'s' * (len(over) != 1)} done"
 
 
 def left_text(study: StoredStudy, history: History, pace: float | None) -> str | None:
@@ -189,5 +182,5 @@ def _result(study: StoredStudy, outcome: Outcome, value: float | None) -> str:
     drift = ", still drifting" if m.drifting else ""
     return (
         f"{significant(value)} {study.spec.autotuning.unit} (±{100 * m.relative_half_width:.1f} %, "
-        f"{m.measured_steps} steps after {m.warmup_steps} of warm-up{drift})"
+        f"{m.measured_steps} steps{drift})"
     )

@@ -60,6 +60,7 @@ class Result:
     summary: Summary
     answer: Answer
     advice: Sequence[str]
+    is_scaled: bool
 
     @property
     def is_own(self) -> bool:
@@ -209,6 +210,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         summary=summary,
         answer=answer_of(summary, diff, file=str(config), command=command),
         advice=[*summary.advice_lines(scaled=scale_lr), *others_text(study.spec, study.created_at)],
+        is_scaled=scale_lr,
     )
 
 

@@ -20,7 +20,7 @@ from typing_extensions import Self
 from dsopt.api.event_text import (
     awaited_text,
     best_text,
-    budget_text,
+    done_text,
     event_line,
     first_run_lines,
     label_of,
@@ -183,4 +183,4 @@ class LiveView:
 
     def _done(self) -> str:
         assert self.study is not None
-        return budget_text(self.study, self.history, list(self.current_runs))
+        return done_text(self.history)

@@ -15,7 +15,6 @@ from dsopt.cli.options import (
     only_data_on_stdout,
     print_json,
     print_warnings,
-    scaling_option,
     storage_option,
     take_over_option,
 )
@@ -139,10 +138,18 @@ def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as
 @click.argument("name", shell_complete=complete_study)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the DeepSpeed configuration to this file.")
 @click.option("--so-far", is_flag=True, help="Also of a study that goes on: the best of its search, unconfirmed.")
-@scaling_option
+@click.option(
+    "--apply-lr-scaling/--no-apply-lr-scaling",
+    "scale_lr",
+    default=None,
+    help="Write the learning rate scaled to the best configuration's global batch, or as you have it. Without either, "
+    "the file keeps what it has.",
+)
 @storage_option
 @json_option
-def best(name: str, output: Path | None, so_far: bool, scale_lr: bool, storage: str | None, as_json: bool) -> None:
+def best(
+    name: str, output: Path | None, so_far: bool, scale_lr: bool | None, storage: str | None, as_json: bool
+) -> None:
     """Print the best configuration of a finished study."""
     of = dsopt.load_study(name, storage=storage)
     if so_far and (of.is_comparison or of.summary.comparison is None):
@@ -156,7 +163,7 @@ def best(name: str, output: Path | None, so_far: bool, scale_lr: bool, storage: 
                     "command": found.command})  # fmt: skip
         return
     if found.summary.batch_advice is not None:
-        say(found.summary.batch_advice.text(applied=scale_lr))
+        say(found.summary.batch_advice.text(applied=found.is_scaled))
     click.echo(f"{found}\nConfiguration: {found.config_file}\nCommand: {found.command}")
 
 

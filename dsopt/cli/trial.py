@@ -49,5 +49,6 @@ def logs(study: str, name: str, round_: int | None, lines: int, storage: str | N
 
     found = dsopt.load_study(study, storage=storage)
     for file, text in logs_of(found, find_run(found, name, round_), lines):
-        click.echo(f"==> {file} <==")
+        cut = f", the last {lines} lines (-n shows more)" if len(text) == lines else ""
+        click.echo(f"==> {file}{cut or ('' if text else ', empty')} <==")
         click.echo("\n".join(text))

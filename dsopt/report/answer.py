@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dsopt.protocol.text import significant
 from dsopt.report.cost import money
 from dsopt.report.diff import Diff
 from dsopt.report.numbers import number, percent
 from dsopt.report.readable import value_text
 from dsopt.report.summary import Summary
+from dsopt.search.standing import Comparison
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, is_script_flag
 
@@ -18,6 +20,7 @@ _NAMES: Final = {
     ACCUMULATION: "accumulation",
     TRAIN_BATCH: "global batch",
 }
+_ROUGH: Final = 1.2  # times
 _METRICS: Final = {
     "throughput": "throughput",
     "throughput_per_gpu": "throughput of a GPU",
@@ -46,6 +49,7 @@ class Answer:
         certainty: how likely it is the fastest, in words; empty if there was nothing else.
         rows: the user's configuration against the best; empty if that is the user's own.
         file, command: DeepSpeed's configuration, and the line with which to train.
+        is_rough: whether the interval is so wide that a comparison is worth its time.
         doubts, warnings: how many sentences of doubt the summary has, and how many of them are warnings.
     """
 
@@ -58,12 +62,15 @@ class Answer:
     command: str
     doubts: int
     warnings: int = 0
+    is_rough: bool = False
 
     @property
     def next_commands(self) -> list[tuple[str, str]]:
         """Three commands that lead on from here, each with what it does."""
         first = (f"dsopt diff {self.study}", "what each change is worth")
-        if not self.rows:
+        if self.is_rough:
+            first = (f"dsopt compare {self.study}", "both again, in turn: a narrower interval")
+        elif not self.rows:
             first = (f"dsopt report {self.study}", "the result with its evidence, as one file")
         return [
             first,
@@ -94,6 +101,7 @@ def answer_of(summary: Summary, diff: Diff, *, file: str, command: str) -> Answe
         command=command,
         doubts=len(doubts),
         warnings=sum(line.startswith("WARNING: ") for line in doubts),
+        is_rough=_is_rough(summary.comparison),
     )
 
 
@@ -107,12 +115,17 @@ def headline(summary: Summary) -> str:
         return "Keep your configuration: it is the fastest found."
     if result.speedup is None:
         return f"Your configuration does not run here; this one does, with {number(result.value)} {summary.unit}."
-    times = f"{result.speedup:.2f} times as fast as your configuration"
+    times, advice = f"{result.speedup:.2f} times as fast as your configuration", summary.batch_advice
+    batch = "" if advice is None else f", with {significant(advice.best / advice.own, 3)} times its global batch"
     if result.interval is None:
-        return f"{times}."
+        return f"{times}{batch}."
     low, high = result.interval
     doubt = "" if low > 1 else " It may be no faster."
-    return f"{times} (95 % interval {low:.2f} to {high:.2f}).{doubt}"
+    return f"{times} (95 % interval {low:.2f} to {high:.2f}){batch}.{doubt}"
+
+
+def _is_rough(result: Comparison | None) -> bool:
+    return result is not None and result.interval is not None and result.interval[1] > _ROUGH * result.interval[0]
 
 
 def _certainty(summary: Summary) -> str:

@@ -65,6 +65,7 @@ class BatchAdvice:
     """The best configuration trains with another global batch than the user's.
 
     Attributes:
+        study: its name.
         own, best: global batch sizes, in samples per optimizer step.
         same: the best that was measured with the user's.
         is_linear: whether the rate scales with the batch, as for SGD, or with its root.
@@ -73,6 +74,7 @@ class BatchAdvice:
         is_seen: whether dsopt saw that the script's batches follow the micro-batch size, where that is another one.
     """
 
+    study: str
     own: int
     best: int
     is_linear: bool
@@ -135,7 +137,7 @@ class BatchAdvice:
             )
         if applied:
             return f"The learning rate was scaled by {rule} = {significant(self.factor, 4)}{told}."
-        how = " (dsopt study best --apply-lr-scaling writes it)" if changes else ""
+        how = f" (dsopt study best {self.study} --apply-lr-scaling writes it)" if changes else ""
         return f"Scale the learning rate by {rule} = {significant(self.factor, 4)}{told}{how}."
 
 
@@ -152,6 +154,7 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
     is_seen = best.micro_batch == facts.micro_batch or max(facts.rows, facts.step_rows) > 0 or spec.is_simulated
     same = _same_batch(spec, history, facts)
     return BatchAdvice(
+        study=spec.name,
         own=own,
         best=found,
         is_linear=kind == "sgd",

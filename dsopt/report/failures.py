@@ -21,19 +21,22 @@ def not_confirmed_text(found: Unconfirmed, unit: str, study: str) -> str:
     )
 
 
-def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None) -> str:
+def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None, is_refused: bool) -> str:
     """That only the user's own configuration was measured, and why.
 
     Args:
         crashed: names and messages of the runs that failed.
         only: how to try more, if the study has no other candidate; None if it has.
+        is_refused: whether the script has sizes of its own, so that others could not be tried.
     """
     if only is not None:
         alone = "Your own configuration is the only candidate of this study, so nothing was compared with it."
         return f"{alone} {only}".rstrip()
     alone = "Only your own configuration was measured"
+    if is_refused:
+        return f"No answer yet: {alone[0].lower()}{alone[1:]}, because other sizes could not be tried."
     if not crashed:
-        return f"{alone}: keep it."
+        return f"{alone}: nothing else is likely to fit, or worth a run."
     name, message = crashed[0]
     runs = "1 run" if len(crashed) == 1 else f"{len(crashed)} runs"
     return f"{alone}, so dsopt cannot judge the others: {runs} failed. The first, {name}: {message}"

@@ -99,7 +99,9 @@ def wider(spec: StudySpec) -> str:
     others = others_before(spec)
     if others is not None and sum(stage.usual for stage in others.values()) <= _FEW:
         ways += _wider_sizes(spec)
-    return f"To try more, under another --name: {' or '.join(ways)}." if ways else ""
+    return (
+        f"To try more, under another --name, write in DeepSpeed's configuration: {' or '.join(ways)}." if ways else ""
+    )
 
 
 def _wider_sizes(spec: StudySpec) -> list[str]:

@@ -137,7 +137,7 @@ def _far(spec: StudySpec, history: History, summary: Summary) -> str:
     again = sum(o.round > 0 for o in over)
     parts = [f"{len(over)} run{'s' * (len(over) != 1)}"]
     if again:
-        parts.append(f"{again} of what had run before")
+        parts.append(f"{again} of them {'a repeat' if again == 1 else 'repeats'}")
     if spec.simulation is not None and over:
         parts.append(f"{short_duration(cluster_seconds(spec, history))} {ON_CLUSTER}")
     elif summary.worked_seconds is not None:

@@ -137,7 +137,8 @@ class Summary:
 
     def alone_text(self) -> str:
         """That only the user's own configuration was measured, and why."""
-        return alone_text([(self.label(name), message) for name, message in self.crashed], only=self.only)
+        crashed = [(self.label(name), message) for name, message in self.crashed]
+        return alone_text(crashed, only=self.only, is_refused=bool(self.fixed_sizes))
 
     def advice_lines(self, *, scaled: bool = False) -> list[str]:
         """What to do beside using the result; `scaled`: its learning rate already follows the batch."""

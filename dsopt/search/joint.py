@@ -54,8 +54,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     forecast = Forecast(spec, facts, history)
     is_running = any(o.state == "running" for o in history.everything)
     spent = _is_patience_spent(spec, history)
-    # an answer that runs is worth any time, until there is one
-    least = least_worth(spec, history) if forecast.believed.winners else 0.0
+    least = least_worth(spec, history) if _can_answer(spec, history, forecast) else 0.0
     crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
     outlooks: dict[int, Outlook] = {}
     allowed: dict[int, NDArray[np.bool_]] = {}
@@ -88,6 +87,12 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=with_crashes(verdict, met[stage]))
+
+
+def _can_answer(spec: StudySpec, history: History, forecast: Forecast) -> bool:
+    """Whether something runs, and was compared with something else: until then, an answer is worth any time."""
+    has_tried = any(o.launched for o in history.observations) or spec.stop_when == "payback"
+    return bool(forecast.believed.winners) and has_tried
 
 
 def _is_near(spec: StudySpec, history: History, memory: MemoryModel, stage: int, grid: Grid) -> NDArray[np.bool_]:

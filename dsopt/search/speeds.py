@@ -26,10 +26,11 @@ Array = NDArray[np.float64]
 _NOWHERE: Final = Candidate(stage=0, micro_batch=1, gas=1)  # of what no model is asked
 # Another tuner's figures cover a few steps without data loading.
 _IMPORTED: Final = 0.15
-# Launches may differ by any of these factors more than usual, most likely within four times as much or as little. A
-# study has few launches of one configuration, so its intervals are those of this mixture, much like Student's t.
+# Launches may differ by any of these factors more than usual: equally likely by any up to six times, which is 4 %, and
+# ever less likely by more. A study has few launches of one configuration, so its intervals are those of this mixture,
+# much like Student's t (docs/benchmarks.md has how often they hold where launches differ by 0.5, 2 and 5 %).
 FACTORS: Final = 2.0 ** np.arange(-1.5, 7.5, 0.5)
-_BELIEF: Final = np.exp(-0.5 * (np.log2(FACTORS) / 2.0) ** 2)
+_BELIEF: Final = np.exp(-0.5 * (np.maximum(0.0, np.log2(FACTORS) - 2.5) / 0.8) ** 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Final
 import optuna
 
 from dsopt.experiment.outcome import Measured, Outcome, Slow, figures_of
+from dsopt.protocol.text import significant
 from dsopt.study.markdown import plain_markdown
 from dsopt.study.part import Part
 from dsopt.study.quantity import gib
@@ -21,9 +22,9 @@ def trial_note(outcome: Outcome, metric: str, unit: str, run_seconds: float | No
     seen = figures_of(outcome)
     m = seen.measurement
     told = (
-        f"**{seen.metric(metric):.6g} {unit}** (±{100 * m.relative_half_width:.1f} %), from {m.measured_steps} steps "
-        f"after {m.warmup_steps} of warm-up. A step took {1000 * m.step_seconds:.4g} ms; the fullest rank needed "
-        f"{gib(seen.needed_bytes)} of memory."
+        f"**{significant(seen.metric(metric))} {unit}** (±{100 * m.relative_half_width:.1f} %), from "
+        f"{m.measured_steps} steps after {m.warmup_steps} of warm-up. A step took {1000 * m.step_seconds:.4g} ms; the "
+        f"fullest rank needed {gib(seen.needed_bytes)} of memory."
     )
     slow = f" {plain_markdown(outcome.message[:_LONGEST])}" if isinstance(outcome, Slow) else ""
     return f"{told}{slow}{took}"

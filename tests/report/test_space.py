@@ -69,7 +69,8 @@ def test_candidates_are_counted(sizes: object, limit: int | None, said: str, wid
     line, *_, last = space_lines(spec(config, max_train_micro_batch_size_per_gpu=limit))
     assert line == f"It searches ZeRO 3 only; {said}"
     assert last.startswith(
-        'To try more, under another --name: "zero_optimization": {"stage": [3, 0, 1, 2]} or '
+        "To try more, under another --name, write in DeepSpeed's configuration: "
+        '"zero_optimization": {"stage": [3, 0, 1, 2]} or '
     ) and last.endswith(f" or {wider}.")
 
 
@@ -105,7 +106,8 @@ def test_a_narrow_space_says_how_to_widen_it() -> None:
     assert space_lines(narrow) == [
         "It searches ZeRO 3 only; micro-batch sizes from 1; accumulation 4 only; at most 1 run and what runs again.",
         LIMIT,
-        'To try more, under another --name: "zero_optimization": {"stage": [3, 0, 1, 2]} or '
+        "To try more, under another --name, write in DeepSpeed's configuration: "
+        '"zero_optimization": {"stage": [3, 0, 1, 2]} or '
         '"gradient_accumulation_steps": [4, 1, 2, 8].',
     ]
     wider = spec({"zero_optimization": {"stage": [3, 0, 1, 2]}, "gradient_accumulation_steps": [4, 1, 2, 8]})

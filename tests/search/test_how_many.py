@@ -60,7 +60,8 @@ def test_a_study_with_one_candidate_says_so_to_its_end() -> None:
     summary = summarize(study, machine.history, [], state="finished", note=None, duration_seconds=None)
     assert summary.sentence() == (
         "Your own configuration is the only candidate of this study, so nothing was compared with it. "
-        'To try more, under another --name: "zero_optimization": {"stage": [3, 0, 1, 2]} or '
+        "To try more, under another --name, write in DeepSpeed's configuration: "
+        '"zero_optimization": {"stage": [3, 0, 1, 2]} or '
         '"gradient_accumulation_steps": [4, 1, 2, 8] or a larger '
         '"max_train_micro_batch_size_per_gpu" than 4, or none.'
     )

@@ -257,7 +257,7 @@ def test_a_comparison_of_one_round_brings_what_it_compares_to_one_node() -> None
     linked = compared(own, z1, z2, replace(again, state="measured", value=420.0, ran_on=("n1",)))
     assert isinstance(comparison_step(study, linked), Finish)
     found = ratio_of(study, linked, "z1", BASELINE)
-    assert found is not None and found.factor == pytest.approx(1.05, rel=0.01)  # as on the node that both ran on
+    assert found is not None and found.factor == pytest.approx(1.05, rel=0.02)  # as on the node that both ran on
     assert comparison_table(study, linked, "finished").rows[0].value == pytest.approx(400.0, rel=0.02)
     assert found.interval[0] > 0.85 and found.interval[1] < 1.25
     assert not any(line.startswith("WARNING") for line in comparison_table(study, linked, "finished").nodes)

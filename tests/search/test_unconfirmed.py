@@ -146,8 +146,11 @@ def test_a_study_whose_own_configuration_does_not_run_needs_no_baseline_to_be_co
     ("others", "sentence"),
     [
         ([(8, 50.0)], "Your own configuration is the fastest found: keep it."),
-        ([(8, None)], "Only your own configuration was measured: keep it."),
-        ([(1, 100.0)], "Only your own configuration was measured: keep it."),  # its own under another name
+        ([(8, None)], "Only your own configuration was measured: nothing else is likely to fit, or worth a run."),
+        (
+            [(1, 100.0)],
+            "Only your own configuration was measured: nothing else is likely to fit, or worth a run.",
+        ),  # its own under another name
     ],
 )
 def test_ones_own_is_called_the_fastest_only_beside_others(
