@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from dsopt.protocol.event_reader import parse
-from dsopt.protocol.events import Saved, saved_file
+from dsopt.protocol.events import Saved, being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 
@@ -22,18 +22,22 @@ def remove_saved(run_dir: RunDir) -> None:
     except OSError:
         return
     for events in run_dir.all_events() if made.st_uid == os.getuid() else ():
+        last: dict[str, Saved] = {}
         with contextlib.suppress(OSError), events.open("rb") as lines:
             for line in lines:
                 event = parse(line) if b'"saved"' in line else None
                 if isinstance(event, Saved) and event.host == platform.node():
-                    with contextlib.suppress(OSError):
-                        _remove(event, made.st_mtime_ns)
+                    last[event.path] = event
+        for saved in last.values():
+            with contextlib.suppress(OSError):
+                _remove(saved, made.st_mtime_ns)
 
 
 def _remove(saved: Saved, began_ns: int) -> None:
     path = Path(saved.path)
     found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or saved_file(saved.rank, path, found) != saved:
+    seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
+    if not stat.S_ISREG(found.st_mode) or seen != saved:
         return
     path.unlink()
     for link in path.parent.iterdir():

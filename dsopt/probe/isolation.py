@@ -5,12 +5,10 @@ through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.distri
 safetensors. A script may save new files, since it may load them again; the worker removes them after the run.
 """
 
-import contextlib
 import functools
 import os
-import stat
+import shutil
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,12 +16,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from dsopt.probe.imports import after_import
-from dsopt.protocol.checkpoint_names import FILE
-from dsopt.protocol.events import EventWriter, Withheld, saved_file
+from dsopt.probe.saving import REMOVERS, SavedFiles
+from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
 
 _ITS_PATH: Final = object()
-_CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
+_FOLDER: Final = "save_directory"  # the argument of what writes several files
 
 
 class _Done(Future[None]):
@@ -73,8 +71,8 @@ _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
-    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, "save_directory"),
-    ("peft.peft_model", "PeftModel", "save_pretrained", 1, "save_directory"),
+    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, _FOLDER),
+    ("peft.peft_model", "PeftModel", "save_pretrained", 1, _FOLDER),
 )
 _BOARDS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 _BOARD_FOLDERS: Final = ("log_dir", "logdir")  # the first argument, by either library's name
@@ -101,15 +99,18 @@ class Isolation:
         self._writer: EventWriter | None = None
         self._run_dir: RunDir | None = None
         self._said: set[str] = set()
-        self._own: set[Path] = set()  # what the script itself has made in this run
+        self._files = SavedFiles(self._say)
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         for name in ("replace", "rename"):
-            self._wrap(os, name, self._around_replace)
+            self._wrap(os, name, self._files.around_move)
             if sys.version_info < (3, 11):  # since then, it calls those of `os`
-                self._wrap(Path, name, self._around_replace)
+                self._wrap(Path, name, self._files.around_move)
+        self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
+        for removing, name in REMOVERS:
+            self._wrap_everywhere(removing, None, name, self._files.around_remove)
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)
@@ -120,6 +121,7 @@ class Isolation:
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """Isolates this process, which is a rank of a run, from now on."""
+        self._files.activate(writer, run_dir)
         self._writer, self._run_dir = writer, run_dir
 
     def _leave_out(self, owner: str | None, function: str, answer: object, module: ModuleType) -> None:
@@ -132,50 +134,14 @@ class Isolation:
         self._wrap_everywhere(module, owner, function, around)
 
     def _protect(self, owner: str | None, function: str, index: int, name: str, module: ModuleType) -> None:
+        what = f"{owner or module.__name__.partition('.')[0]}.{function}"
+
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             target = args[index] if len(args) > index else kwargs.get(name)
-            if target is not None and _is_path(target):
-                path = Path(target).absolute()
-                if self._is_the_users(path):
-                    self._say(f"{owner or module.__name__.partition('.')[0]}.{function} over existing files", target)
-                    return None
-                self._own.add(path)
-                began = time.time_ns() - _CLOCK_NS
-                result = original(*args, **kwargs)
-                self._tell_of(path, began)
-                return result
-            return original(*args, **kwargs)
+            save = functools.partial(original, *args, **kwargs)
+            return self._files.around_save(save, what, target, is_folder=name == _FOLDER)
 
         self._wrap_everywhere(module, owner, function, around)
-
-    def _around_replace(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """A script may save beside its checkpoint, and put the new file in its place, or move the last one away."""
-        given = [*args, *(kwargs[name] for name in ("src", "dst", "target") if name in kwargs)]
-        if len(given) != 2 or len(given) != len(args) + len(kwargs) or not all(map(_is_path, given)):
-            return original(*args, **kwargs)
-        old, new = (Path(path).absolute() for path in given)
-        if any(FILE.fullmatch(path.name) and not _is_hidden(path) and self._is_the_users(path) for path in (old, new)):
-            self._say("moving or replacing an existing file", new)
-            if old in self._own:
-                old.unlink()
-            return new if isinstance(given[0], Path) else None
-        result = original(*args, **kwargs)
-        if old in self._own:
-            self._own.add(new)
-            self._tell_of(new, since=0)
-        return result
-
-    def _tell_of(self, path: Path, since: int) -> None:
-        """Tells the worker of what the script has saved there since, if that looks like weights that were trained."""
-        assert self._writer is not None and self._run_dir is not None
-        is_elsewhere = not path.resolve().is_relative_to(self._run_dir.path.resolve()) and not _is_hidden(path)
-        if not self._writer.has_stepped or not is_elsewhere:
-            return
-        with contextlib.suppress(OSError):  # another rank has removed it
-            for file in path.iterdir() if path.is_dir() else (path,):
-                found = file.lstat()
-                if FILE.fullmatch(file.name) and stat.S_ISREG(found.st_mode) and found.st_mtime_ns >= since:
-                    self._writer.emit(saved_file(self._writer.rank, file, found))
 
     def _wrap_everywhere(
         self, module: ModuleType, owner: str | None, function: str, around: Callable[..., object]
@@ -259,13 +225,6 @@ class Isolation:
             if field == "output_dir" or given is not None:
                 setattr(arguments, field, str(self._own_path(field)))
 
-    def _is_the_users(self, path: Path) -> bool:
-        """Whether there is a file or folder with content that this run has not created."""
-        assert self._run_dir is not None
-        if path in self._own or path.resolve().is_relative_to(self._run_dir.path.resolve()):
-            return False
-        return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
-
     def _wrap(self, owner: Any, name: str, around: Callable[..., object]) -> None:  # noqa: ANN401 - a class or a module
         """Replaces `owner.name` with `around(original, …)`, if this version of the library has it."""
         original = getattr(owner, name, None)
@@ -287,12 +246,3 @@ class Isolation:
         print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
         assert self._writer is not None
         self._writer.emit(Withheld(rank=self._writer.rank, what=what, path="" if path is None else str(path)))
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, os.PathLike) and isinstance(os.fspath(value), str))
-
-
-def _is_hidden(path: Path) -> bool:
-    """Whether it lies in a folder of a cache, by its name."""
-    return any(part.startswith(".") for part in path.parts)

@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar, Final, TextIO, TypeAlias
 
@@ -178,10 +178,10 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """This rank has made a file that looks like a checkpoint; the worker removes it after the run.
+    """This rank has made a file with a function that saves; the worker removes it after the run.
 
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
-    somebody has written since, is taken for it.
+    somebody has written since, is taken for it. While it is being written, `changed` is empty.
     """
 
     kind: ClassVar[str] = "saved"
@@ -218,6 +218,11 @@ def saved_file(rank: int, path: Path, found: os.stat_result) -> Saved:
     return Saved(rank=rank, path=str(path), host=platform.node(), size=found.st_size, **numbers)
 
 
+def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
+    """A file that is about to be written."""
+    return replace(saved_file(rank, path, found), size=0, changed="")
+
+
 class EventWriter:
     """Appends one rank's events. It writes each line whole and at once, so that a kill loses at most the last one."""
 
@@ -228,8 +233,8 @@ class EventWriter:
         self._file: TextIO = append_lines(run_dir.events(rank))
 
     def emit(self, event: Event) -> None:
-        """Writes one event; a process that the script has forked writes none, as it is no rank."""
-        if os.getpid() != self._pid:
+        """Writes one event; a process that the script has forked, which is no rank, only tells what it saves."""
+        if os.getpid() != self._pid and not isinstance(event, Saved):
             return
         self.has_stepped = self.has_stepped or isinstance(event, Step)
         values = {field.name: getattr(event, field.name) for field in fields(event)}

@@ -28,7 +28,7 @@ from dsopt.worker.patience import Patience
 
 _LOOK_SECONDS: Final = 0.5
 _CLOCK_SECONDS: Final = 5.0  # that a file system's clock may be ahead
-_NO_WEIGHTS: Final = (".npz", ".h5", ".msgpack")  # that nobody resumes from with PyTorch
+_NO_WEIGHTS: Final = (".npz", ".h5", ".msgpack", ".pkl")  # that nobody resumes from with PyTorch
 
 
 def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: Callable[[str], object]) -> int:

@@ -284,7 +284,7 @@ def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) 
     (work / "mine-too.pt").symlink_to("mine.pt")
     done = subprocess.run([sys.executable, "-c", SAVES, run_dir.path], cwd=work, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "dsopt: skipped in an experiment: moving or replacing an existing file (" in done.stderr
+    assert "dsopt: skipped in an experiment: moving or replacing existing files (" in done.stderr
     assert "dsopt: skipped in an experiment: torch.distributed.checkpoint.save" in done.stderr
     assert {"cached.pt", "renamed0.pt", "renamed3.pt"} <= set(os.listdir(work))
     (work / "replaced.pt").rename(work / "theirs")
@@ -292,7 +292,7 @@ def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) 
         (work / theirs).write_text("somebody else's")
     remove_saved(run_dir)
     mine = {"mine.pt", "mine.pt.bak", "mine-too.pt", "dcp"}
-    kept = {"tokens.pt", "cached_features", ".cache"}
+    kept = {"tokens.pt", ".cache"}
     assert set(os.listdir(work)) == {*mine, *kept, "replaced.pt", "overwritten.pt", "theirs"}
     assert {(work / name).read_text() for name in ("mine.pt", "mine.pt.bak", "dcp/__0_0.distcp", "dcp/.metadata")} == {
         "mine"

@@ -1,0 +1,119 @@
+"""Whatever way a script has of keeping checkpoints: the user's stay as they are, and its own are gone after the run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.saved import remove_saved
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import Saved
+from dsopt.protocol.run_dir import RunDir
+
+BEGINNING = """
+import os, shutil, sys, time
+from pathlib import Path
+import torch
+from dsopt.probe.isolation import Isolation
+from dsopt.protocol.events import EventWriter, Step
+from dsopt.protocol.run_dir import RunDir
+run_dir = RunDir(Path(sys.argv[1]))
+isolation, writer = Isolation(), EventWriter(run_dir, 0)
+isolation.activate(writer, run_dir)
+writer.emit(Step(rank=0, step=1, seconds=1.0, samples=1))
+weights = {"step": 9}
+def save(path):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    torch.save(weights, path)
+"""
+WAYS = {
+    "above the working folder": """
+save("../out/latest.pt.tmp"); os.replace("../out/latest.pt.tmp", "../out/latest.pt")
+""",
+    "by an absolute path with dots": """
+save(os.getcwd() + "/../out/new.pt"); save(os.getcwd() + "/../out/latest.pt")
+""",
+    "as a tar": """
+save("../out/last.pth.tar.tmp"); os.replace("../out/last.pth.tar.tmp", "../out/last.pth.tar")
+save("../out/fresh.tar")
+""",
+    "without a suffix": """
+save("../out/model"); save("../out/model.new"); os.replace("../out/model.new", "../out/plain")
+""",
+    "as a folder": """
+save("../out/last.tmp/model.pt")
+if os.path.exists("../out/last"):
+    os.rename("../out/last", "../out/last.old")
+os.rename("../out/last.tmp", "../out/last") if not os.path.exists("../out/last") else None
+shutil.rmtree("../out/last.old", ignore_errors=False)
+save("../out/next.tmp/model.pt"); os.rename("../out/next.tmp", "../out/next")
+""",
+    "by a copy": """
+save("../out/new.pt"); shutil.copy("../out/new.pt", "../out/latest.pt"); shutil.copy2("../out/new.pt", "../out/best.pt")
+""",
+    "with a rotation": """
+save("../out/step_9.pt"); os.remove("../out/step_1.pt"); Path("../out/step_2.pt").unlink(); shutil.rmtree("../out/last")
+""",
+    "through a link to what is not there": """
+os.symlink("step_9.pt", "../out/newest.pt"); save("../out/newest.pt")
+""",
+    "in a fork": """
+if os.fork() == 0:
+    save("../out/forked.pt"); save("../out/latest.pt")
+    os._exit(0)
+os.wait()
+""",
+    "over its own": """
+for _ in range(3):
+    save("../out/mine.pt.tmp"); os.replace("../out/mine.pt.tmp", "../out/mine.pt")
+os.remove("../out/mine.pt"); save("../out/mine.pt")
+assert torch.load("../out/mine.pt") == weights
+""",
+}
+THEIRS = ("latest.pt", "last.pth.tar", "plain", "last/model.pt", "step_1.pt", "step_2.pt")
+
+
+def users(folder: Path) -> None:
+    for name in THEIRS:
+        path = folder / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the user's")
+        os.utime(path, (1e9, 1e9))
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text(errors="replace") for p in folder.rglob("*") if not p.is_dir()}
+
+
+@pytest.mark.parametrize("above", ["jobs", ".jobs"])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_users_files_stay_and_its_own_go(tmp_path: Path, way: str, above: str) -> None:
+    work, run_dir = tmp_path / above / "work", RunDir.create(tmp_path / "results", "baseline")
+    work.mkdir(parents=True)
+    users(work.parent)
+    before = files(work.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING + WAYS[way], run_dir.path], cwd=work, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    remove_saved(run_dir)
+    assert files(work.parent) == before
+
+
+def test_a_file_that_is_cut_when_the_run_is_killed_goes_too(tmp_path: Path) -> None:
+    run_dir, path = RunDir.create(tmp_path / "results", "baseline"), tmp_path / "latest.pt"
+    script = BEGINNING + "\nweights = {str(n): torch.zeros(5_000_000) for n in range(40)}\nsave('latest.pt')\n"
+    rank = subprocess.Popen([sys.executable, "-c", script, run_dir.path], cwd=tmp_path)
+    while not path.exists() or path.stat().st_size < 10_000_000:
+        assert rank.poll() is None
+        time.sleep(0.001)
+    rank.send_signal(signal.SIGKILL)
+    rank.wait()
+    [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Saved)]
+    assert told.changed == "" and path.stat().st_size < 40 * 5_000_000 * 4
+    remove_saved(run_dir)
+    assert not path.exists()
