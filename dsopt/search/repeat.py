@@ -18,8 +18,9 @@ from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_repla
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
-# The best is launched again, in turn with the user's own, until it is so sure to be the faster of the two.
+# The best is launched again, in turn with the user's own, until it is so sure to be the faster, and how much faster.
 _SURE: Final = 0.95
+_ROUGH: Final = 1.35  # times: wider, the interval of the factor says too little
 _MOST_PAIRS: Final = 3
 # Of a node whose effect may be so much off, as a logarithm, another configuration tells more.
 _UNSURE: Final = 0.05
@@ -76,11 +77,20 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     if own is None or own is shown:
         return Finish()
     fewer = min((own, shown), key=lambda each: len(each.scores))
-    is_sure = standing is not None and standing.chance(shown.name, BASELINE) >= _SURE
-    if is_sure or len(fewer.scores) > _MOST_PAIRS:
+    unsure = None if standing is None else _unsure(standing, shown.name)
+    if unsure is None or len(fewer.scores) > _MOST_PAIRS:
         return Finish()
-    unsure = "it is not sure yet which of the best and your own configuration is faster"
     return _another(history, fewer, unsure, _only_nodes(believed, fewer))
+
+
+def _unsure(standing: Standing, best: str) -> str | None:
+    """Why the best and the user's own run again, in turn; None: it is known well enough how they compare."""
+    if standing.chance(best, BASELINE) < _SURE:
+        return "it is not sure yet which of the best and your own configuration is faster"
+    low, high = standing.ratio(best, BASELINE).interval
+    if high > _ROUGH * low:
+        return "how much faster the best is than your own configuration is known only roughly"
+    return None
 
 
 def _second(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
