@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.api.output import refuse_existing
 from dsopt.api.run_table import TIMES, RunTable, run_table
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
@@ -45,7 +46,7 @@ def export_runs(study: Study, file: str | Path, *, file_format: str | None = Non
     """
     path = Path(file)
     to_bytes = _writer(path, file_format)
-    _refuse(path, force=force)
+    refuse_existing(path, example="runs.csv", force=force)
     table = table_of(study)
     _write(path, to_bytes(table), force=force)
     return len(table.rows)
@@ -129,16 +130,6 @@ def _writer(path: Path, file_format: str | None) -> Callable[[RunTable], bytes]:
     return to_csv if chosen == "csv" else to_parquet
 
 
-def _refuse(path: Path, *, force: bool) -> None:
-    """Refuses what is there already and must stay."""
-    if path.is_dir():
-        raise DsoptError(f"{path}: is a folder. Name a file in it, such as {path / 'runs.csv'}.")
-    if path.exists() and not path.is_file():
-        raise DsoptError(f"{path}: is a pipe or a device. Name a file; '-o -' prints CSV.")
-    if not force and (path.exists() or path.is_symlink()):
-        raise DsoptError(f"{path}: exists. Name another file, or replace it with --force (in Python: force=True).")
-
-
 def _write(path: Path, content: bytes, *, force: bool) -> None:
     """Writes a file whole or not at all."""
     target = Path(os.path.realpath(path))  # a link stays a link
@@ -148,7 +139,7 @@ def _write(path: Path, content: bytes, *, force: bool) -> None:
             file.write(content)
         if target.exists():
             shutil.copymode(target, part)
-        _refuse(path, force=force)  # whatever came meanwhile
+        refuse_existing(path, example="runs.csv", force=force)  # whatever came meanwhile
         part.replace(target)
     except OSError as error:
         raise DsoptError(f"{path}: cannot be written: {error.strerror}.") from None

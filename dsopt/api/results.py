@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.api.output import refuse_existing
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
@@ -170,7 +171,9 @@ def _devices(by_node: Mapping[str, Sequence[str]]) -> str:
     return "@".join(f"{node}:{','.join(sorted(set(each), key=int))}" for node, each in numbers.items())
 
 
-def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr: bool | None) -> Result:
+def find_best(
+    store: Store, study: StoredStudy, output: str | Path | None, *, scale_lr: bool | None, force: bool = False
+) -> Result:
     """The best configuration of a study, with its files.
 
     Args:
@@ -178,9 +181,10 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         study: the study.
         output: a file for DeepSpeed's configuration, instead of the one in the results folder.
         scale_lr: whether the learning rate follows the batch; None: as in the files that are there.
+        force: whether `output` is replaced if it is there.
 
     Raises:
-        DsoptError: the study has no result, or `output` is the user's own configuration or cannot be written.
+        DsoptError: the study has no result, or `output` is the user's own configuration, exists or cannot be written.
     """
     study.check_trust()
     summary = confirmed_summary(store, study)
@@ -192,7 +196,7 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
         files = ensure_results(store, study, scale_lr=scale_lr)
         config = results_folder(study.spec) / CONFIG
     else:
-        config = save_config(study.spec, output, best.ds_config)
+        config = save_config(study.spec, Path(output), best.ds_config, force=force)
         files = [config]
     found, command = summary.comparison, shown(best.command.with_config(str(config)))
     diff = best_diff(study.spec, history)
@@ -214,16 +218,17 @@ def find_best(store: Store, study: StoredStudy, output: Path | None, *, scale_lr
     )
 
 
-def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any]) -> Path:
+def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any], *, force: bool) -> Path:
     """Writes a configuration to a file that a person named, and returns that, absolute: commands run in another folder.
 
     Raises:
-        DsoptError: it is the user's own configuration, or cannot be written.
+        DsoptError: it is the user's own configuration, exists without `force`, or cannot be written.
     """
     path = output.absolute()
     own = spec.launch.config
     if own is not None and path == (Path(spec.cwd) / own).absolute():
         raise DsoptError(f"--output: {path} is your own configuration, which dsopt never changes. Name another file.")
+    refuse_existing(path, example=CONFIG, force=force)
     try:
         write_config(path, ds_config)
     except OSError as error:

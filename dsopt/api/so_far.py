@@ -57,12 +57,13 @@ class SoFar:
         return f"{told}. {batches_text(self.batch, self.own_batch)}"
 
 
-def best_so_far(study: Study, output: Path | None = None) -> SoFar:
+def best_so_far(study: Study, output: Path | None = None, *, force: bool = False) -> SoFar:
     """The best that a search has measured so far.
 
     Args:
         study: the study.
         output: a file for DeepSpeed's configuration.
+        force: whether it is replaced if it is there.
 
     Raises:
         DsoptError: it has measured nothing, or the study is a comparison; or the file cannot be written.
@@ -84,7 +85,7 @@ def best_so_far(study: Study, output: Path | None = None) -> SoFar:
     command = None
     if output is not None:
         own_command = candidate_command(spec, best.candidate)
-        command = shown(own_command.with_config(str(save_config(spec, output, config))))
+        command = shown(own_command.with_config(str(save_config(spec, output, config, force=force))))
     return SoFar(
         name=best.name,
         label=readable_name(best.name, best.candidate),

@@ -152,19 +152,19 @@ class Study:
         """
         return self.find_best()
 
-    def find_best(self, *, apply_lr_scaling: bool | None = False, output: str | Path | None = None) -> Result:
+    def find_best(
+        self, *, apply_lr_scaling: bool | None = False, output: str | Path | None = None, force: bool = False
+    ) -> Result:
         """The best configuration.
 
         Args:
-            apply_lr_scaling: whether the learning rate follows the batch; result files that differ in this are
-                written again. None: as in those.
-            output: a file for DeepSpeed's configuration, instead of `ds_config_optimal.json` in the results folder.
+            apply_lr_scaling: whether the learning rate follows the batch, in result files too; None: as in those.
+            output, force: another file for DeepSpeed's configuration; whether it is replaced if it is there.
 
         Raises:
-            DsoptError: there is none, as for `best`; or `output` is the user's own file or cannot be written.
+            DsoptError: there is none, as for `best`; or `output` exists without `force`, or cannot be written.
         """
-        path = None if output is None else Path(output)
-        return find_best(self._store, self._stored, path, scale_lr=apply_lr_scaling)
+        return find_best(self._store, self._stored, output, scale_lr=apply_lr_scaling, force=force)
 
     def write_files(self, *, apply_lr_scaling: bool | None = None) -> list[Path]:
         """Writes missing result files of a finished study, as the worker that finishes it does.

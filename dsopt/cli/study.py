@@ -145,19 +145,20 @@ def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as
     help="Write the learning rate scaled to the best configuration's global batch, or as you have it. Without either, "
     "the file keeps what it has.",
 )
+@click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
 @storage_option
 @json_option
 def best(
-    name: str, output: Path | None, so_far: bool, scale_lr: bool | None, storage: str | None, as_json: bool
+    name: str, output: Path | None, so_far: bool, scale_lr: bool | None, force: bool, storage: str | None, as_json: bool
 ) -> None:
     """Print the best configuration of a finished study."""
     of = dsopt.load_study(name, storage=storage)
     if so_far and (of.is_comparison or of.summary.comparison is None):
         if scale_lr:
             raise click.UsageError("--apply-lr-scaling needs a finished study. Leave out --so-far.")
-        _print_best_so_far(of, output, as_json=as_json)
+        _print_best_so_far(of, output, force=force, as_json=as_json)
         return
-    found = of.find_best(apply_lr_scaling=scale_lr, output=output)
+    found = of.find_best(apply_lr_scaling=scale_lr, output=output, force=force)
     if as_json:
         print_json({**found.summary.to_json(), "ds_config": found.ds_config, "ds_config_file": str(found.config_file),
                     "command": found.command})  # fmt: skip
@@ -167,10 +168,10 @@ def best(
     click.echo(f"{found}\nConfiguration: {found.config_file}\nCommand: {found.command}")
 
 
-def _print_best_so_far(of: "dsopt.Study", output: Path | None, *, as_json: bool) -> None:
+def _print_best_so_far(of: "dsopt.Study", output: Path | None, *, force: bool, as_json: bool) -> None:
     from dsopt.api.so_far import best_so_far
 
-    found = best_so_far(of, output)
+    found = best_so_far(of, output, force=force)
     if as_json:
         print_json(found.to_json())
         return

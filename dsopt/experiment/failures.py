@@ -1,6 +1,7 @@
 """Why a run failed: what its ranks raised, or how it ended without an exception."""
 
 import re
+from pathlib import Path
 
 from dsopt.experiment.contradiction import refused_sizes
 from dsopt.experiment.hardware import not_its_fault
@@ -59,7 +60,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
-    hints = _without_checkpoints(seen) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
+    hints = _without_checkpoints(seen, launch) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
     message = f"{raised} {hints}Log: {launch.run_dir.stderr}"
     if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:
         return Infeasible(reason="unsupported", message=message)
@@ -84,17 +85,27 @@ def only_lacks_a_save(seen: Seen, launch: Launch) -> bool:
     )
 
 
-def _without_checkpoints(seen: Seen) -> str:
+def _without_checkpoints(seen: Seen, launch: Launch) -> str:
     """A hint for a script that asked for a checkpoint before it raised, or believed to have saved one."""
     if seen.withheld:
+        what, path = seen.withheld[0]
+        flag = _flag_with(launch.cwd / path, launch) if path else None
+        own = "" if flag is None else f"{flag} names their folder: give each run its own with --isolate={flag}. Or let"
         return (
-            f"An experiment starts without checkpoints: {seen.withheld[0]} found none. "
-            "Let the script continue without one, as in its first training. "
+            f"An experiment starts without checkpoints: {what} found none. "
+            f"{own or 'Let'} the script continue without one, as in its first training. "
         )
     if seen.unsaved:
         skipped = seen.unsaved[0]
         return f"An experiment saves nothing: {skipped} was skipped. Let the script bear that its file is not there. "
     return ""
+
+
+def _flag_with(path: Path, launch: Launch) -> str | None:
+    """The flag of the script whose value is this path, or a folder above it."""
+    flags = dict.fromkeys(word.partition("=")[0] for word in launch.command.script_args if word.startswith("-"))
+    values = ((flag, launch.command.script_value(flag)) for flag in flags)
+    return next((flag for flag, value in values if value and path.is_relative_to(launch.cwd / value)), None)
 
 
 def _without_secrets(said: str, launch: Launch) -> str:

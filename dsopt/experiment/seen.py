@@ -29,7 +29,7 @@ class Seen:
         states: what rank 0 holds for one parameter, once its optimizer has stepped; None before.
         counted: by rank, its floating-point operations in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
-        withheld: functions with which the script tried to load a checkpoint, and got none.
+        withheld: functions with which the script tried to load a checkpoint, and got none, each with the path.
         unsaved: functions with which it tried to save or report something, and which were skipped.
         sources: digests of the script's own files, by their names.
         ended: whether the script ended by itself.
@@ -45,7 +45,7 @@ class Seen:
     states: States | None = None
     counted: dict[int, float] = field(default_factory=dict)
     problems: list[Oom | Error] = field(default_factory=list)
-    withheld: list[str] = field(default_factory=list)
+    withheld: list[tuple[str, str]] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
     sources: Mapping[str, str] = field(default_factory=dict)
     ended: bool = False
@@ -68,7 +68,7 @@ class Seen:
         elif isinstance(event, Oom | Error):
             self.problems.append(event)
         elif isinstance(event, Withheld) and ("load" in event.what or "resume" in event.what):
-            self.withheld.append(event.what)
+            self.withheld.append((event.what, event.path))
         elif isinstance(event, Withheld):
             self.unsaved.append(event.what)
         elif isinstance(event, Sources) and event.rank == 0:

@@ -1,4 +1,4 @@
-"""How a file of a script is named and told from later versions of it."""
+"""How a file of a script, or a folder of them, is named and told from later versions of it."""
 
 import hashlib
 import os
@@ -17,10 +17,14 @@ def name_of(file: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def contents_digest(file: Path) -> str:
-    """What a file holds, as the beginning of its SHA-256; empty if it cannot be read."""
+def contents_digest(path: Path) -> str:
+    """What a file holds, or all modules in a folder, as the beginning of a SHA-256; empty if it cannot be read."""
     try:
-        with open_given(file) as content:
-            return hashlib.sha256(content.read(_MOST_BYTES)).hexdigest()[:_DIGITS]
+        files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+        found = hashlib.sha256()
+        for file in files:
+            with open_given(file) as content:
+                found.update(content.read(_MOST_BYTES))
+        return found.hexdigest()[:_DIGITS] if files else ""
     except OSError:
         return ""

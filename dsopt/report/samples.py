@@ -11,6 +11,11 @@ from dsopt.search.history import BASELINE, History
 _ALIKE: Final = 1.5  # times
 
 
+def samples_text(history: History, best: str) -> str | None:
+    """What to know of the samples that a result was measured on; None if there is nothing."""
+    return " ".join(filter(None, [_uncounted(history), unlike_samples(history, best)])) or None
+
+
 def unlike_samples(history: History, best: str) -> str | None:
     """A sentence if the samples of the best's runs had clearly more or fewer elements than the baseline's; else None.
 
@@ -27,6 +32,22 @@ def unlike_samples(history: History, best: str) -> str | None:
         f"A sample in the runs of {best} had {differ} the elements (tokens, pixels) of one in the baseline's, padding "
         "included. If larger batches are padded to longer samples, that is their cost. If the data are in an order of "
         "length, the two were measured on different samples, and the factor is not that of a whole epoch: shuffle them."
+    )
+
+
+def _uncounted(history: History) -> str | None:
+    """A warning if a step of the user's own run was fed more samples than the engine counts; else None."""
+    own = history.find(BASELINE)
+    facts = None if own is None else own.facts
+    if facts is None or facts.rows != facts.micro_batch or not facts.step_rows:
+        return None
+    times = facts.step_rows / (facts.micro_batch * facts.gas)
+    if times < _ALIKE:
+        return None
+    return (
+        f"WARNING: each step was fed {significant(times, 2)} times the samples that DeepSpeed's engine counts. If your "
+        "script accumulates by itself, all throughputs and global batches are so many times as large as told; factors "
+        "hold. If it passes each batch several times, they are right."
     )
 
 

@@ -19,7 +19,7 @@ from dsopt.report.numbers import number, percent, speedup_text
 from dsopt.report.odd_launches import odd_launches
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
-from dsopt.report.samples import unlike_samples
+from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import StageRow, stage_row, stages_table
 from dsopt.search.baseline_twin import baseline_test
@@ -284,7 +284,7 @@ def summarize(
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=history.wrote_outside,
         headroom=headroom_of(history, comparison.best) if comparison else None,
-        samples=unlike_samples(history, comparison.best) if comparison else None,
+        samples=samples_text(history, comparison.best) if comparison else None,
         batch_advice=batch_advice(spec, history, optimal_candidate(spec, history)) if comparison else None,
         cost=cost_of(spec, history, comparison, launches),
         duration_seconds=duration_seconds,

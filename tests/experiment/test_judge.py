@@ -111,6 +111,16 @@ def test_a_run_ends_where_more_steps_are_not_worth_their_time() -> None:
     assert outcome.ended == "more steps were not worth their time"
 
 
+def test_the_flag_that_names_its_checkpoints_is_said() -> None:
+    raised = Error(rank=0, type="TypeError", message="'NoneType' object is not subscriptable", time=1.0)
+    withheld = Withheld(rank=0, what="DeepSpeedEngine.load_checkpoint", path="ckpt/step_3")
+    outcome = outcome_of(engine(), withheld, raised, script_args="--steps 9 --save-dir=ckpt")
+    assert isinstance(outcome, Failed)
+    assert "--save-dir names their folder: give each run its own with --isolate=--save-dir. Or let the script" in (
+        outcome.message
+    )
+
+
 @pytest.mark.parametrize(
     ("what", "is_said"), [("DeepSpeedEngine.load_checkpoint", True), ("DeepSpeedEngine.save_checkpoint", False)]
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Sources
 from dsopt.protocol.run_dir import RunDir
+from dsopt.study.own_sources import changed_files, sources_now
+from tests.made_up import spec
 
 SCRIPT = """
 import sys
@@ -18,7 +20,8 @@ from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 own = OwnFiles()
 import click, json, models.gpt, shared
-Path("models/__init__.py").write_text("# edited while it ran")
+Path("written.py").write_text("LAYERS = 12")  # anew in each run
+import written
 import os
 os.chdir("/")
 own.tell(EventWriter(RunDir(Path(sys.argv[1])), 0))
@@ -37,11 +40,25 @@ def test_own_files_are_told_and_no_others(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(elsewhere)},
     )  # fmt: skip
     [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Sources)]
-    edited = told.files["models/__init__.py"]
-    assert edited.startswith("changed ")
+    digest = hashlib.sha256(b"LAYERS = 12").hexdigest()[:16]
     assert told.files == {
         "train.py": hashlib.sha256(SCRIPT.encode()).hexdigest()[:16],
-        "models/__init__.py": edited,
-        "models/gpt.py": (digest := hashlib.sha256(b"LAYERS = 12").hexdigest()[:16]),
-        str(elsewhere / "shared.py"): digest,
+        **dict.fromkeys(["models/__init__.py", "models/gpt.py", "written.py", str(elsewhere / "shared.py")], digest),
     }
+
+
+def test_of_very_many_modules_their_folders_are_told(tmp_path: Path) -> None:
+    work, run_dir = tmp_path / "work", RunDir.create(tmp_path, "run")
+    (work / "lib").mkdir(parents=True)
+    for number in range(240):
+        (work / f"lib/m{number}.py").write_text(f"NUMBER = {number}")
+    imports = "\n".join(f"import lib.m{number}" for number in range(240))
+    (work / "train.py").write_text(SCRIPT.replace("import click, json, models.gpt, shared", imports))
+    told = []
+    for text in ("NUMBER = 235", "NUMBER = -1"):
+        (work / "lib/m235.py").write_text(text)
+        subprocess.run([sys.executable, "train.py", str(run_dir.path)], cwd=work, check=True, timeout=60)
+        told += [event.files for event in EventReader(run_dir).read() if isinstance(event, Sources)][-1:]
+    assert set(told[0]) == {"./", "lib/"}
+    study = spec().model_copy(update={"cwd": str(work)})
+    assert changed_files(told[0], sources_now(study, told[0])) == ["lib/"] == changed_files(told[0], told[1])

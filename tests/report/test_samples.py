@@ -1,8 +1,8 @@
-"""Data in an order of length give the best other samples than the baseline."""
+"""Data in an order of length give the best other samples than the baseline; a script may count others than DeepSpeed."""
 
 import pytest
 
-from dsopt.report.samples import unlike_samples
+from dsopt.report.samples import samples_text, unlike_samples
 from dsopt.search.history import History
 from dsopt.study.space import Candidate
 from tests.made_up import facts, observation
@@ -30,3 +30,10 @@ def measured(elements: float) -> History:
 def test_samples_of_another_length_are_said(elements: float, said: str | None) -> None:
     told = unlike_samples(measured(elements), BEST.name)
     assert (told is None) if said is None else (told is not None and said in told)
+
+
+@pytest.mark.parametrize(("fed", "is_said"), [(16.0, True), (4.0, False), (0.0, False)])
+def test_a_script_that_accumulates_by_itself_is_said(fed: float, is_said: bool) -> None:
+    own = facts(micro_batch=4, gas=1, rows=4, step_rows=fed, passes=4)
+    told = samples_text(History(reference=[observation(None, 1.0, facts=own)], stages={}), "baseline")
+    assert ("WARNING: each step was fed 4 times the samples that DeepSpeed's engine counts." in (told or "")) == is_said
