@@ -1,4 +1,4 @@
-"""Data in an order of length give the best other samples than the baseline; a script may count others than DeepSpeed."""
+"""Data in an order of length give the best other samples than the baseline; a script may accumulate by itself."""
 
 import pytest
 
