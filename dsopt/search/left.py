@@ -17,7 +17,7 @@ from dsopt.study.spec import Confirmation, StudySpec
 _SEARCHED: Final = 5
 _FEWEST_SEARCHED: Final = 2
 _TAIL: Final = 3  # runs that a search may still take which is longer than that
-_REPEATED: Final = 4  # further runs of what is known that a study may still take without rounds
+_REPEATED: Final = 3  # further runs of what is known that a study may still take without rounds
 _LIKELY_ROUNDS: Final = 2  # of the confirmation; few studies need more
 _FEWEST_CONFIRMED: Final = 2  # the baseline and a finalist
 

@@ -58,10 +58,10 @@ def test_it_is_no_guess_that_holds_always(moments: list[Moment]) -> None:
     [
         (History(reference=[], stages={}), None),
         (replace(history(), reference=[replace(BASELINE, state="running", value=None, facts=None)]), None),
-        (history(), RunsLeft(fewest=2, most=11)),
-        (history(at(2), at(4), at(8)), RunsLeft(fewest=0, most=8)),
-        (history(*(at(size) for size in range(2, 14))), RunsLeft(fewest=0, most=7)),
-        (replace(history(at(2)), verdicts=CLOSED), RunsLeft(fewest=0, most=4)),
+        (history(), RunsLeft(fewest=2, most=10)),
+        (history(at(2), at(4), at(8)), RunsLeft(fewest=0, most=7)),
+        (history(*(at(size) for size in range(2, 14))), RunsLeft(fewest=0, most=6)),
+        (replace(history(at(2)), verdicts=CLOSED), RunsLeft(fewest=0, most=3)),
         (replace(history(), verdicts=CLOSED), RunsLeft(fewest=0, most=0)),
     ],
 )
@@ -83,26 +83,26 @@ def test_a_confirmation_ends_after_its_rounds() -> None:
 
 def test_what_the_user_allows_is_a_limit() -> None:
     few = spec(tuner_num_trials=1)
-    assert runs_left(few, history()) == RunsLeft(fewest=2, most=8)
+    assert runs_left(few, history()) == RunsLeft(fewest=2, most=7)
     listed = {
         "train_micro_batch_size_per_gpu": [1, 2],
         "gradient_accumulation_steps": [1],
         "zero_optimization": {"stage": [1]},
     }
-    assert runs_left(spec(listed), history(at(2))) == RunsLeft(fewest=0, most=5)
+    assert runs_left(spec(listed), history(at(2))) == RunsLeft(fewest=0, most=4)
     assert runs_left(sequential(), history()) is None  # it depends on what comes
 
 
 def test_time_is_that_of_the_runs_so_far() -> None:
     said = what_is_left(spec(), history(at(2), at(4), at(8)))
-    assert said is not None and said.text() == "at most 8 runs, 12 min left"
+    assert said is not None and said.text() == "at most 7 runs, 10 min left"
     two_at_once = what_is_left(spec(), history(at(2), at(4), at(8)), pace=30.0)
-    assert two_at_once is not None and two_at_once.seconds == pytest.approx((0.0, 1.4 * 8 * 60))
+    assert two_at_once is not None and two_at_once.seconds == pytest.approx((0.0, 1.4 * 7 * 60))
     untimed = what_is_left(spec(), history())
-    assert untimed is not None and untimed.text() == "about 2 to 11 runs left"
+    assert untimed is not None and untimed.text() == "about 2 to 10 runs left"
     nearly = replace(history(at(2)), verdicts=CLOSED, reference=[BASELINE, *confirmed("baseline", at(2).name)])
     over = what_is_left(spec(), nearly)
-    assert over is not None and over.text() == "at most 4 runs, 6 min left"
+    assert over is not None and over.text() == "at most 3 runs, 5 min left"
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_the_pace_is_that_since_somebody_watches() -> None:
 def test_the_first_run_says_how_long_it_takes() -> None:
     timed = replace(history(), reference=[replace(BASELINE, seconds=41.0)])
     assert first_run_lines(spec(), timed) == [
-        "About 2 to 11 runs, 1 to 11 min left, from the 41 s that the first run took."
+        "About 2 to 10 runs, 1 to 10 min left, from the 41 s that the first run took."
     ]
     assert first_run_lines(spec(), replace(timed, stages={1: [at(2)]})) == []
     simulated = {**spec().model_dump(exclude_unset=True), "simulation": {"gpu": "A100-80GB", "model": "gpt2-xl"}}
     dry = StudySpec.model_validate(simulated)
     computed = replace(BASELINE, seconds=0.4, steps=20, step_seconds=2.0)
     assert first_run_lines(dry, replace(history(), reference=[computed])) == [
-        "About 2 to 11 runs left, 1 to 17 min on the cluster, where the first would take 1 min 5 s."
+        "About 2 to 10 runs left, 1 to 16 min on the cluster, where the first would take 1 min 5 s."
     ]
     assert first_run_lines(spec(), History(reference=[], stages={})) == []
 

@@ -69,7 +69,7 @@ def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
         "Its global batch is 8 samples, yours 2."
     )
     assert found.now == ["Running: ZeRO 1 · 2 × 1, on gpu1, for 1 min 15 s"]
-    assert found.far == "4 runs; at most 8 runs left"
+    assert found.far == "4 runs; at most 7 runs left"
 
 
 def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:
