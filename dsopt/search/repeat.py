@@ -33,7 +33,8 @@ _COLD: Final = "the first launch of a study may be colder than others, or have h
 
 def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
     """Another run of a known configuration, if one is worth at least that; None otherwise."""
-    again = [each for each in forecast.again() if len(each[0].scores) < _MOST_RUNS]
+    ended = {o.name for o in history.everything if o.state == "measured"}  # what goes on is only believed to have run
+    again = [each for each in forecast.again() if len(each[0].scores) < _MOST_RUNS and each[0].name in ended]
     if not again:
         return None
     shown, worth = max(again, key=lambda each: each[1])

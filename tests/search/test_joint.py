@@ -17,6 +17,7 @@ from dsopt.search.joint import _verdict, spaced_sizes
 from dsopt.search.kinds import Kinds
 from dsopt.search.memory import MemoryModel
 from dsopt.search.payback import share_of_training
+from dsopt.search.repeat import repeat_step
 from dsopt.search.steptime import StepTimeModel, Timed
 from dsopt.search.tuners.model_based import ranked
 from dsopt.study.simulation import DRY_START_SECONDS
@@ -247,6 +248,20 @@ def test_an_earlier_study_makes_the_models_sure_from_the_start() -> None:
     truth = np.log([throughput(candidate) for candidate in asked])
     assert (after.deviation < 0.16).all()
     assert np.abs(after.score - truth).max() < 0.1 < np.abs(before.score - truth).max()
+
+
+def test_what_still_runs_is_not_run_again() -> None:
+    """It counts as if it had shown what is expected of it, so that another launch may seem worth its time."""
+    study = spec({"zero_optimization": {"stage": [1, 2]}})
+    done, going = observation(at(2, 8), 119.0, facts=facts(zero_stage=2, micro_batch=8)), observation(at(1, 8))
+    seen = history(done, replace(going, state="running", reason=None), baseline=facts(zero_stage=1, micro_batch=4))
+    often = [replace(done, round=number, trial=number) for number in range(1, 7)]
+    seen = replace(seen, reference=[*seen.reference, *often])
+    forecast = Forecast(study, facts(zero_stage=1, micro_batch=4), seen)
+    worths = {shown.name: worth for shown, worth in forecast.again()}
+    assert worths[going.name] == max(worths.values()) > 0
+    again = repeat_step(seen, forecast, 0.0)
+    assert again is not None and again.name != going.name
 
 
 def test_workers_side_by_side_do_not_crowd() -> None:
