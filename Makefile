@@ -20,7 +20,7 @@ demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt study create studies/tiny-gpt/study.yaml
 	$(BIN)/dsopt worker tiny-gpt
 
-# Real runs go one after the other in one process; what mostly waits runs beside them in the other.
+# Real runs go one after the other in one process; what mostly waits runs beside them in the others.
 test: install ## what can run on this machine in a quarter of an hour
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not chaos and not slow and not cluster"
 
@@ -28,7 +28,7 @@ test-slow: install ## longer studies, and outages
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "slow and not cluster"
 
 test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m chaos
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
 
 NO_BROWSER := SKIPPED: no page was tested in a browser: chromium is not here, and apt-get could not install it (see above).
 START := chromium --headless --no-sandbox --dump-dom about:blank
@@ -47,7 +47,7 @@ CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
 test-cluster: install ## real clusters on this machine: Slurm, OpenSSH, Ray; needs root, and Debian's packages or apt-get
 	dpkg -s $(CLUSTERS) > /dev/null 2>&1 || timeout 300 apt-get install -y -qq --no-install-recommends $(CLUSTERS) > /dev/null || true
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m cluster tests/cluster
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m cluster tests/cluster
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not real and not gpu and not chaos and not cluster"

@@ -39,7 +39,7 @@ def test_a_run_is_shown_with_what_came_of_it(url: str) -> None:
 @pytest.mark.parametrize("name", ["ZeRO 1 · 4 × 1", "zero 1 4 x 1", "z1_gas1_tmbspg4"])
 def test_a_run_is_found_by_what_screens_call_it(url: str, name: str) -> None:
     assert json.loads(run(url, "trial", "show", "dry", name, "--json"))["candidate"] == "z1_gas1_tmbspg4"
-    assert "==> stdout.log <==" in run(url, "trial", "logs", "dry", name)
+    assert "==> stdout.log, empty <==" in run(url, "trial", "logs", "dry", name)
     assert json.loads(run(url, "trial", "show", "dry", "your configuration", "--json"))["candidate"] == "baseline"
 
 
@@ -47,7 +47,7 @@ def test_its_logs_are_the_last_lines_without_control_characters(url: str) -> Non
     folder = Path(json.loads(run(url, "trial", "show", "dry", "baseline", "--round", "0", "--json"))["run_dir"])
     (folder / "stdout.log").write_text("first\nsecond\n\x1b[31mthird\n")
     text = run(url, "trial", "logs", "dry", "baseline", "--round", "0", "-n", "2")
-    assert text.startswith("==> stdout.log <==\nsecond\n")
+    assert text.startswith("==> stdout.log, the last 2 lines (-n shows more) <==\nsecond\n")
     assert "first" not in text and "\x1b" not in text and "third" in text
 
 
