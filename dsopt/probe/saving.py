@@ -18,6 +18,7 @@ from dsopt.protocol.run_dir import RunDir
 
 _CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
 _DEPTH: Final = 3  # of a folder of checkpoints
+_COMPILED: Final = "torchinductor_"  # the folder in /tmp where torch.compile keeps what it has made
 _CACHES: Final = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _Call = Callable[..., Any]
 
@@ -132,7 +133,8 @@ class SavedFiles:
 
     def _is_cached(self, path: Path) -> bool:
         """Whether it lies in a cache of some library."""
-        return any(path.is_relative_to(cache) for cache in self._caches)
+        is_compiled = any(part.startswith(_COMPILED) for part in path.parts)
+        return is_compiled or any(path.is_relative_to(cache) for cache in self._caches)
 
     def _counts(self, path: Path) -> bool:
         """Whether what is saved there may be trained weights that somebody goes on from: it is in no cache, by name."""
