@@ -225,10 +225,9 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
 
 def _flags_with(value: str, command: LaunchCommand, mappings: Mapping[str, str]) -> list[str]:
     """The script's unmapped flags that have this value; only those that name a batch, if any does."""
-    given = dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-"))
     flags = [
         flag
-        for flag in given
+        for flag in command.given_flags
         if command.script_value(flag) == value and not any(same_flag(flag, mapped) for mapped in mappings.values())
     ]
     return [flag for flag in flags if "batch" in flag] or flags

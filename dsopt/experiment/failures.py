@@ -103,8 +103,7 @@ def _without_checkpoints(seen: Seen, launch: Launch) -> str:
 
 def _flag_with(path: Path, launch: Launch) -> str | None:
     """The flag of the script whose value is this path, or a folder above it."""
-    flags = dict.fromkeys(word.partition("=")[0] for word in launch.command.script_args if word.startswith("-"))
-    values = ((flag, launch.command.script_value(flag)) for flag in flags)
+    values = ((flag, launch.command.script_value(flag)) for flag in launch.command.given_flags)
     return next((flag for flag, value in values if value and path.is_relative_to(launch.cwd / value)), None)
 
 

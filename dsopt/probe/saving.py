@@ -20,6 +20,7 @@ _CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
 _DEPTH: Final = 3  # of a folder of checkpoints
 _COMPILED: Final = "torchinductor_"  # the folder in /tmp where torch.compile keeps what it has made
 _CACHES: Final = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _Call = Callable[..., Any]
 
 
@@ -127,7 +128,7 @@ class SavedFiles:
         with contextlib.suppress(OSError):
             return any(
                 FILE.fullmatch(file.name) and file not in self._own and file.stat().st_mtime_ns < before_ns
-                for file in (_files_in(path, _DEPTH) if path.is_dir() and not path.is_symlink() else [path])
+                for file in _files_at(path, _DEPTH)
             )
         return False
 
@@ -153,7 +154,7 @@ class SavedFiles:
     def _tell_of(self, path: Path, since: int) -> None:
         """Tells the worker of what the script has saved there since."""
         with contextlib.suppress(OSError):  # another rank has removed it
-            for file in _files_in(path, _DEPTH) if path.is_dir() else [path]:
+            for file in _files_at(path, _DEPTH):
                 found = file.lstat()
                 if self._counts(file) and stat.S_ISREG(found.st_mode) and found.st_mtime_ns >= since:
                     self._writer.emit(saved_file(self._writer.rank, file, found))
@@ -166,18 +167,16 @@ def is_path(value: object) -> bool:
 
 def _place(path: Any) -> Path:  # noqa: ANN401 - of a path
     """Where a name stands, whatever it names: what is moved or removed is not followed if it is a link."""
-    absolute = Path(os.path.abspath(path)) if not str(path).startswith("/") else Path(path)  # noqa: PTH100
+    absolute: Path = Path.cwd() / path
     if absolute.name in ("", ".."):
         return Path(os.path.realpath(absolute))
     return Path(os.path.realpath(absolute.parent)) / absolute.name
 
 
-def _files_in(folder: Path, depth: int) -> Iterator[Path]:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _files_in(entry, depth - 1) if depth > 1 else ()
-        else:
-            yield entry
-
-
-REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
+def _files_at(path: Path, depth: int) -> Iterator[Path]:
+    """A file itself, or those in a folder, so many levels deep; a link is no folder."""
+    if not path.is_dir() or path.is_symlink():
+        yield path
+    elif depth > 0:
+        for entry in path.iterdir():
+            yield from _files_at(entry, depth - 1)

@@ -194,6 +194,11 @@ class LaunchCommand:
         command = self.without_options("--no_python").with_options(*asked)
         return replace(command, script=module, script_args=(*args, *script, *self.script_args))
 
+    @property
+    def given_flags(self) -> list[str]:
+        """The flags that the script is given, each once."""
+        return list(dict.fromkeys(word.partition("=")[0] for word in self.script_args if word.startswith("-")))
+
     def script_value(self, flag: str) -> str | None:
         """The script's value of a flag, as `--flag value` or `--flag=value`."""
         return script_flags.value_of(self.script_args, flag)

@@ -117,7 +117,7 @@ def isolation_notes(command: LaunchCommand, isolate: Sequence[str]) -> list[str]
         notes.append(f"each experiment has its own folder for {', '.join(own)}")
     if changed:
         notes.append(f"experiments neither resume, save nor report, whatever {', '.join(changed)} says")
-    for flag in dict.fromkeys(word.partition("=")[0] for word in command.script_args if word.startswith("-")):
+    for flag in command.given_flags:
         is_known = any(same_flag(flag, known) for known in (*own, *FOLDERS))
         if _WRITES.fullmatch(flag.replace("-", "_").replace("__", "--", 1)) and not is_known:
             notes.append(
