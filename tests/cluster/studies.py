@@ -60,6 +60,13 @@ def check_finished(dsopt: Dsopt, name: str = "simulated") -> list[dict[str, Any]
     return runs_of(dsopt, name)
 
 
+def let_two_meet(dsopt: Dsopt) -> None:
+    """The run after the baseline waits for another, so that two go on side by side on any machine."""
+    meeting = dsopt.cwd / "meeting"
+    meeting.mkdir()
+    dsopt.environment["PRETENDED_MEETING"] = str(meeting)
+
+
 def are_side_by_side(runs: list[dict[str, Any]]) -> bool:
     """Whether some of them went on at the same time."""
     times = sorted((run["started_at"], run["finished_at"]) for run in runs)

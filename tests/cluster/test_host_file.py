@@ -12,7 +12,7 @@ from dsopt.study.host_file import USUAL_HOST_FILE
 from tests.cluster.left import present
 from tests.cluster.nodes import wait_until
 from tests.cluster.sshd import Hosts, hosts
-from tests.cluster.studies import are_side_by_side, check_finished, create, runs_of, told_by_ranks
+from tests.cluster.studies import are_side_by_side, check_finished, create, let_two_meet, runs_of, told_by_ranks
 from tests.conftest import SCRIPTS, Dsopt, start_process
 from tests.studies import write_study
 
@@ -29,6 +29,7 @@ def placed(dsopt: Dsopt, found: Hosts, slots: int) -> Dsopt:
 @pytest.mark.parametrize("launcher", ["deepspeed", "torchrun", "accelerate"])
 def test_a_study_over_two_nodes_packs_its_runs_side_by_side(dsopt: Dsopt, ssh_hosts: Hosts, launcher: str) -> None:
     placed(dsopt, ssh_hosts, slots=2)
+    let_two_meet(dsopt)
     config = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2]}}
     create(dsopt, launcher, nodes=2, ranks=1, ds_config=config, confirmation={"finalists": 1, "rounds": 1})
     dsopt("worker", "simulated", "--hostfile", "hosts")
@@ -40,6 +41,7 @@ def test_a_study_over_two_nodes_packs_its_runs_side_by_side(dsopt: Dsopt, ssh_ho
 
 def test_a_command_with_a_host_file_needs_no_option_of_the_worker(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
     placed(dsopt, ssh_hosts, slots=2)
+    let_two_meet(dsopt)
     create(dsopt, "deepspeed", nodes=1, ranks=2, more="--hostfile hosts --force_multi")
     dsopt("worker", "simulated")
     assert are_side_by_side(check_finished(dsopt))

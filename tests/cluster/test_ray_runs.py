@@ -15,7 +15,7 @@ import pytest
 from dsopt.launch.part import SILENCE_SECONDS
 from tests.cluster.nodes import Daemon, Node, wait_until
 from tests.cluster.raylets import Raylets, raylets
-from tests.cluster.studies import are_side_by_side, check_finished, create, runs_of, told_by_ranks
+from tests.cluster.studies import are_side_by_side, check_finished, create, let_two_meet, runs_of, told_by_ranks
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_pages import made_folder
@@ -79,7 +79,7 @@ def all_gpus_taken(dsopt: Dsopt, cluster: Raylets) -> Iterator[None]:
 
 
 def test_runs_over_two_nodes_go_on_side_by_side(dsopt: Dsopt, ray_cluster: Raylets) -> None:
-    dsopt.environment["PRETENDED_SECONDS"] = "2"
+    let_two_meet(dsopt)
     create(dsopt, "torchrun", nodes=2, ranks=1, ds_config=FEW, confirmation={"finalists": 1, "rounds": 1})
     told = ended_well(worker_on_head(dsopt, ray_cluster, "--until-idle"))
     runs = check_finished(dsopt)

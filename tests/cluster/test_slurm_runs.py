@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.left import present
 from tests.cluster.nodes import wait_until
 from tests.cluster.slurm import Slurm, slurm
-from tests.cluster.studies import are_side_by_side, check_finished, create, runs_of, told_by_ranks
+from tests.cluster.studies import are_side_by_side, check_finished, create, let_two_meet, runs_of, told_by_ranks
 from tests.conftest import Dsopt
 from tests.studies import write_study
 
@@ -38,6 +38,7 @@ def submitted(
         "DSOPT_DEVICE_LOCKS",
         "OMP_NUM_THREADS",
         "PRETENDED_SECONDS",
+        "PRETENDED_MEETING",
         "SIMULATED_SECONDS",
     )
     variables = [f"export {name}='{dsopt.environment[name]}'" for name in names if name in dsopt.environment]
@@ -46,6 +47,7 @@ def submitted(
 
 
 def test_runs_are_job_steps_side_by_side(dsopt: Dsopt, slurm_cluster: Slurm) -> None:
+    let_two_meet(dsopt)
     create(dsopt, "deepspeed", nodes=2, ranks=1)
     job = submitted(dsopt, slurm_cluster)
     state = slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=600)
@@ -57,7 +59,7 @@ def test_runs_are_job_steps_side_by_side(dsopt: Dsopt, slurm_cluster: Slurm) -> 
 
 def test_jobs_that_share_nodes_use_the_gpus_that_each_was_given(dsopt: Dsopt, slurm_cluster: Slurm) -> None:
     """Each has one of the two GPUs of both nodes, so room for one run: what goes on side by side is of both."""
-    dsopt.environment["PRETENDED_SECONDS"] = "2"
+    let_two_meet(dsopt)
     create(dsopt, "deepspeed", nodes=2, ranks=1)
     jobs = [submitted(dsopt, slurm_cluster, more="--gpus-per-node=1") for _ in range(2)]
     for job in jobs:

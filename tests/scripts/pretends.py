@@ -1,7 +1,8 @@
 """A training script that speaks the run protocol without training, on each of its ranks.
 
 Its step time follows from stage, micro-batch size and ranks. `PRETENDED_SECONDS` is how long it pretends to start, and
-`PRETENDED_UNTIL` a file that it then waits for.
+`PRETENDED_UNTIL` a file that it then waits for. `PRETENDED_MEETING` is an empty folder in which the second run of a
+study waits for the third: after the baseline, two go on side by side, or none does.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import os
 import socket
 import time
+import uuid
 from pathlib import Path
 
 parser = argparse.ArgumentParser()
@@ -21,6 +23,10 @@ time.sleep(float(os.environ.get("PRETENDED_SECONDS", "0.2")))
 os.write(1, f"rank {rank} of {ranks} on {os.uname().nodename}\n".encode())
 while "PRETENDED_UNTIL" in os.environ and not Path(os.environ["PRETENDED_UNTIL"]).exists():
     time.sleep(0.02)
+if "PRETENDED_MEETING" in os.environ and rank == 0:
+    (Path(os.environ["PRETENDED_MEETING"]) / uuid.uuid4().hex).touch()
+    while len(list(Path(os.environ["PRETENDED_MEETING"]).iterdir())) == 2:
+        time.sleep(0.02)
 meeting = os.environ.get("DSOPT_WORKERS_RUN_DIR")
 if meeting and Path(meeting).is_dir():  # ranks of a training wait for each other, here where all nodes have the folder
     (Path(meeting) / f"rank-{rank}").touch()
