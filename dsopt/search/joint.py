@@ -37,6 +37,7 @@ _FEWEST_SIZES: Final = 4
 _Knowledge: TypeAlias = Literal["none", "to come", "measured"]
 # DeepSpeed's default of `max_train_micro_batch_size_per_gpu`, which holds if the user sets no limit
 _LARGEST_SIZE: Final = 1024
+_LEAST_TOLD: Final = 0.01  # % that a run would gain; less is told as less than this
 
 
 def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Callable[[Candidate], bool]) -> Step:
@@ -249,5 +250,6 @@ def _verdict(
         return f"{head} likely slower than the best, not worth another run"
     rest = f"likely no more than {safe:.1f} % faster than the best" if safe else "likely slower than the best"
     risk = ", or likely to run out of memory" if most > safe else ""
-    worth = significant(100 * max(0.0, float(np.max(outlook.worth[allowed]))), 2)
-    return f"{head} {rest}{risk}; a run would gain {worth} % on average, and must gain {significant(100 * least, 2)} %"
+    worth = 100 * max(0.0, float(np.max(outlook.worth[allowed])))
+    gain = f"{significant(worth, 2)} %" if worth >= _LEAST_TOLD else f"less than {_LEAST_TOLD} %"
+    return f"{head} {rest}{risk}; a run would gain {gain} on average, and must gain {significant(100 * least, 2)} %"

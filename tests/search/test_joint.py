@@ -119,7 +119,7 @@ def test_a_stage_that_surely_is_no_better_is_left_out_with_the_figures() -> None
     assert len(machine.stages[3]) <= 1
     figure = (
         r"likely (slower than the best, not worth another run|no more than \d+\.\d % faster than the best"
-        r"(, or likely to run out of memory)?; a run would gain (?P<gain>[\d.]+) % on average, "
+        r"(, or likely to run out of memory)?; a run would gain (?:less than )?(?P<gain>[\d.]+) % on average, "
         r"and must gain (?P<least>[\d.]+) %)$"
     )
     found = [match for verdict in machine.verdicts.values() if (match := re.search(figure, verdict))]
@@ -148,6 +148,16 @@ def test_a_verdict_tells_what_may_be_faster_from_what_may_not_even_run(safe: flo
     )  # fmt: skip
     verdict = _verdict(outlook, 0.0, np.array([True, True]), history(observation(at(1, 2), 1.0)), 1, 0.02)
     assert verdict.startswith(f"explored; the rest is likely {said}")
+
+
+def test_what_a_run_would_hardly_gain_is_told_without_its_digits() -> None:
+    """ "0.00000000000018 %" was said."""
+    outlook = Outlook(
+        grid=Grid.of([at(1, 4)]), score=np.array([-0.01]), deviation=np.full(1, 0.01), fits=np.ones(1),
+        gain=np.array([1.8e-15]), cost=np.ones(1), oom_price=0.0,
+    )  # fmt: skip
+    verdict = _verdict(outlook, 0.0, np.array([True]), history(observation(at(1, 2), 1.0)), 1, 0.02)
+    assert verdict.endswith("a run would gain less than 0.01 % on average, and must gain 2 %")
 
 
 def test_patience_is_counted_over_all_stages() -> None:
