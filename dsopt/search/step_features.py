@@ -220,28 +220,32 @@ class StepFeatures:
 
 
 def log_seconds(features: Features, weights: Array) -> Array:
-    """The logarithm of a step's seconds, shape `(n,)`, by the formula of `search/steptime.py`.
+    """The logarithm of a step's seconds, shape `(..., n)`, by the formula of `search/steptime.py`.
 
     Communication c beside a backward pass of b seconds is exposed for c − η·c·b/(c + b): all but a part η of it is
     hidden where there is little, and never more than η·b.
+
+    Args:
+        features: of n candidates.
+        weights: one for each feature, `(..., k)`.
     """
-    coefficients = np.exp(weights[: len(TERMS)])
-    rest = weights[len(TERMS) :]
-    scaling, (bare, overlapped), effects = np.split(rest, [len(_SCALING), len(_SCALING) + len(_HIDING)])
+    coefficients = np.exp(weights[..., None, : len(TERMS)])
+    scaling, hiding, effects = np.split(weights[..., len(TERMS) :], [len(_SCALING), len(_SCALING) + len(_HIDING)], -1)
     each = features.each * coefficients
-    each[:, _SAMPLE] *= features.micro_batch
+    each[..., _SAMPLE] *= features.micro_batch
     once = features.once * coefficients
-    scale = np.exp(features.scaling @ scaling)
+    scale = np.exp(scaling @ features.scaling.T)
     # on a GPU, the host launches kernels meanwhile, so that the longer of the two counts
     sharpness = features.sharpness
-    compute = (each[:, _MICRO_STEP] ** sharpness + each[:, _SAMPLE] ** sharpness) ** (1 / sharpness)
-    each[:, _MICRO_STEP], each[:, _SAMPLE] = compute, 0.0
+    compute = (each[..., _MICRO_STEP] ** sharpness + each[..., _SAMPLE] ** sharpness) ** (1 / sharpness)
+    each[..., _MICRO_STEP], each[..., _SAMPLE] = compute, 0.0
     backward = _BACKWARD * compute
+    bare, overlapped = hiding[..., :1], hiding[..., 1:]
     hidden = 1 / (1 + np.exp(-np.where(features.overlaps > 0, overlapped, bare)))
     for amounts in (once, each):
-        moved = amounts[:, _COMMUNICATION] * scale
-        amounts[:, _COMMUNICATION] = moved - hidden * moved * backward / (moved + backward)
-    seconds: Array = np.log(once.sum(axis=1) + features.micro_steps * each.sum(axis=1)) + features.effects @ effects
+        moved = amounts[..., _COMMUNICATION] * scale
+        amounts[..., _COMMUNICATION] = moved - hidden * moved * backward / (moved + backward)
+    seconds: Array = np.log(once.sum(-1) + features.micro_steps * each.sum(-1)) + effects @ features.effects.T
     return seconds
 
 

@@ -172,8 +172,6 @@ def _linearised(features: Features, weights: Array) -> tuple[Array, Array]:
     linear = features.effects.shape[1]
     slopes = np.empty((len(mean), len(weights)))
     slopes[:, len(weights) - linear :] = features.effects
-    for index in range(len(weights) - linear):
-        moved = weights.copy()
-        moved[index] += _DIFFERENCE
-        slopes[:, index] = (log_seconds(features, moved) - mean) / _DIFFERENCE
+    moved = weights + _DIFFERENCE * np.eye(len(weights) - linear, len(weights))
+    slopes[:, : len(weights) - linear] = (log_seconds(features, moved) - mean).T / _DIFFERENCE
     return mean, slopes
