@@ -141,20 +141,16 @@ class MemoryModel:
 
     def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = EVEN, gas: int = 1) -> int:
         """The largest micro-batch size that fits with at least this probability; 0 if there is none."""
+        octaves = [1 << octave for octave in range(_LARGEST_SIZE.bit_length() - 1)]
+        least = self._last_that_fits(stage, setting, octaves, probability, gas)
+        between = range(least, 2 * least)
+        return self._last_that_fits(stage, setting, between, probability, gas) if least else 0
 
-        def fits(size: int) -> bool:
-            candidate = Candidate(stage=stage, micro_batch=size, gas=gas, knobs=setting)
-            return float(self.fit_probability(Grid.of([candidate]))[0]) >= probability
-
-        if not fits(1):
-            return 0
-        low, high = 1, 2
-        while high < _LARGEST_SIZE and fits(high):
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+    def _last_that_fits(self, stage: int, setting: Setting, sizes: Sequence[int], probability: float, gas: int) -> int:
+        """The last of ascending sizes before one that fits with less than this probability; 0 if that is the first."""
+        grid = Grid.of([Candidate(stage=stage, micro_batch=size, gas=gas, knobs=setting) for size in sizes])
+        number = int(np.logical_and.accumulate(self.fit_probability(grid) >= probability).sum())
+        return sizes[number - 1] if number else 0
 
     def _why_not_host(self, stage: int, setting: Setting) -> str | None:
         needed, has = self.host_estimate(stage, setting), self.facts.host_memory_bytes * _HOST_SHARE
