@@ -142,9 +142,11 @@ class MemoryModel:
     def largest_micro_batch(self, stage: int, setting: Setting = (), probability: float = EVEN, gas: int = 1) -> int:
         """The largest micro-batch size that fits with at least this probability; 0 if there is none."""
         octaves = [1 << octave for octave in range(_LARGEST_SIZE.bit_length() - 1)]
-        least = self._last_that_fits(stage, setting, octaves, probability, gas)
-        between = range(least, 2 * least)
-        return self._last_that_fits(stage, setting, between, probability, gas) if least else 0
+        least = apart = self._last_that_fits(stage, setting, octaves, probability, gas)
+        while apart > 1:
+            sizes = range(least, least + apart, apart := max(1, apart // 16))
+            least = self._last_that_fits(stage, setting, sizes, probability, gas)
+        return least
 
     def _last_that_fits(self, stage: int, setting: Setting, sizes: Sequence[int], probability: float, gas: int) -> int:
         """The last of ascending sizes before one that fits with less than this probability; 0 if that is the first."""
