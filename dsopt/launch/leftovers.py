@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from dsopt.launch.open_files import is_open, is_seen_open
+
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lies on Linux
 _NETWORK_FILESYSTEMS = frozenset(
     ["nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "beegfs", "ceph", "fuse.sshfs", "9p"]
@@ -28,13 +30,8 @@ def remove_shared_memory(port: int) -> list[Path]:
 
 
 def remove_nccl_segments() -> list[Path]:
-    """Removes shared memory of NCCL whose ranks were killed: this user's, older than ten minutes, and open nowhere.
-
-    A rank in another container may have it, too. It has attached itself by then, and the name alone goes.
-    """
-    found = [path for path in _SHARED_MEMORY.glob("nccl-*") if _is_old(path)]
-    mapped = _mapped_files() | _open_files() if found else set()
-    removed = [path for path in found if path not in mapped]
+    """Removes shared memory of NCCL whose ranks were killed: this user's, older than ten minutes, and open nowhere."""
+    removed = [path for path in _SHARED_MEMORY.glob("nccl-*") if _is_old(path) and not is_open(path)]
     for path in removed:
         path.unlink(missing_ok=True)
     return removed
@@ -49,22 +46,13 @@ def _is_old(path: Path) -> bool:
     return made.st_uid == os.getuid() and time.time() - max(made.st_mtime, made.st_ctime) >= _OLD_SECONDS
 
 
-def _mapped_files() -> set[Path]:
-    """What processes have mapped of the shared memory."""
-    paths = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError):  # it is gone, or another user's
-            lines = Path(f"/proc/{process.pid}/maps").read_text("utf-8", errors="replace").splitlines()
-            paths |= {Path(line[at:]) for line in lines if (at := line.find(f"{_SHARED_MEMORY}/")) >= 0}
-    return paths
-
-
 def remove_stale_build_locks() -> list[Path]:
     """Removes locks in torch's extension cache whose owner was killed while compiling. Every run would wait for them.
 
     The owner of a lock keeps the file open while it compiles. It releases the lock by closing the file, then removing
-    it, and dies if it is gone by then; so a lock is stale only if nobody has the very same file open a second later. On
-    a network file system, the owner may be on another node, so only locks older than ten minutes count as stale there.
+    it, and dies if it is gone by then; so a lock is stale only if nobody has the very same file open a second later,
+    in this container or another. On a network file system, the owner may be on another node, so only locks older than
+    ten minutes count as stale there.
     """
     stale = stale_build_locks()
     for lock in stale:
@@ -88,10 +76,16 @@ def _locks_without_owner() -> dict[Path, tuple[int, int]]:
     for lock in (*cache.glob("*/*/lock"), *cache.glob("*/lock")):
         with contextlib.suppress(FileNotFoundError):
             made = lock.stat()
-            if not is_on_network(lock) or time.time() - made.st_mtime >= _OLD_SECONDS:
+            if not _has_owner(lock, made.st_mtime):
                 found[lock] = (made.st_ino, made.st_ctime_ns)
-    opened = _open_files() if found else set()
-    return {lock: made for lock, made in found.items() if lock.resolve() not in opened}
+    return found
+
+
+def _has_owner(lock: Path, made_at: float) -> bool:
+    """Whether whoever made a lock may be alive."""
+    if is_on_network(lock):
+        return time.time() - made_at < _OLD_SECONDS or is_seen_open(lock)
+    return is_open(lock)
 
 
 def extensions_cache() -> Path:
@@ -100,17 +94,6 @@ def extensions_cache() -> Path:
     if cache:
         return Path(cache)
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "torch_extensions"
-
-
-def _open_files() -> set[Path]:
-    paths = set()
-    for process in psutil.process_iter():
-        # not psutil's open_files(): it leaves out files opened in the way that torch opens its locks
-        with contextlib.suppress(OSError):  # it is gone, or another user's
-            for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # closed meanwhile; the others may be open still
-                    paths.add(descriptor.readlink())
-    return paths
 
 
 def is_on_network(path: Path) -> bool:

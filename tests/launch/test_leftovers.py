@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,32 +34,6 @@ def test_a_lock_whose_owner_was_killed_is_removed_and_a_held_one_kept(lock_of: L
         assert remove_stale_build_locks() == [stale]
     assert held.exists()
     assert not stale.exists()
-
-
-def test_a_held_lock_is_kept_while_its_owner_closes_other_files(
-    lock_of: LockOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that vanishes from the list of a process's files hides none of the others."""
-    monkeypatch.setattr(leftovers, "_RELEASE_SECONDS", 0.01)
-    held = lock_of("held")
-    is_over = threading.Event()
-
-    def open_and_close() -> None:
-        while not is_over.is_set():
-            for file in [open("/dev/null") for _ in range(20)]:  # noqa: SIM115 - it is about open files
-                file.close()
-
-    busy = threading.Thread(target=open_and_close, daemon=True)
-    busy.start()
-    opened = [open("/dev/null") for _ in range(40)]  # noqa: SIM115
-    for file in opened[::2]:
-        file.close()
-    with held.open("x"):
-        assert not any(remove_stale_build_locks() for _ in range(30))
-    is_over.set()
-    busy.join()
-    for file in opened:
-        file.close()
 
 
 def test_a_lock_that_its_owner_is_releasing_is_kept(lock_of: LockOf, monkeypatch: pytest.MonkeyPatch) -> None:
