@@ -16,7 +16,7 @@ from tests.cluster.studies import are_side_by_side, check_finished, create, let_
 from tests.conftest import SCRIPTS, Dsopt, start_process
 from tests.studies import write_study
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ssh")]
 
 
 def placed(dsopt: Dsopt, found: Hosts, slots: int) -> Dsopt:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.nodes import need_nodes, nodes, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ssh")]
 
 
 @pytest.fixture(autouse=True)

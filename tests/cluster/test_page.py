@@ -16,7 +16,7 @@ from tests.conftest import SCRIPTS
 from tests.docs.pages import DOCS, Block, blocks
 from tests.docs.test_pages import DATABASE, made_folder, shell_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]
 
 CLUSTERS = DOCS / "clusters.md"
 

@@ -20,7 +20,7 @@ from tests.cluster.test_slurm_runs import submitted
 from tests.conftest import SCRIPTS, STUDIES, Dsopt
 from tests.runs import launch, rules
 
-pytestmark = [pytest.mark.cluster, pytest.mark.real, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.real, pytest.mark.xdist_group("slurm")]
 
 _OVER_BOTH = "deepspeed --num_nodes 2 --num_gpus 1"
 

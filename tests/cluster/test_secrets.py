@@ -12,7 +12,7 @@ from tests.cluster.sshd import Hosts, hosts
 from tests.conftest import SCRIPTS, Dsopt
 from tests.studies import STUDY, write_study
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]
 
 HUB, WANDB, WITHHELD, ASKED = (f"planted-{name}-4711" for name in ("hub", "wandb", "withheld", "asked"))
 SECRETS = (HUB, WANDB, WITHHELD, ASKED)

@@ -9,7 +9,7 @@ from tests.cluster.left import present
 from tests.cluster.nodes import wait_until
 from tests.cluster.slurm import Slurm, slurm
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]
 
 
 def test_srun_reaches_both_nodes_and_gives_them_gpus(slurm_cluster: Slurm) -> None:

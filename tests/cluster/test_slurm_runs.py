@@ -17,7 +17,7 @@ from tests.cluster.studies import are_side_by_side, check_finished, create, let_
 from tests.conftest import Dsopt
 from tests.studies import write_study
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]
 
 _DSOPT = Path(sys.executable).parent / "dsopt"
 _JOB = """#!/bin/bash

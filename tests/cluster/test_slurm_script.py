@@ -12,7 +12,7 @@ from tests.cluster.studies import check_finished, create, create_real, told_by_r
 from tests.conftest import Dsopt
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]
 
 
 def submitted(slurm: Slurm, dsopt: Dsopt, *options: str, environment: Mapping[str, str] | None = None) -> str:

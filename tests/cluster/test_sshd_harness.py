@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.left import present
 from tests.cluster.sshd import Hosts, hosts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ssh")]
 
 
 @pytest.mark.parametrize("name", ["node1", "node2"])
