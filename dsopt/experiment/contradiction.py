@@ -152,16 +152,16 @@ def _other_means(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comman
     """The refusal if the elements of batches do not follow the micro-batch size, where rows cannot tell.
 
     Batches of many sizes may be those of a number of tokens. Rows that are the user's own, and no samples there, may be
-    a batch of the script's own or the length.
+    a batch of the script's own or the length. One row may hold all samples of a batch, or be the only one.
     """
     own, steps = rules.own, seen.steps
     if own is None or micro_batch == own.micro_batch or not own.step_elements or not mean_elements(steps):
         return None
-    are_rows_own = 1 < seen.rows == own.rows
+    are_rows_own = 0 < seen.rows == own.rows
     if not are_rows_own and own.rows and usual_rows(steps) >= 0:
         return None
     before, ratio = own.step_elements / own.gas * gas, micro_batch / own.micro_batch
-    if not elements_stay(steps, before, ratio, may_grow_otherwise=are_rows_own):
+    if not elements_stay(steps, before, ratio, may_grow_otherwise=are_rows_own and own.rows > 1):
         return None
     now, then = (significant(elements / gas, 3) for elements in (mean_elements(steps), before))
     what = f"the script fed {now} elements a micro-step, about as many as in {own.whose} ({then}), although its "
@@ -193,10 +193,11 @@ def _too_few(what: str) -> Infeasible:
 
 
 def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:
-    """The refusal if steps have fewer forward passes, or rows, than accumulation and the user's own run let expect.
+    """The refusal if steps have other forward passes, or fewer rows, than accumulation and the own run let expect.
 
     A script may do several passes for one micro-step, as with two losses, or some for each step. One that accumulates
-    by itself, or steps at the end of each epoch, feeds fewer samples than the engine counts.
+    by itself, or steps at the end of each epoch, feeds fewer samples than the engine counts. One that goes on when
+    memory runs out leaves out the long ones.
     """
     passes, own = usual_passes(seen.steps), rules.own
     if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
@@ -212,6 +213,13 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
         needed = gas if own is None else 0
     else:
         needed = min(own.passes * gas // own.gas, own.passes + gas - own.gas)
+    if own is not None and own.passes and passes > max(own.passes * gas / own.gas, own.passes + gas - own.gas):
+        return Infeasible(
+            reason="few_samples",
+            message=f"the script did {passes} forward passes in most optimizer steps, {own.passes} in {own.whose}. "
+            "So it throws batches away, as one that goes on when memory runs out, and the others are no fair sample. "
+            "Let it raise the error.",
+        )
     if passes >= needed:
         return None
     what = f"the script did {passes} forward passes in an optimizer step, where accumulation {gas} needs {needed}"

@@ -38,6 +38,15 @@ def test_forward_passes_follow_the_accumulation(own: OwnSizes, passes: int, reas
         assert f"the script did {passes} forward passes in an optimizer step" in outcome.message
 
 
+def test_a_script_that_goes_on_when_memory_runs_out_is_refused() -> None:
+    """It throws long batches away. What it then counts is of the short ones."""
+    for own in (OWN, replace(OWN, gas=2, passes=2)):
+        outcome = outcome_of(engine(), *fed(40, 4), under=rules(own=own))
+        assert isinstance(outcome, Infeasible)
+        assert outcome.reason == "few_samples"
+        assert f"4 forward passes in most optimizer steps, {own.passes} in your own run" in outcome.message
+
+
 @pytest.mark.parametrize(("passes", "is_right"), [(2, True), (4, True), (3, True), (1, False)])
 def test_the_users_own_run_has_at_least_the_passes_of_its_accumulation(passes: int, is_right: bool) -> None:
     outcome = outcome_of(engine(), *fed(40, passes), under=rules(own=None, expected=None))
@@ -122,6 +131,8 @@ VARYING = replace(OWN, rows=0, step_elements=1024.0)
         (VARYING, TOKENS, 4096, False),  # the first dimension is the length
         (replace(VARYING, rows=16), [16], 1030, True),  # a batch of its own, of other lengths
         (replace(VARYING, rows=16), [16], 1500, False),  # the length, beside a mask
+        (replace(VARYING, rows=1), [1], 1030, True),  # one sample, of any length
+        (replace(VARYING, rows=1), [1], 4096, False),  # packed into one row
         (replace(VARYING, step_elements=0.0), TOKENS, 1024, False),  # not seen
         (replace(VARYING, micro_batch=8), TOKENS, 1024, False),  # the same size
         (replace(VARYING, micro_batch=64), TOKENS, 1024, True),  # a quarter of the samples
@@ -132,7 +143,7 @@ def test_batches_of_many_sizes_follow_on_average(
     own: OwnSizes, rows: list[int], elements: int, is_refused: bool
 ) -> None:
     steps = [step(number, passes=2, rows=rows[number % len(rows)], elements=2 * elements) for number in range(40)]
-    outcome = outcome_of(engine(), Batch(rank=0, rows=16), *steps, under=rules(own=replace(own, passes=1)))
+    outcome = outcome_of(engine(), Batch(rank=0, rows=own.rows or 16), *steps, under=rules(own=replace(own, passes=1)))
     assert getattr(outcome, "reason", None) == ("fixed_batch" if is_refused else None)
 
 
