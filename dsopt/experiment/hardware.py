@@ -22,10 +22,12 @@ _OF_PEER: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-# a disk that is full or broken, wherever it is; a port that somebody has; a helper such as a compiler that was killed
+# a disk that is full or broken, wherever it is; a port that somebody has; a helper such as a compiler that was killed,
+# or whose lock somebody removed
 _OF_MACHINE: Final = re.compile(
     r"no space left on device|disk quota exceeded|\[errno 5\]|stale file handle|address already in use"
     r"|PytorchStreamWriter failed|died with <signals\.|killed signal terminated program|exit status (137|-9)\b"
+    r"|no such file or directory: '[^']*torch_extensions[^']*/lock'"
     # the network, of a script that reads its data from there
     r"|caused by \w*(connection|timeout)\w*:|couldn't connect to 'https?:|\b(429 client|5\d\d server) error"
     r"|http error (429|5\d\d)\b",

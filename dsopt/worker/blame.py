@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from dsopt.experiment.outcome import Cancelled, Failed, Outcome
+from dsopt.search.history import BASELINE
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.study.part import Part
 
 _NOT_COUNTED: Final = ("lost", "hardware")  # nobody's attempts
+_OF_THE_BASELINE: Final = 2  # starts that an exception may end
 _SUSPECT: Final = 3  # so many different candidates in a row
 _TOLD: Final = ("hardware", "machine")  # what ranks have said; only those that die without a word make a node suspect
 _REPEATS: Final = 3
@@ -53,11 +55,22 @@ class NodeHealth:
         return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
 
 
+def may_be_chance(task: Task, outcome: Outcome) -> bool:
+    """Whether the same run may go well: it died without an exception, or it is the first of the study.
+
+    Nothing has shown by then that the script runs at all, and without the user's own configuration there is no factor.
+    """
+    if not isinstance(outcome, Failed):
+        return False
+    return outcome.retryable or (outcome.reason == "crash" and (task.name, task.round) == (BASELINE, 0))
+
+
 def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, others_live: bool) -> Verdict:
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
     It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
-    does not count, unless runs of one candidate have met it on several.
+    does not count, unless runs of one candidate have met it on several. One that raised an exception, as
+    `may_be_chance` allows, is tried once more.
 
     Args:
         outcome: what came of it.
@@ -68,7 +81,7 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
     """
     faults = sum(row["reason"] == "hardware" for row in attempts)
     on = [row["node"] for row in attempts if row["state"] == "failed" and row["reason"] not in _NOT_COUNTED]
-    died = 1 + len(on)
+    died, most = 1 + len(on), most if outcome.retryable else _OF_THE_BASELINE
     if others_live and died < _REPEATS * most:
         died = len({*on, node})
     if (died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT:

@@ -16,7 +16,7 @@ from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
-from dsopt.worker.blame import NodeHealth, Verdict, verdict, why_set_aside
+from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict, why_set_aside
 from dsopt.worker.company import Company
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
@@ -216,7 +216,7 @@ class Desk:
         self._health.note(task, outcome)
         if bore_company and self._company.bears_none:
             self._hand.tell(RunsAlone(task=task))
-        if not isinstance(outcome, Failed) or not outcome.retryable:
+        if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
         counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node

@@ -4,7 +4,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
 from dsopt.worker import blame
-from dsopt.worker.blame import NodeHealth, verdict
+from dsopt.worker.blame import NodeHealth, may_be_chance, verdict
 
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
 FAULTY = Failed(reason="hardware", message="ECC", retryable=True, device=1)
@@ -32,6 +32,18 @@ def test_a_node_alone_charges_nobody_while_others_live() -> None:
     assert verdict(DIED, here * 3, 2, node="me", others_live=True) == "elsewhere"
     assert verdict(DIED, here * 5, 2, node="me", others_live=True) == "tell"  # for ever it is not tried
     assert verdict(DIED, here, 2, node="me", others_live=False) == "tell"
+
+
+def test_the_first_run_of_a_study_that_raises_is_tried_once_more() -> None:
+    """A result said that a configuration does not run which had met one error of a data service."""
+    raised = [{"state": "failed", "reason": "crash", "node": "me"}]
+    assert may_be_chance(task("baseline"), RAISED)
+    assert verdict(RAISED, [], 5, node="me", others_live=False) == "again"
+    assert verdict(RAISED, raised, 5, node="me", others_live=False) == "tell"
+    assert not may_be_chance(task("z1_gas1_tmbspg4"), RAISED)
+    assert not may_be_chance(task("baseline"), Failed(reason="no_metrics", message="it ended"))
+    assert not may_be_chance(task("baseline"), Infeasible(reason="oom", message="out of memory"))
+    assert may_be_chance(task("z1_gas1_tmbspg4"), DIED)
 
 
 def test_what_ranks_say_of_their_machine_makes_no_node_suspect() -> None:
