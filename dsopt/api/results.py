@@ -19,7 +19,6 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
-from dsopt.study.folders import results_folder
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
@@ -194,7 +193,7 @@ def find_best(
     best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:
         files = ensure_results(store, study, scale_lr=scale_lr)
-        config = results_folder(study.spec) / CONFIG
+        config = next(file for file in files if file.name == CONFIG)
     else:
         config = save_config(study.spec, Path(output), best.ds_config, force=force)
         files = [config]
@@ -242,6 +241,6 @@ def training_of(store: Store, study: StoredStudy, *, scale_lr: bool) -> LaunchCo
     Raises:
         DsoptError: the study has no result.
     """
-    find_best(store, study, None, scale_lr=scale_lr)
+    found = find_best(store, study, None, scale_lr=scale_lr)
     best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)
-    return best.command.with_config(str(results_folder(study.spec) / CONFIG))
+    return best.command.with_config(str(found.config_file))

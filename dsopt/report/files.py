@@ -68,9 +68,10 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
         about: what they must belong to.
         any_scaling: whether both a scaled and an unscaled learning rate will do.
     """
-    folder = find_results_folder(spec)
-    if folder is None:
+    found_folder = find_results_folder(spec)
+    if found_folder is None:
         return None
+    folder = _place_in(found_folder, about.created_at, about.finished_at)
     try:
         note = json.loads((folder / _NOTE).read_text("utf-8"))
         found = FilesOf(**{key: note[key] for key in FilesOf.__dataclass_fields__})
@@ -91,6 +92,12 @@ def were_scaled(spec: StudySpec) -> bool:
     return bool(_read_note(find_results_folder(spec)).get("is_scaled"))
 
 
+def config_file(spec: StudySpec, created_at: float, finished_at: float | None) -> Path:
+    """Where the best configuration of a study is, or will be once it is finished."""
+    found = find_results_folder(spec)
+    return Path(CONFIG) if found is None else _place_in(found, created_at, finished_at) / CONFIG
+
+
 def others_text(spec: StudySpec, created_at: float) -> list[str]:
     """Where the result files of another study of this name are, if this study found them in the results folder."""
     note = _read_note(find_results_folder(spec))
@@ -108,9 +115,9 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
     """Writes `summary.txt` and, if there is a result, `ds_config_optimal.json` and `cmd_optimal.txt`.
 
     If there is none, it renames those of an earlier result, which would look like this one's. Files of another study of
-    this name, as of another database, are moved aside.
+    this name, as of another database, are moved aside, unless it ended later: then these get a folder of their own.
     """
-    folder, aside = results_folder(spec), _set_aside_others(spec, about)
+    folder, aside = _prepared(spec, about)
     config, command = folder / CONFIG, folder / _COMMAND
     written = [folder / _SUMMARY]
     _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
@@ -129,7 +136,7 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
 
 def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
     """Writes the table of a comparison to `summary.txt`."""
-    folder, aside = results_folder(spec), _set_aside_others(spec, about)
+    folder, aside = _prepared(spec, about)
     path = folder / _SUMMARY
     _write(path, text + "\n")
     _note(folder, about, [path], aside)
@@ -169,13 +176,30 @@ def _config_text(ds_config: Mapping[str, Any]) -> str:
     return json.dumps(ds_config, indent=2) + "\n"
 
 
-def _set_aside_others(spec: StudySpec, about: FilesOf) -> Path | None:
-    """Moves the result files of another study of this name aside: somebody may train with them."""
-    note = _read_note(find_results_folder(spec))
-    if note.get("created_at", about.created_at) == about.created_at:
-        aside = note.get("aside")
-        return Path(aside) if isinstance(aside, str) else None
-    return set_aside_earlier(spec)
+def _place_in(folder: Path, created_at: float, finished_at: float | None) -> Path:
+    """Where the result files of a study belong: in its results folder, unless those of one are there that ended later.
+
+    It is another study of this name, as of another database, and somebody may train with its files.
+    """
+    note = _read_note(folder)
+    ended = note.get("finished_at")
+    is_others = note.get("created_at", created_at) != created_at
+    is_later = isinstance(ended, int | float) and finished_at is not None and ended > finished_at
+    return folder / f"created-{created_at:.0f}" if is_others and is_later else folder
+
+
+def _prepared(spec: StudySpec, about: FilesOf) -> tuple[Path, Path | None]:
+    """Where to write a study's result files, and where those of an earlier one of this name are, if some were there."""
+    base = results_folder(spec)
+    folder = _place_in(base, about.created_at, about.finished_at)
+    if folder != base:
+        make_private(folder)
+        return folder, None
+    note = _read_note(base)
+    if note.get("created_at", about.created_at) != about.created_at:
+        return folder, set_aside_earlier(spec)
+    aside = note.get("aside")
+    return folder, Path(aside) if isinstance(aside, str) else None
 
 
 def _note(folder: Path, about: FilesOf, files: list[Path], aside: Path | None) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import CONFIG, optimum, were_scaled
+from dsopt.report.files import config_file, optimum, were_scaled
 from dsopt.report.model import model_line
 from dsopt.report.rows import Row
 from dsopt.report.space import space_lines
@@ -22,7 +22,6 @@ from dsopt.store.measured import details_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
-from dsopt.study.folders import find_results_folder
 from dsopt.web import plots
 from dsopt.web.histories import Histories
 from dsopt.worker.results import running_now, summary_of, table_of
@@ -131,8 +130,7 @@ def _answer(study: StoredStudy, history: History, summary: Summary) -> tuple[Ans
     if summary.comparison is None:
         return None, None
     diff = best_diff(study.spec, history)
-    folder = find_results_folder(study.spec)
-    file = str(folder / CONFIG) if folder else CONFIG
+    file = str(config_file(study.spec, study.created_at, study.finished_at))
     best = optimum(study.spec, history, scale_lr=were_scaled(study.spec))
     command = shown(best.command.with_config(file))
     return answer_of(summary, diff, file=file, command=command), diff

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
+from dsopt.api.studies import load_study
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.store.engine import storage_url as parsed
@@ -210,6 +211,26 @@ def test_a_study_of_the_same_name_in_another_database_replaces_no_results(dsopt:
     assert not (results / "earlier.2").exists()
     (results / "earlier").rename(results / "kept")
     assert "The results of another study" not in dsopt("study", "best", "dry")
+
+
+def test_a_look_at_another_databases_study_moves_no_results(dsopt: Dsopt) -> None:
+    """Whoever copied the line "Train with" then trained with the other study's configuration."""
+    storage, results = dsopt.environment["DSOPT_STORAGE"], dsopt.cwd / "autotuning_results"
+    finish(dsopt.cwd, storage)
+    first = (results / "ds_config_optimal.json").read_text()
+    dsopt.environment["DSOPT_STORAGE"] = storage.replace(".db", "-2.db")
+    write_dry_run(dsopt.cwd, ds_config={"zero_optimization": {"stage": [3]}})
+    dsopt("study", "create", "dry.yaml")
+    dsopt("worker", "dry")
+    second = (results / "ds_config_optimal.json").read_text()
+    dsopt.environment["DSOPT_STORAGE"] = storage
+    for _ in range(2):
+        own = load_study("dry", storage=storage).best.config_file
+        assert own.read_text() == first
+        assert own.parent.parent == results
+        assert own.parent.name.startswith("created-")
+    assert (results / "ds_config_optimal.json").read_text() == second != first
+    assert not (results / "earlier.2").exists()
 
 
 def test_nothing_of_the_users_is_moved(dsopt: Dsopt) -> None:
