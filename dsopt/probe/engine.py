@@ -5,7 +5,7 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsopt.probe.clock import Mark
@@ -57,8 +57,8 @@ class _Call:
 class EngineObserver:
     """Wraps methods of DeepSpeed's engine classes, so that plain loops, Trainers and pipelines are seen alike.
 
-    The first engine that can train is observed; further ones in the same process are left alone, and so are those of
-    teachers and reference models, which have no optimizer.
+    The first engine that can train is observed, and further ones in the same process are counted. Those of teachers and
+    reference models, which have no optimizer, are left alone.
 
     Attributes:
         on_engine: what is called once, when that engine has been built.
@@ -73,6 +73,7 @@ class EngineObserver:
         self._loaders = loaders or Loaders()
         self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
+        self._engines = 0
         self._use(HostDevice())
         self._pending: deque[_Pending] = deque()
         self._current: _Pending | None = None
@@ -128,10 +129,13 @@ class EngineObserver:
         self._limit(device)
         result = call()
         self._limit(device)  # communication libraries have taken their part
-        if self._engine is None and trains(engine):
-            self._engine = engine
+        if trains(engine):
+            self._engines += 1
+            self._engine = engine if self._engine is None else self._engine
+            described = describe(self._engine, device, self._writer.rank, self._memory_limit_bytes)
+            self._writer.emit(replace(described, engines=self._engines))
+        if engine is self._engine:
             self._use(device)
-            self._writer.emit(describe(engine, device, self._writer.rank, self._memory_limit_bytes))
             engine.module.register_forward_pre_hook(self._before_module)
             for call_back in self.on_engine:
                 call_back()

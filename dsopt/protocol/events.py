@@ -28,6 +28,7 @@ class Engine:
     `autocast`: the data type that torch computes in, whatever `dtype` holds; empty without `torch_autocast`.
     `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage;
     where ranks share each layer, of all of them, except for `largest_layer_params`.
+    `engines`: how many that train the script has built by now; it is told again with each, and is always the first one.
     `software`: versions of what the rank trains with, such as `torch 2.9.0, DeepSpeed 0.18.0, CUDA 12.8`.
     """
 
@@ -51,6 +52,7 @@ class Engine:
     pipeline_stages: int = 1
     pipeline_stage: int = 0
     software: str = ""
+    engines: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,10 @@ from typing import Any
 
 from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
-from dsopt.report.changed_script import changed_script
 from dsopt.report.dry_run import simulated
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
-from dsopt.report.odd_launches import odd_launches
+from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.standing import Ratio, Standing, standing_of
@@ -164,7 +163,7 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
 
 
 def _doubts(spec: StudySpec, history: History, standing: Standing | None, reference: str | None) -> list[str]:
-    lines = [*changed_script(spec, history), *odd_launches(history, spec.autotuning.unit)]
+    lines = unlike_runs(spec, history)
     if standing is None or reference is None:
         return lines
     others = [name for name in standing.names if name != reference]

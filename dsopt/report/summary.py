@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
-from dsopt.report.changed_script import changed_script
 from dsopt.report.cost import Cost, cost_of
 from dsopt.report.doubts import doubts_text
 from dsopt.report.dry_run import simulated
@@ -16,12 +15,12 @@ from dsopt.report.model import model_line
 from dsopt.report.named import labels_of, names_in, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent, speedup_text
-from dsopt.report.odd_launches import odd_launches
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import StageRow, stage_row, stages_table
+from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
@@ -56,7 +55,7 @@ class Summary:
         left_out: what failed when it ran again, as name, round and message.
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
-        unlike_runs: warnings of figures of several versions of one script, and of launches that contradict each other.
+        unlike_runs: warnings of what makes figures those of different things (`report/unlike_runs.py`).
         slow_nodes: what is to know of nodes that are slower than others.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
@@ -141,9 +140,10 @@ class Summary:
         return alone_text(crashed, only=self.only, is_refused=bool(self.fixed_sizes))
 
     def advice_lines(self, *, scaled: bool = False) -> list[str]:
-        """What to do beside using the result; `scaled`: its learning rate already follows the batch."""
-        lines = [self.batch_advice.text(applied=scaled)] if self.batch_advice is not None else []
-        return [*lines, *([f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else [])]
+        """What to know and do before using the result; `scaled`: its learning rate already follows the batch."""
+        advice = [self.batch_advice.text(applied=scaled)] if self.batch_advice is not None else []
+        sizes = [f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else []
+        return [*self.unlike_runs, *advice, *sizes]
 
     def doubt_lines(self) -> list[str]:
         """What a reader should know before they believe the result, a sentence or two each."""
@@ -152,7 +152,7 @@ class Summary:
             lines.append(self.headroom.text())
         lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
-        lines += [*self.unlike_runs, *self.slow_nodes]
+        lines += self.slow_nodes
         lines += [f"WARNING: {text}" for text in self.foreign]
         if self.outside:
             lines.append(outside_text(self.outside))
@@ -279,7 +279,7 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=_has_alternatives(spec, history),
         doubts=[q for q in qualities if q.is_doubtful],
-        unlike_runs=[*changed_script(spec, history), *odd_launches(history, spec.autotuning.unit)],
+        unlike_runs=unlike_runs(spec, history),
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=history.wrote_outside,

@@ -37,6 +37,7 @@ class ModelFacts:
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
             kept it (`ParamBytes`); None if it was not seen.
+        engines: how many engines that train a rank has built.
         alloc_retries: how often a rank's allocator had to give cached blocks back, or ran out and was forgiven.
     """
 
@@ -69,6 +70,7 @@ class ModelFacts:
     gradient_bytes: float | None = None
     optimizer_bytes: float | None = None
     autocast: str = ""
+    engines: int = 1
     alloc_retries: int = 0
 
     @property
@@ -147,6 +149,7 @@ def _of_engine(engine: Engine) -> ModelFacts:
         host_memory_bytes=engine.host_memory_bytes,
         device=engine.device,
         pipeline_stages=engine.pipeline_stages,
+        engines=engine.engines,
     )
 
 

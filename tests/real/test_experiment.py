@@ -132,6 +132,13 @@ def test_a_frozen_engine_that_is_built_first_is_not_the_one_that_trains(tmp_path
     outcome = run(tmp_path, teacher, expected=Candidate(stage=0, micro_batch=4, gas=1))
     assert isinstance(outcome, Measured), outcome
     assert (outcome.engine.zero_stage, outcome.rows) == (0, 4)
+    assert outcome.engine.engines == 1
+
+
+def test_a_further_engine_that_trains_is_counted(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "has-a-critic")
+    assert isinstance(outcome, Measured), outcome
+    assert (outcome.engine.engines, outcome.engine.num_params) == (2, 64 * 64 + 64)
 
 
 @pytest.mark.parametrize("how", ["evaluates-between-steps", "evaluates-between-steps-by-its-module"])
