@@ -31,7 +31,7 @@ def test_the_worker_warns_and_so_does_the_result(dsopt: Dsopt) -> None:
     dsopt("study", "resume", "simulated")
     output = dsopt("worker", "simulated", "--devices", "cpu:2")
     assert output.count("WARNING: train.py was changed: 1 run before had another version") == 1, output
-    assert "1 warning about these figures" in output
+    assert "WARNING: train.py was changed during the study: 1 of 8 runs had another version than the last" in output
     told = dsopt("study", "show", "simulated")
     assert "WARNING: train.py was changed during the study: 1 of 8 runs had another version than the last" in told
 
