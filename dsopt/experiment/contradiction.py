@@ -212,14 +212,14 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
     if own is None or not own.passes:
         needed = gas if own is None else 0
     else:
-        needed = min(own.passes * gas // own.gas, own.passes + gas - own.gas)
-    if own is not None and own.passes and passes > max(own.passes * gas / own.gas, own.passes + gas - own.gas):
-        return Infeasible(
-            reason="few_samples",
-            message=f"the script did {passes} forward passes in most optimizer steps, {own.passes} in {own.whose}. "
-            "So it throws batches away, as one that goes on when memory runs out, and the others are no fair sample. "
-            "Let it raise the error.",
-        )
+        needed, most = sorted((own.passes * gas // own.gas, own.passes + gas - own.gas))
+        if passes > most:
+            return Infeasible(
+                reason="few_samples",
+                message=f"the script did {passes} forward passes in most optimizer steps, {own.passes} in {own.whose}. "
+                "So it throws batches away, as one that goes on when memory runs out, and the others are no fair "
+                "sample. Let it raise the error.",
+            )
     if passes >= needed:
         return None
     what = f"the script did {passes} forward passes in an optimizer step, where accumulation {gas} needs {needed}"
