@@ -10,6 +10,7 @@ from dsopt.experiment.health import has_settled, never_trains, unsound
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.outcome import Failed, Measured, Outcome, Slow
 from dsopt.experiment.plain import plain_contradiction
+from dsopt.experiment.read_ahead import read_ahead
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
@@ -54,12 +55,12 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
 
 
 def _least_warmup(seen: Seen, rules: RunRules) -> int:
-    """Steps that are warm-up in any case: among them those that find batches which were read while the script began.
+    """Steps that are warm-up in any case: among them those that were fed with what was read while the script began.
 
     Where a script or the budget ends earlier, the last few steps count all the same.
     """
     gas = seen.engine.gas if seen.engine else 1
-    return max(rules.floor[0], min(-(-seen.ready // gas), len(seen.steps) - _MIN_STEPS_AT_END))
+    return max(rules.floor[0], min(max(-(-seen.ready // gas), read_ahead(seen)), len(seen.steps) - _MIN_STEPS_AT_END))
 
 
 def judge(
@@ -90,6 +91,7 @@ def judge(
         enough = len(seen.steps) > rules.floor[1] and has_seen_enough(seen.steps, rules)
         ended_well = lacks_a_save or (moment.exit_code is not None and seen.ended and has_enough)
         figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
+        figures = replace(figures, read_ahead=read_ahead(seen))
         if why_enough is not None and enough and has_settled(figures):
             return _checked(replace(figures, ended=why_enough), seen, rules)
         if spent or ended_well:

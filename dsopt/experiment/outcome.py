@@ -10,6 +10,14 @@ from dsopt.protocol.events import Engine
 PASSES: Final = ("forward", "backward", "step")
 # metrics that DeepSpeed's autotuner has too, by the keys of its `metrics.json`
 DEEPSPEED_KEYS: Final[Mapping[str, str]] = {"throughput": "throughput", "latency": "latency", "FLOPS": "FLOPS_per_gpu"}
+# figures of a run that are one value each, as `metrics.json` has them; earlier versions wrote only `_ALWAYS`
+_ALWAYS: Final = ("peak_memory_bytes", "activation_bytes", "flops_per_step", "rows")
+_PLAIN: Final = (
+    *_ALWAYS,
+    *("elements", "passes", "step_rows", "step_elements", "is_evaluated", "evaluation_share", "read_ahead"),
+    *("weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    *("peak_allocated_bytes", "outside_bytes", "alloc_retries", "ended"),
+)
 InfeasibleReason = Literal[
     "oom",
     "host_oom",
@@ -44,6 +52,7 @@ class Measured:
         passes, step_rows, step_elements: forward passes in a step, and the mean of their batches; 0 if unknown.
         is_evaluated: whether its steps show passes without gradients as a part of training.
         evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
+        read_ahead: the first steps that were fed with what was read while the script began, if reading cannot keep up.
         skipped, unlike, nonfinite: indices of the steps that the optimizer skipped because their gradients were not
             finite, that were fed less than most, and whose loss was NaN or infinite.
         ended: why the run ended when it did; empty if an earlier version measured it.
@@ -64,6 +73,7 @@ class Measured:
     step_elements: float = 0.0
     is_evaluated: bool = False
     evaluation_share: float = 0.0
+    read_ahead: int = 0
     weight_bytes: float | None = None
     gradient_bytes: float | None = None
     optimizer_bytes: float | None = None
@@ -141,22 +151,7 @@ class Measured:
         return {
             **{key: self.metric(name) if self.tells(name) else None for name, key in DEEPSPEED_KEYS.items()},
             "step_seconds_interval_95": [m.step_seconds - m.half_width_seconds, m.step_seconds + m.half_width_seconds],
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "peak_allocated_bytes": self.peak_allocated_bytes,
-            "outside_bytes": self.outside_bytes,
-            "alloc_retries": self.alloc_retries,
-            "activation_bytes": self.activation_bytes,
-            "flops_per_step": self.flops_per_step,
-            "rows": self.rows,
-            "elements": self.elements,
-            "passes": self.passes,
-            "step_rows": self.step_rows,
-            "step_elements": self.step_elements,
-            "is_evaluated": self.is_evaluated,
-            "evaluation_share": self.evaluation_share,
-            "weight_bytes": self.weight_bytes,
-            "gradient_bytes": self.gradient_bytes,
-            "optimizer_bytes": self.optimizer_bytes,
+            **{name: getattr(self, name) for name in _PLAIN},
             "measurement": asdict(m),
             "engine": asdict(self.engine),
             "step_seconds": list(self.step_seconds),
@@ -164,7 +159,6 @@ class Measured:
             "skipped_steps": list(self.skipped),
             "unlike_steps": list(self.unlike),
             "nonfinite_losses": list(self.nonfinite),
-            "ended": self.ended,
             "state": self.state,
         }
 
@@ -276,25 +270,9 @@ def _figures(content: Mapping[str, Any]) -> Measured:
         measurement=Measurement(**content["measurement"]),
         step_seconds=tuple(content["step_seconds"]),
         engine=Engine(**content["engine"]),
-        peak_memory_bytes=content["peak_memory_bytes"],
-        activation_bytes=content["activation_bytes"],
-        flops_per_step=content["flops_per_step"],
         pass_seconds={name: tuple(seconds) for name, seconds in content["pass_seconds"].items()},
-        rows=content["rows"],
-        elements=content.get("elements", 0),
-        passes=content.get("passes", 0),
-        step_rows=content.get("step_rows", 0.0),
-        step_elements=content.get("step_elements", 0.0),
-        is_evaluated=content.get("is_evaluated", False),
-        evaluation_share=content.get("evaluation_share", 0.0),
-        weight_bytes=content.get("weight_bytes"),
-        gradient_bytes=content.get("gradient_bytes"),
-        optimizer_bytes=content.get("optimizer_bytes"),
-        peak_allocated_bytes=content.get("peak_allocated_bytes", 0),
-        outside_bytes=content.get("outside_bytes", 0),
-        alloc_retries=content.get("alloc_retries", 0),
         skipped=tuple(content.get("skipped_steps", ())),
         unlike=tuple(content.get("unlike_steps", ())),
         nonfinite=tuple(content.get("nonfinite_losses", ())),
-        ended=content.get("ended", ""),
+        **{name: content[name] for name in _PLAIN if name in content or name in _ALWAYS},
     )

@@ -46,13 +46,13 @@ def main(isolation: Isolation | None = None) -> None:
     flush = observer.flush
     observer.on_engine.append(functools.partial(OwnFiles().tell, writer))
     if PLAIN_VARIABLE in os.environ:
-        flush = _watch_plain(writer, observer, limit).flush
+        flush = _watch_plain(writer, observer, limit, loaders).flush
     elif writer.rank == 0 and isolation is None:
         imports = ImportRecord()
         observer.on_engine.append(lambda: imports.write(run_dir))
     (isolation or Isolation()).activate(writer, run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
-    after_import("torch.utils.data.dataloader", loaders.watch)
+    loaders.activate()
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:
@@ -78,10 +78,14 @@ def main(isolation: Isolation | None = None) -> None:
     writer.emit(End(rank=writer.rank))
 
 
-def _watch_plain(writer: EventWriter, observer: EngineObserver, memory_limit_bytes: int) -> PlainObserver:
+def _watch_plain(
+    writer: EventWriter, observer: EngineObserver, memory_limit_bytes: int, loaders: Loaders
+) -> PlainObserver:
     """Watches for a training without DeepSpeed, until the script builds an engine."""
     micro_batch, gas = map(int, os.environ[PLAIN_VARIABLE].split(","))
-    plain = PlainObserver(writer, memory_limit_bytes=memory_limit_bytes, micro_batch=micro_batch, gas=gas)
+    plain = PlainObserver(
+        writer, memory_limit_bytes=memory_limit_bytes, micro_batch=micro_batch, gas=gas, loaders=loaders
+    )
     plain.on_described = list(observer.on_engine)
     observer.on_engine.append(plain.stop)
     after_import("torch.nn.modules.module", plain.watch_modules)

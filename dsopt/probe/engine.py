@@ -5,40 +5,20 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dsopt.probe.clock import Mark
 from dsopt.probe.device import Device, HostDevice, check_device, device_of
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.loaders import Loaders
-from dsopt.probe.losses import Losses
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import describe, shape_of, trains
+from dsopt.probe.pending import PendingStep
 from dsopt.probe.states import held_by
-from dsopt.protocol.events import Batch, EventWriter, Oom, Step, now
+from dsopt.protocol.events import Batch, EventWriter, Oom, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
 from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A step whose marks may not have passed on the device yet."""
-
-    number: int
-    start: Mark
-    end: Mark
-    forward: list[tuple[Mark, Mark]] = field(default_factory=list)
-    backward: list[tuple[Mark, Mark]] = field(default_factory=list)
-    optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
-    losses: Losses = field(default_factory=Losses)
-    skipped: bool = False
-    passes: int = 0
-    rows: int = 0
-    elements: int = 0
-    is_evaluated: bool = False
-    evaluated_until: Mark | None = None
-    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # torch.compile hashes what it meets, and these have no hash
@@ -75,8 +55,8 @@ class EngineObserver:
         self._engine: Any = None
         self._engines = 0
         self._use(HostDevice())
-        self._pending: deque[_Pending] = deque()
-        self._current: _Pending | None = None
+        self._pending: deque[PendingStep] = deque()
+        self._current: PendingStep | None = None
         self._steps = 0
         self._activation_bytes = 0
         self._saw_batch = False
@@ -232,10 +212,10 @@ class EngineObserver:
         self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result
 
-    def _begin_step(self) -> _Pending:
+    def _begin_step(self) -> PendingStep:
         if self._current is None:
             mark = self._clock.mark()
-            self._current = _Pending(number=self._steps, start=mark, end=mark)
+            self._current = PendingStep(number=self._steps, start=mark, end=mark)
         return self._current
 
     def _begin_pass(self, rows: int, elements: int) -> Mark:
@@ -256,11 +236,12 @@ class EngineObserver:
         if not skipped and not self._has_told_states:
             self._tell_states()
         step.losses.end()
+        step.waiting = self._loaders.queues.waiting()
         step.end = end = self._clock.mark()
         self._pending.append(step)
         self._steps += 1
         # the next step begins where this one ended: data loading belongs to it
-        self._current = _Pending(number=self._steps, start=end, end=end)
+        self._current = PendingStep(number=self._steps, start=end, end=end)
         self._emit_passed()
         self._peaks.emit(self._activation_bytes)
 
@@ -275,26 +256,4 @@ class EngineObserver:
     def _emit_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):
             step = self._pending.popleft()
-            self._writer.emit(
-                Step(
-                    rank=self._writer.rank,
-                    step=step.number,
-                    seconds=self._clock.seconds(step.start, step.end),
-                    samples=self._engine.train_batch_size(),
-                    forward_seconds=self._total(step.forward),
-                    backward_seconds=self._total(step.backward),
-                    optimizer_seconds=self._total(step.optimizer),
-                    skipped=step.skipped,
-                    nonfinite_loss=not step.losses.are_finite(),
-                    passes=step.passes,
-                    rows=0 if step.is_unseen else step.rows,
-                    elements=step.elements,
-                    evaluation_seconds=self._evaluation_of(step),
-                )
-            )
-
-    def _evaluation_of(self, step: _Pending) -> float:
-        return 0.0 if step.evaluated_until is None else self._clock.seconds(step.start, step.evaluated_until)
-
-    def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
-        return sum(self._clock.seconds(start, end) for start, end in spans)
+            self._writer.emit(step.told(self._clock, rank=self._writer.rank, samples=self._engine.train_batch_size()))

@@ -6,17 +6,28 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from dsopt.probe.imports import after_import
+from dsopt.probe.queues import Queues
+
 
 class Loaders:
     """The data loaders of PyTorch that a script has begun to read.
 
     Attributes:
         ready: the most batches that workers of one read ahead.
+        queues: from which a script takes what is ready.
     """
 
     def __init__(self) -> None:
         self.ready = 0
+        self.queues = Queues()
         self._sizes: set[tuple[int, int]] = set()  # samples of a rank's share, and of a batch; 0: unknown
+
+    def activate(self) -> None:
+        """Watches the data loaders and queues of this process, once their modules are imported."""
+        after_import("torch.utils.data.dataloader", self.watch)
+        after_import("queue", self.queues.watch)
+        after_import("multiprocessing.queues", self.queues.watch)
 
     def samples(self, rows: int) -> int:
         """A rank's share of the largest data set; 0 if it is unknown.

@@ -2,29 +2,20 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 from dsopt.probe.clock import Mark
 from dsopt.probe.device import Device, HostDevice, cuda_device
+from dsopt.probe.loaders import Loaders
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import describe_plain, shape_of
-from dsopt.protocol.events import Batch, EventWriter, Step
+from dsopt.probe.pending import PendingStep
+from dsopt.protocol.events import Batch, EventWriter
 
 # steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
 # first steps in fp16 often overflow, and are not done
 _MOST_UNLIKE: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A step whose marks may not have passed on the device yet."""
-
-    number: int
-    start: Mark
-    end: Mark
-    evaluated_until: Mark | None = None
 
 
 class PlainObserver:
@@ -37,17 +28,21 @@ class PlainObserver:
         writer: of this rank's events.
         memory_limit_bytes: what it may use of its device; 0 without a limit.
         micro_batch, gas: as the command says them; a micro-batch size of 0 is read from the first batch.
+        loaders: what the script reads ahead.
 
     Attributes:
         on_described: what is called once, when it has told of the model.
     """
 
-    def __init__(self, writer: EventWriter, *, memory_limit_bytes: int, micro_batch: int, gas: int) -> None:
+    def __init__(
+        self, writer: EventWriter, *, memory_limit_bytes: int, micro_batch: int, gas: int, loaders: Loaders
+    ) -> None:
         self.on_described: list[Callable[[], None]] = []
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._micro_batch = micro_batch
         self._gas = gas
+        self._loaders = loaders
         self._use(HostDevice())
         self._seekers: list[Any] = []  # hooks of all modules, until the model is found
         self._others: list[Any] = []
@@ -60,7 +55,7 @@ class PlainObserver:
         self._forwards = self._unlike = self._steps = 0
         self._is_described = self._is_evaluated = False
         self._evaluated_until: Mark = None
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[PendingStep] = deque()
 
     def watch_modules(self, modules: ModuleType) -> None:
         """Looks for the model. Call it with `torch.nn.modules.module`."""
@@ -113,7 +108,7 @@ class PlainObserver:
         self._activation_bytes = max(0, self._memory.in_use() - self._before)
         rows, elements = shape_of([*args, *kwargs.values()])
         self._micro_batch = self._micro_batch or rows
-        self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements))
+        self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements, ready=self._loaders.ready))
         for handle in self._seekers:
             handle.remove()
         self._others.append(module.register_forward_pre_hook(self._count_forward))
@@ -152,7 +147,9 @@ class PlainObserver:
         if not self._is_described and (is_whole or self._unlike == _MOST_UNLIKE):
             self._describe(forwards)
         if is_whole:
-            self._pending.append(_Pending(number=self._steps, start=start, end=end, evaluated_until=evaluated_until))
+            step = PendingStep(number=self._steps, start=start, end=end, evaluated_until=evaluated_until)
+            step.waiting = self._loaders.queues.waiting()
+            self._pending.append(step)
             self._steps += 1
             self._emit_passed()
             self._peaks.emit(self._activation_bytes)
@@ -179,17 +176,7 @@ class PlainObserver:
         samples = self._micro_batch * self._gas * _world_size()
         while self._pending and self._clock.passed(self._pending[0].end):
             step = self._pending.popleft()
-            seconds = self._clock.seconds(step.start, step.end)
-            until = step.evaluated_until
-            evaluation = 0.0 if until is None else self._clock.seconds(step.start, until)
-            told = Step(
-                rank=self._writer.rank,
-                step=step.number,
-                seconds=seconds,
-                samples=samples,
-                evaluation_seconds=evaluation,
-            )
-            self._writer.emit(told)
+            self._writer.emit(step.told(self._clock, rank=self._writer.rank, samples=samples))
 
     def _use(self, device: Device) -> None:
         self._device, self._clock, self._memory = device, device.clock(), device.memory()

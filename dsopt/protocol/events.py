@@ -77,7 +77,8 @@ class Step:
 
     `skipped`: the gradients were not finite, so the optimizer updated nothing. `nonfinite_loss`: the loss was NaN or
     infinite. `passes`: forward passes in it, `rows` and `elements` of all their batches; 0 if they were not seen.
-    `evaluation_seconds`: the part before its first forward pass, if passes without gradients came first.
+    `evaluation_seconds`: the part before its first forward pass, if passes without gradients came first. `waiting`: for
+    how many further steps input waited in queues of the script's own at its end.
     """
 
     kind: ClassVar[str] = "step"
@@ -94,6 +95,7 @@ class Step:
     rows: int = 0
     elements: int = 0
     evaluation_seconds: float = 0.0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

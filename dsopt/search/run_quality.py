@@ -17,6 +17,7 @@ class RunQuality:
         name: the run.
         interval_percent: half-width of the 95 % interval of its mean step time.
         drifting: whether its steps still became slower or faster during the measurement.
+        read_ahead: the first steps, if they count although they were fed with what was read while the script began.
         pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
         evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
         skipped_percent: share of the steps after warm-up that the optimizer skipped.
@@ -27,6 +28,7 @@ class RunQuality:
     name: str
     interval_percent: float
     drifting: bool
+    read_ahead: int = 0
     pause_seconds: float = 0.0
     evaluation_percent: float = 0.0
     skipped_percent: float = 0.0
@@ -38,7 +40,7 @@ class RunQuality:
         """Whether a reader should know about it; intervals say how precise it is."""
         leaves_out = self.pause_seconds > 0 or self.evaluation_percent > MOST_EVALUATION
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
-        return self.drifting or leaves_out or is_unsound
+        return self.drifting or self.read_ahead > 0 or leaves_out or is_unsound
 
 
 def quality_of(attrs: TrialAttributes) -> RunQuality | None:
@@ -49,6 +51,7 @@ def quality_of(attrs: TrialAttributes) -> RunQuality | None:
         name=run_label(attrs.get("candidate", "?"), attrs.get("round", 0)),
         interval_percent=attrs["interval_percent"],
         drifting=attrs.get("drifting", False),
+        read_ahead=attrs.get("read_ahead", 0),
         pause_seconds=attrs.get("pause_seconds", 0.0),
         evaluation_percent=attrs.get("evaluation_percent", 0.0),
         skipped_percent=attrs.get("skipped_percent", 0.0),

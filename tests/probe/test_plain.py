@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dsopt.probe.imports import after_import
+from dsopt.probe.loaders import Loaders
 from dsopt.probe.plain import PlainObserver
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Batch, Engine, Event, EventWriter, Memory, Step
@@ -23,7 +24,7 @@ def observe(tmp_path: Path) -> Iterator[Observe]:
     made = []
 
     def make(micro_batch: int = 0, gas: int = 1) -> PlainObserver:
-        observer = PlainObserver(writer, memory_limit_bytes=0, micro_batch=micro_batch, gas=gas)
+        observer = PlainObserver(writer, memory_limit_bytes=0, micro_batch=micro_batch, gas=gas, loaders=Loaders())
         after_import("torch.nn.modules.module", observer.watch_modules)
         after_import("torch.optim.optimizer", observer.watch_optimizers)
         made.append(observer)

@@ -1,0 +1,47 @@
+"""Steps on input that a script read while it began do not say how fast a training is whose input is slower."""
+
+from dataclasses import replace
+
+import pytest
+
+from dsopt.experiment.judge import Moment
+from dsopt.experiment.outcome import Measured
+from dsopt.protocol.events import Step
+from dsopt.study.spec import MeasurementBudget
+from tests.runs import engine, outcome_of, rules, step
+
+FAST, SLOW = 0.1, 0.8
+
+
+def run(steps: int, waiting: int, fed: float) -> list[Step]:
+    """Steps of which the first find their input ready, while `fed` of what a fast step needs is read in it."""
+    left, told = float(waiting), []
+    for number in range(steps):
+        seconds = FAST if left >= 1 else SLOW
+        left = max(0.0, min(waiting, left - 1 + fed * seconds / FAST))
+        told.append(replace(step(number, seconds), waiting=int(left)))
+    return told
+
+
+def measured(steps: int, waiting: int, fed: float, max_steps: int = 300) -> Measured:
+    budget = rules(measurement=MeasurementBudget(max_steps=max_steps, max_seconds=1000.0))
+    outcome = outcome_of(engine(), *run(steps, waiting, fed), moment=Moment(seconds=50.0), under=budget)
+    assert isinstance(outcome, Measured)
+    return outcome
+
+
+def test_the_steps_that_find_input_ready_are_warm_up_where_reading_is_slower() -> None:
+    outcome = measured(60, 20, fed=0.125)
+    assert outcome.read_ahead == outcome.measurement.warmup_steps == 22
+    assert outcome.measurement.step_seconds == pytest.approx(SLOW)
+
+
+def test_a_run_that_ends_before_what_waits_is_used_up_says_so() -> None:
+    outcome = measured(50, 64, fed=0.125, max_steps=50)
+    assert outcome.measurement.step_seconds == pytest.approx(FAST)
+    assert outcome.read_ahead == pytest.approx(72, abs=3)  # 64 of which each step uses up 0.875
+
+
+def test_where_reading_keeps_up_all_steps_count() -> None:
+    outcome = measured(20, 64, fed=1.0)
+    assert (outcome.read_ahead, outcome.measurement.warmup_steps) == (0, 3)
