@@ -12,7 +12,7 @@ from dsopt.protocol.run_dir import RunDir
 
 
 def remove_saved(run_dir: RunDir) -> None:
-    """Removes the files that a run has made by functions that save, if they are as it left them.
+    """Removes the files that a run has made by functions that save, if they are as it left them, and links to nothing.
 
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
@@ -28,7 +28,7 @@ def remove_saved(run_dir: RunDir) -> None:
                 event = parse(line) if b'"saved"' in line else None
                 if isinstance(event, Saved) and event.host == platform.node():
                     last[event.path] = event
-        for saved in last.values():
+        for saved in sorted(last.values(), key=lambda saved: Path(saved.path).is_symlink()):  # after what they name
             with contextlib.suppress(OSError):
                 _remove(saved, made.st_mtime_ns)
 
@@ -37,9 +37,12 @@ def _remove(saved: Saved, began_ns: int) -> None:
     path = Path(saved.path)
     found = os.lstat(path)
     seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
-    if not stat.S_ISREG(found.st_mode) or seen != saved:
+    is_empty_link = stat.S_ISLNK(found.st_mode) and not path.exists()
+    if seen != saved or not (stat.S_ISREG(found.st_mode) or is_empty_link):
         return
     path.unlink()
+    if is_empty_link:
+        return
     for link in path.parent.iterdir():
         is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began_ns
         if is_new and Path(os.path.realpath(link)) == Path(os.path.realpath(path)):

@@ -7,6 +7,7 @@ safetensors. A script may save new files, since it may load them again; the work
 
 import functools
 import os
+import pathlib
 import shutil
 import sys
 from collections.abc import Callable
@@ -106,11 +107,14 @@ class Isolation:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         for name in ("replace", "rename"):
             self._wrap(os, name, self._files.around_move)
-            if sys.version_info < (3, 11):  # since then, it calls those of `os`
-                self._wrap(Path, name, self._files.around_move)
         self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
+        self._wrap(os, "symlink", self._files.around_symlink)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)
+        if sys.version_info < (3, 11):  # since then, paths call those of `os`
+            accessor: Any = vars(pathlib)["_NormalAccessor"]
+            for name in ("replace", "rename", "symlink", "unlink"):
+                setattr(accessor, name, staticmethod(getattr(os, name)))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)

@@ -35,6 +35,7 @@ class SavedFiles:
         self._say = say
         self._own: set[Path] = set()  # what the script itself has saved in this run
         self._left: set[Path] = set()  # where it believes to have moved the user's to
+        self._kept: set[Path] = set()  # what it believes to have removed
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """From now on, this process is a rank of a run."""
@@ -68,7 +69,7 @@ class SavedFiles:
 
     def around_move(self, original: _Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may save beside its checkpoint, and put the new one in its place, or move the last one away."""
-        given = [*args, *(kwargs[name] for name in ("src", "dst", "target") if name in kwargs)]
+        given = [*args, *(kwargs[name] for name in ("src", "dst") if name in kwargs)]
         if len(given) != 2 or len(given) != len(args) + len(kwargs) or not all(map(is_path, given)):
             return original(*args, **kwargs)
         old, new = map(_place, given)
@@ -82,7 +83,7 @@ class SavedFiles:
             for path in moved:
                 with contextlib.suppress(OSError):
                     path.unlink()
-            return Path(given[1]) if isinstance(given[0], Path) else None
+            return None
         result = original(*args, **kwargs)
         for path in moved:
             self._own.add(new / path.relative_to(old))
@@ -108,10 +109,24 @@ class SavedFiles:
             place = _place(path)
             if self._is_checkpoint(place, before_ns=self._began_ns) and not self._is_cached(place):
                 self._say("removing existing files", path)
+                self._kept.add(place)
                 return None
             if place in self._left and not os.path.lexists(place):
                 return None
         return original(path, *args, **kwargs)
+
+    def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """A link may name the last checkpoint: the user's still does, and a new one goes with what it names."""
+        if kwargs.get("dir_fd") is not None or not is_path(dst):
+            return original(src, dst, *args, **kwargs)
+        place = _place(dst)
+        if place in self._kept and os.path.lexists(place):
+            self._say("replacing existing links", dst)
+            return None
+        result = original(src, dst, *args, **kwargs)
+        self._own.add(place)
+        self._tell_of(place, since=0)
+        return result
 
     def _is_the_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""
@@ -122,13 +137,13 @@ class SavedFiles:
         return path.is_file() and path.stat().st_size > 0
 
     def _is_checkpoint(self, path: Path, before_ns: float = float("inf")) -> bool:
-        """Whether something of the user's is there that looks like a checkpoint, or a folder with one."""
+        """Whether something of the user's is there that looks like a checkpoint, a folder with one, or a link to it."""
         if not self._is_the_users(path):
             return False
         with contextlib.suppress(OSError):
             return any(
                 FILE.fullmatch(file.name) and file not in self._own and file.stat().st_mtime_ns < before_ns
-                for file in _files_at(path, _DEPTH)
+                for file in _files_at(path.resolve(), _DEPTH)
             )
         return False
 
@@ -156,7 +171,8 @@ class SavedFiles:
         with contextlib.suppress(OSError):  # another rank has removed it
             for file in _files_at(path, _DEPTH):
                 found = file.lstat()
-                if self._counts(file) and stat.S_ISREG(found.st_mode) and found.st_mtime_ns >= since:
+                is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+                if self._counts(file) and is_plain and found.st_mtime_ns >= since:
                     self._writer.emit(saved_file(self._writer.rank, file, found))
 
 

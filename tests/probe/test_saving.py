@@ -61,6 +61,24 @@ save("../out/step_9.pt"); os.remove("../out/step_1.pt"); Path("../out/step_2.pt"
     "through a link to what is not there": """
 os.symlink("step_9.pt", "../out/newest.pt"); save("../out/newest.pt")
 """,
+    "by links that name the newest": """
+def point(name):
+    temporary = Path("../out/temporary")
+    temporary.symlink_to("step_9")
+    os.replace(temporary, name)
+last, best, other, mine = (Path("../out") / name for name in ("newest", "best", "other", "mine"))
+point(last)
+best.unlink()
+best.symlink_to("step_9")
+if other.exists():
+    os.remove(other)
+os.symlink("step_9.pt", other)
+for _ in range(2):
+    point(mine)
+mine.unlink()
+os.symlink("step_9", mine)
+assert os.readlink(mine) == "step_9"
+""",
     "in a fork": """
 if os.fork() == 0:
     save("../out/forked.pt"); save("../out/latest.pt")
@@ -77,16 +95,23 @@ assert torch.load("../out/mine.pt") == weights
 THEIRS = ("latest.pt", "last.pth.tar", "plain", "last/model.pt", "step_1.pt", "step_2.pt")
 
 
+LINKS = {"newest": "last", "best": "last", "other": "step_1.pt"}
+
+
 def users(folder: Path) -> None:
     for name in THEIRS:
         path = folder / "out" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("the user's")
         os.utime(path, (1e9, 1e9))
+    for name, target in LINKS.items():
+        (folder / "out" / name).symlink_to(target)
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {str(p.relative_to(folder)): p.read_text(errors="replace") for p in folder.rglob("*") if not p.is_dir()}
+    links = {str(p.relative_to(folder)): f"to {p.readlink()}" for p in folder.rglob("*") if p.is_symlink()}
+    plain = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
+    return {str(p.relative_to(folder)): p.read_text(errors="replace") for p in plain} | links
 
 
 @pytest.mark.parametrize("above", ["jobs", ".jobs"])
