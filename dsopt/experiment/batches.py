@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from dsopt.experiment.measure import is_drifting
 from dsopt.protocol.events import Step
 
 _FEWEST: Final = 3  # steps that show what is usual
 _USUAL_SHARE: Final = 0.5
 _FEWEST_OF_A_MEAN: Final = 10  # steps
 SAME: Final = 0.02  # all elements: batches of other samples hardly differ by less
+_TREND: Final = 0.15  # of the mean
 _CLEAR: Final = math.log(2)
 
 
@@ -58,6 +62,18 @@ def elements_stay(steps: Sequence[Step], before: float, ratio: float, *, may_gro
     if may_grow_otherwise:
         return grown < SAME + 2 * error
     return grown + error * (2 if wanted >= _CLEAR else 4) < wanted / 2
+
+
+def growth(steps: Sequence[Step]) -> float:
+    """How many times as many elements the samples of the last third have as those of the first; 1 if that is chance.
+
+    Data in an order of length, or a script that makes its samples longer as it goes, show it.
+    """
+    lengths = np.array([step.elements / step.rows for step in steps if step.rows and step.elements])
+    if not is_drifting(lengths, _TREND):
+        return 1.0
+    third = len(lengths) // 3
+    return float(lengths[-third:].mean() / lengths[:third].mean())
 
 
 def _mean(counts: Sequence[int]) -> float:

@@ -14,7 +14,7 @@ DEEPSPEED_KEYS: Final[Mapping[str, str]] = {"throughput": "throughput", "latency
 _ALWAYS: Final = ("peak_memory_bytes", "activation_bytes", "flops_per_step", "rows")
 _PLAIN: Final = (
     *_ALWAYS,
-    *("elements", "passes", "step_rows", "step_elements", "is_evaluated", "evaluation_share", "read_ahead"),
+    *("elements", "passes", "step_rows", "step_elements", "is_evaluated", "evaluation_share", "read_ahead", "growth"),
     *("weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("peak_allocated_bytes", "outside_bytes", "alloc_retries", "ended"),
 )
@@ -53,6 +53,7 @@ class Measured:
         is_evaluated: whether its steps show passes without gradients as a part of training.
         evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
         read_ahead: the first steps that were fed with what was read while the script began, if reading cannot keep up.
+        growth: how many times as many elements its last samples had as its first; 1 without a trend.
         skipped, unlike, nonfinite: indices of the steps that the optimizer skipped because their gradients were not
             finite, that were fed less than most, and whose loss was NaN or infinite.
         ended: why the run ended when it did; empty if an earlier version measured it.
@@ -74,6 +75,7 @@ class Measured:
     is_evaluated: bool = False
     evaluation_share: float = 0.0
     read_ahead: int = 0
+    growth: float = 1.0
     weight_bytes: float | None = None
     gradient_bytes: float | None = None
     optimizer_bytes: float | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Final
 
-from dsopt.experiment.batches import mean_elements, mean_rows, unlike_others, usual_passes, usual_rows
+from dsopt.experiment.batches import growth, mean_elements, mean_rows, unlike_others, usual_passes, usual_rows
 from dsopt.experiment.evaluation import shows_evaluation, step_seconds
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
@@ -131,6 +131,7 @@ class Seen:
             passes=max(0, usual_passes(self.steps)),
             step_rows=mean_rows(self.steps),
             step_elements=mean_elements(self.steps),
+            growth=growth(self.steps),
             is_evaluated=shows_evaluation(self.steps),
             evaluation_share=left_out / seconds,
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),

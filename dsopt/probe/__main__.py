@@ -1,7 +1,6 @@
 """The program that wraps the user's script: sets the memory limit, hooks DeepSpeed, keeps the script away from the
 user's checkpoints, runs it."""
 
-import functools
 import os
 import runpy
 import sys
@@ -44,7 +43,7 @@ def main(isolation: Isolation | None = None) -> None:
     counts, loaders = bool(os.environ.get(COUNT_FLOPS_VARIABLE)), Loaders()
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders)
     flush = observer.flush
-    observer.on_engine.append(functools.partial(OwnFiles().tell, writer))
+    observer.on_engine.append(OwnFiles(writer, run_dir).tell)
     if PLAIN_VARIABLE in os.environ:
         flush = _watch_plain(writer, observer, limit, loaders).flush
     elif writer.rank == 0 and isolation is None:

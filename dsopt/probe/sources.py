@@ -1,29 +1,47 @@
 """Tells which of the user's own files a training is made of, and what they hold: an edited one is another script."""
 
+import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dsopt.probe.imported import imported_modules, is_installed, is_standard
 from dsopt.protocol.events import EventWriter, Sources
+from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.source_file import contents_digest, name_of
 
 _MOST: Final = 200  # some scripts import a library from its own sources: then folders are told, and not files
+_SETTINGS: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
+_MOST_BYTES: Final = 1 << 20  # of a file with settings; larger ones are data
 
 
 class OwnFiles:
-    """Made before the script runs, which may change the folder."""
+    """Made before the script runs, which may change the folder.
 
-    def __init__(self) -> None:
+    Args:
+        writer: of this rank's events.
+        run_dir: of the run, whose files are none of the user's.
+    """
+
+    def __init__(self, writer: EventWriter, run_dir: RunDir) -> None:
+        self._writer, self._run_dir = writer, run_dir
         self._folder = Path.cwd()
+        self._named = {os.path.abspath(part) for word in sys.argv for part in word.split("=")}  # noqa: PTH100
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        self._is_told = writer.rank > 0
+        if not self._is_told:
+            sys.addaudithook(self._see)
 
-    def tell(self, writer: EventWriter) -> None:
-        """Tells, on rank 0, of the script and of the modules that it has imported by now which nobody installed.
+    def tell(self) -> None:
+        """Tells, on rank 0, of the script, of the modules that it has imported by now which nobody installed, and of
+        the files with settings that it has read in the working folder, or that the command names.
 
         A file that somebody edits between its import and this moment is told as it is now: few would see that.
         """
-        if writer.rank:
+        if self._is_told:
             return
+        self._is_told = True
         script = getattr(sys.modules.get("__main__"), "__file__", None)
         modules = [
             file
@@ -34,5 +52,25 @@ class OwnFiles:
         names = {name for name, path in paths.items() if name.isprintable() and path.suffix == ".py"}
         if len(names) > _MOST:
             names = {f"{Path(name).parent}/" for name in names}
-        files = {name: contents_digest(self._folder / name) for name in sorted(names)[:_MOST]}
-        writer.emit(Sources(rank=writer.rank, files=files))
+        files = {name: contents_digest(self._folder / name) for name in [*sorted(names), *self._settings()][:_MOST]}
+        self._writer.emit(Sources(rank=self._writer.rank, files=files))
+
+    def _see(self, event: str, args: Any) -> None:  # noqa: ANN401 - Python calls it with whatever a program does
+        if event != "open" or self._is_told or not isinstance(args[0], str) or not args[0].endswith(_SETTINGS):
+            return
+        writes = bool(args[2] & (os.O_WRONLY | os.O_RDWR))
+        (self._written if writes else self._read).add(os.path.abspath(args[0]))  # noqa: PTH100 - keeps links
+
+    def _settings(self) -> list[str]:
+        """What the script has read and not written itself, by name."""
+        own = [
+            path
+            for path in self._read - self._written
+            if (path in self._named or Path(path).is_relative_to(self._folder))
+            and not Path(path).is_relative_to(self._run_dir.path)
+            and not is_installed(path)
+            and path.isprintable()
+            and Path(path).is_file()
+            and Path(path).stat().st_size <= _MOST_BYTES
+        ]
+        return sorted(name_of(Path(path), self._folder) for path in own)

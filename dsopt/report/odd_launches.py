@@ -1,10 +1,16 @@
 """Launches of one configuration that differ by far more than launches do, in words."""
 
 import math
+from collections.abc import Sequence
+from typing import Final
 
+from dsopt.protocol.text import significant
 from dsopt.report.numbers import number
-from dsopt.search.history import BASELINE, History
+from dsopt.report.samples import sample_elements
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.odd_runs import differ_oddly
+
+_ALIKE: Final = 1.2  # times
 
 
 def odd_launches(history: History, unit: str) -> list[str]:
@@ -13,13 +19,25 @@ def odd_launches(history: History, unit: str) -> list[str]:
     for name in dict.fromkeys(o.name for o in history.reference if o.round):
         runs = [o for o in history.everything if o.name == name and o.value and o.imported is None]
         for nodes in dict.fromkeys(o.ran_on for o in runs):
-            values = {o.value: ((o.half_width or 0.0) / 2) ** 2 for o in runs if o.ran_on == nodes and o.value}
+            here = [o for o in runs if o.ran_on == nodes]
+            values = {o.value: ((o.half_width or 0.0) / 2) ** 2 for o in here if o.value}
             if len(values) > 1 and differ_oddly([math.log(value) for value in values], [*values.values()]):
                 whose = "your own configuration" if name == BASELINE else name
                 told = f"{number(min(values))} and {number(max(values))} {unit}"
                 lines.append(
-                    f"WARNING: launches of {whose} came to {told}, which is more than launches differ by. Something "
-                    "disturbed some of them: other work on the machine, or caches that the first one had to fill. Tune "
-                    "again when the machine is quiet, if the result matters."
+                    f"WARNING: launches of {whose} came to {told}, which is more than launches differ by. {_why(here)}"
                 )
     return lines
+
+
+def _why(runs: Sequence[Observation]) -> str:
+    seen = [elements for o in runs if (elements := sample_elements(o))]
+    if seen and max(seen) > _ALIKE * min(seen):
+        return (
+            f"A sample had {significant(max(seen) / min(seen), 2)} times the elements (tokens, pixels) in one of them: "
+            "the longer a run, the further it came in data that are in an order of length. Shuffle them."
+        )
+    return (
+        "Something disturbed some of them: other work on the machine, or caches that the first one had to fill. Tune "
+        "again when the machine is quiet, if the result matters."
+    )

@@ -5,8 +5,8 @@ from statistics import fmean
 from typing import Final
 
 from dsopt.protocol.text import significant
-from dsopt.search.facts import ModelFacts
-from dsopt.search.history import BASELINE, History
+from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.run_quality import RunQuality
 
 _ALIKE: Final = 1.5  # times
 
@@ -35,6 +35,26 @@ def unlike_samples(history: History, best: str) -> str | None:
     )
 
 
+def growing_samples(qualities: Sequence[RunQuality]) -> list[str]:
+    """A warning if the samples of most runs became longer, or shorter, from their first steps to their last."""
+    for sign, how in ((1, "longer"), (-1, "shorter")):
+        growing = [q.growth_percent for q in qualities if q.growth_percent * sign > 0]
+        if len(growing) > max(1, len(qualities) / 2):
+            most = max(abs(percent) for percent in growing)
+            return [
+                f"WARNING: samples became {how} during {len(growing)} of {len(qualities)} runs, by up to {most:.0f} %. "
+                "Are the data in an order of length, or does the script begin with short samples? Runs show the "
+                "beginning of a training only: the factor, and the memory, of the rest may be quite others. Shuffle "
+                "the data, or let experiments begin with the samples that the training has most of."
+            ]
+    return []
+
+
+def sample_elements(o: Observation) -> float:
+    """The elements of a sample of a run; 0 if nobody saw them."""
+    return o.facts.step_elements / (o.facts.micro_batch * o.facts.gas) if o.facts is not None else 0.0
+
+
 def _uncounted(history: History) -> str | None:
     """A warning if a step of the user's own run was fed more samples than the engine counts; else None."""
     own = history.find(BASELINE)
@@ -53,6 +73,5 @@ def _uncounted(history: History) -> str | None:
 
 def _elements(history: History, name: str) -> float:
     """The elements of one sample, over the runs of a name; 0 if nobody saw them."""
-    seen: Sequence[ModelFacts] = [o.facts for o in history.everything if o.name == name and o.facts is not None]
-    counted = [facts.step_elements / (facts.micro_batch * facts.gas) for facts in seen if facts.step_elements]
+    counted = [elements for o in history.everything if o.name == name and (elements := sample_elements(o))]
     return fmean(counted) if counted else 0.0

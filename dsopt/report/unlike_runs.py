@@ -5,6 +5,7 @@ from typing import Final
 from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
+from dsopt.report.samples import growing_samples
 from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
 
@@ -12,9 +13,27 @@ _BEYOND: Final = 30  # steps
 
 
 def unlike_runs(spec: StudySpec, history: History) -> list[str]:
-    """Warnings of several versions of one script, launches that contradict each other, engines, and slow input."""
+    """Warnings of scripts, models and samples that changed, contradicting launches, engines, and slow input."""
     of_launches = odd_launches(history, spec.autotuning.unit)
-    return [*changed_script(spec, history), *of_launches, *_further_engines(history), *_slow_input(history)]
+    of_samples = growing_samples(qualities_of(history))
+    of_model = [*_other_models(history), *_further_engines(history)]
+    return [*changed_script(spec, history), *of_model, *of_launches, *of_samples, *_slow_input(history)]
+
+
+def _other_models(history: History) -> list[str]:
+    """A warning if runs trained models of several sizes: something that nobody compares has changed between them."""
+    sizes: dict[str, set[int]] = {}  # of each framework, which count them in ways of their own
+    for o in history.everything:
+        if o.facts is not None and o.engine is not None:
+            sizes.setdefault(o.engine.framework, set()).add(o.facts.num_params)
+    differing = next((sorted(found) for found in sizes.values() if len(found) > 1), None)
+    if differing is None:
+        return []
+    return [
+        f"WARNING: runs trained models of different sizes, from {differing[0]:,} to {differing[-1]:,} parameters. "
+        "Factors compare these, too. Has something that the script reads been changed? Tune in a new study "
+        "(another --name)."
+    ]
 
 
 def _further_engines(history: History) -> list[str]:

@@ -18,6 +18,7 @@ class RunQuality:
         interval_percent: half-width of the 95 % interval of its mean step time.
         drifting: whether its steps still became slower or faster during the measurement.
         read_ahead: the first steps, if they count although they were fed with what was read while the script began.
+        growth_percent: by how much its last samples had more elements than its first; 0 without a trend.
         pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
         evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
         skipped_percent: share of the steps after warm-up that the optimizer skipped.
@@ -29,6 +30,7 @@ class RunQuality:
     interval_percent: float
     drifting: bool
     read_ahead: int = 0
+    growth_percent: float = 0.0
     pause_seconds: float = 0.0
     evaluation_percent: float = 0.0
     skipped_percent: float = 0.0
@@ -52,6 +54,7 @@ def quality_of(attrs: TrialAttributes) -> RunQuality | None:
         interval_percent=attrs["interval_percent"],
         drifting=attrs.get("drifting", False),
         read_ahead=attrs.get("read_ahead", 0),
+        growth_percent=attrs.get("growth_percent", 0.0),
         pause_seconds=attrs.get("pause_seconds", 0.0),
         evaluation_percent=attrs.get("evaluation_percent", 0.0),
         skipped_percent=attrs.get("skipped_percent", 0.0),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dsopt.experiment.batches import growth
 from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.experiment.rules import OwnSizes
 from dsopt.protocol.events import Batch, Step
@@ -175,3 +176,19 @@ def test_a_candidate_whose_epochs_are_a_few_steps_is_refused(every: int, is_refu
         assert "of 40 steps were fed less than the others" in outcome.message
     own = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=None, expected=None))
     assert isinstance(own, Measured)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "grown"),
+    [
+        ([16] * 30, 1.0),
+        ([16 + 2 * number for number in range(30)], 2.6),
+        ([74 - 2 * number for number in range(30)], 1 / 2.6),
+        ([16 + number * 7919 % 31 for number in range(30)], 1.0),  # of all lengths
+        ([16, 32], 1.0),
+        ([0] * 30, 1.0),
+    ],
+)
+def test_a_trend_of_the_samples_is_seen(lengths: list[int], grown: float) -> None:
+    steps = [step(number, rows=8, elements=8 * length) for number, length in enumerate(lengths)]
+    assert growth(steps) == pytest.approx(grown, rel=0.05)

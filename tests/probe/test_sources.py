@@ -18,13 +18,14 @@ from pathlib import Path
 from dsopt.probe.sources import OwnFiles
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
-own = OwnFiles()
+run_dir = RunDir(Path(sys.argv[1]))
+own = OwnFiles(EventWriter(run_dir, 0), run_dir)
 import click, json, models.gpt, shared
 Path("written.py").write_text("LAYERS = 12")  # anew in each run
 import written
 import os
 os.chdir("/")
-own.tell(EventWriter(RunDir(Path(sys.argv[1])), 0))
+own.tell()
 """
 
 
@@ -62,3 +63,33 @@ def test_of_very_many_modules_their_folders_are_told(tmp_path: Path) -> None:
     assert set(told[0]) == {"./", "lib/"}
     study = spec().model_copy(update={"cwd": str(work)})
     assert changed_files(told[0], sources_now(study, told[0])) == ["lib/"] == changed_files(told[0], told[1])
+
+
+def test_settings_that_a_script_reads_are_told(tmp_path: Path) -> None:
+    """A model's sizes in a file that the command names, or that the script finds itself, make it another model."""
+    work, run_dir = tmp_path / "work", RunDir.create(tmp_path / "work/exps", "run")
+    (work / "conf").mkdir(parents=True)
+    texts = {"conf/model.yaml": "layers: 12", "state.json": "{}", "unread.yaml": "", "notes.txt": "", "data.json": ""}
+    for name, text in texts.items():
+        (work / name).write_text(text)
+    (work / "data.json").write_bytes(b" " * (1 << 20 | 1))
+    (tmp_path / "elsewhere.yaml").write_text("layers: 12")
+    (tmp_path / "other.yaml").write_text("")
+    (run_dir.path / "ds_config.json").write_text("{}")
+    read = [*texts, sys.argv[0], f"{run_dir.path}/ds_config.json", "../elsewhere.yaml", "../other.yaml", "missing.yaml"]
+    reading = f"""
+for name in {[name for name in read if name != "unread.yaml"]}:
+    if os.path.exists(name):
+        open(name, "rb").read()
+Path("state.json").write_text("again")
+own.tell()
+own.tell()
+"""
+    beginning = SCRIPT.partition("import click")[0] + "import os\n"
+    (work / "train.py").write_text(beginning + reading)
+    words = [sys.executable, "train.py", str(run_dir.path), f"--config={tmp_path}/elsewhere.yaml"]
+    subprocess.run(words, cwd=work, check=True, timeout=60)
+    [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Sources)]
+    digest = hashlib.sha256(b"layers: 12").hexdigest()[:16]
+    assert set(told.files) == {"train.py", "conf/model.yaml", f"{tmp_path}/elsewhere.yaml"}
+    assert told.files["conf/model.yaml"] == told.files[f"{tmp_path}/elsewhere.yaml"] == digest

@@ -1,11 +1,18 @@
-"""A result whose figures are of one engine among several, or of input that was read ahead, says so."""
+"""A result says what its figures are of, where that is not what a user would think."""
 
 from dataclasses import replace
+
+import pytest
 
 from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.run_quality import RunQuality
 from tests.made_up import facts, history, observation
+from tests.runs import engine
 from tests.search.test_joint import at, spec
+
+
+def quality(**changes: object) -> RunQuality:
+    return RunQuality(**{"name": "z1_mbs8_gas1", "interval_percent": 1.0, "drifting": False, **changes})
 
 
 def test_figures_of_the_first_engine_of_several_come_with_a_warning() -> None:
@@ -22,7 +29,34 @@ def test_figures_of_the_first_engine_of_several_come_with_a_warning() -> None:
 def test_figures_of_input_that_was_read_ahead_come_with_a_warning() -> None:
     """A queue of 64 batches, filled while the script began, and runs of 50 steps: told 5.38 times, real 1.00."""
     run = observation(at(1, 8), 2.0)
-    short = replace(run, quality=RunQuality(name="z1_mbs8_gas1", interval_percent=1.0, drifting=False, read_ahead=65))
+    short = replace(run, quality=quality(read_ahead=65))
     [warning] = unlike_runs(spec(), history(short, baseline=facts()))
     assert warning.startswith("WARNING: your script reads its input more slowly than it trains.")
     assert "lasts for up to 65 steps" in warning and "max_steps: 100" in warning
+
+
+def test_models_of_several_sizes_come_with_a_warning() -> None:
+    """A file that the script reads was edited: 296 and 3,232 samples/s were taken for launches of one model."""
+    first = observation(at(1, 4), 1.0, facts=facts(num_params=1000), engine=engine())
+    other = observation(at(1, 8), 2.0, facts=facts(num_params=8000), engine=engine())
+    plain = observation(at(1, 2), 2.0, facts=facts(num_params=1001), engine=engine(framework="torch"))
+    assert unlike_runs(spec(), history(first, first, plain)) == []
+    [warning] = unlike_runs(spec(), history(first, other, plain))
+    assert warning.startswith("WARNING: runs trained models of different sizes, from 1,000 to 8,000 parameters.")
+
+
+@pytest.mark.parametrize(
+    ("growths", "said"),
+    [
+        ([60.0, 30.0, 0.0], "WARNING: samples became longer during 2 of 3 runs, by up to 60 %."),
+        ([-20.0, -40.0], "WARNING: samples became shorter during 2 of 2 runs, by up to 40 %."),
+        ([60.0, 0.0, 0.0, 0.0], None),
+        ([60.0, -60.0, 0.0], None),
+        ([60.0], None),  # one is chance
+    ],
+)
+def test_samples_that_grow_during_runs_come_with_a_warning(growths: list[float], said: str | None) -> None:
+    known = [quality(growth_percent=growth) for growth in growths]
+    runs = [replace(observation(at(1, 2**n), 2.0), quality=seen) for n, seen in enumerate(known)]
+    told = unlike_runs(spec(), history(*runs))
+    assert [line.startswith(said) for line in told] == [True] if said else told == []

@@ -55,6 +55,18 @@ def test_a_first_launch_that_was_cold_is_found_out() -> None:
     assert warning.startswith("WARNING: launches of your own configuration came to 280 and 635 samples/s")
 
 
+def test_launches_of_samples_in_an_order_of_length_are_not_blamed_on_the_machine() -> None:
+    """The first run went through the whole epoch, and those that came later had the longest samples only."""
+    history = known([226.0, 92.0], [300.0])
+    lengths = {0: 100.0, 1: 300.0}
+    told = [
+        replace(o, facts=facts(zero_stage=1, micro_batch=4, step_elements=lengths[o.round])) for o in history.reference
+    ]
+    [warning] = odd_launches(replace(history, reference=told), "samples/s")
+    assert "A sample had 3 times the elements (tokens, pixels) in one of them" in warning
+    assert "disturbed" not in warning
+
+
 def test_launches_of_two_kinds_are_no_certainty_of_what_was_launched_once() -> None:
     """One of two equal configurations was slow in two of three launches, and the other fast in its only one."""
     history = known([600.0, 480.0, 480.0], [600.0])
