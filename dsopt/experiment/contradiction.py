@@ -1,5 +1,6 @@
 """Checks that a script used the sizes and the ZeRO stage that it got, and says what to do if it did not."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.protocol.text import significant
 from dsopt.study.command import LaunchCommand
+from dsopt.study.own_settings import settings_in
 from dsopt.study.script_flags import same_flag
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 
@@ -44,6 +46,9 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
     asked = (rules.expected.stage, rules.expected.micro_batch, rules.expected.gas)
     built = (seen.engine.zero_stage, seen.engine.micro_batch, seen.engine.gas)
     if asked == built:
+        set_itself = settings_in(seen.engine.own_settings)
+        for path in sorted(rules.varied & set_itself.keys()):
+            return _fixed_setting(path, set_itself[path])
         return _other_sizes(seen, rules.expected.micro_batch, rules.expected.gas, rules, command)
     if rules.own is not None and asked[0] == built[0]:
         own_sizes = (rules.own.micro_batch, rules.own.gas)
@@ -57,6 +62,15 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
         + "not with {}, {}, {} as configured. ".format(*asked)
         + "Let it read DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
         "and name the flags that override it in autotuning.arg_mappings.",
+    )
+
+
+def _fixed_setting(path: str, value: object) -> Infeasible:
+    return Infeasible(
+        reason="fixed_setting",
+        message=f"the script set {path} itself, to {json.dumps(value)}, whatever its configuration says, so this run "
+        "is not the candidate's. In this study it stays as it is in your configuration. To tune it, let the script "
+        "leave it to DeepSpeed's configuration, and tune in a new study.",
     )
 
 

@@ -18,7 +18,7 @@ from dsopt.study.secrets import hidden, secret_values
 
 _ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
 # outcomes of forked ranks that ranks started directly would have, too
-_BELIEVED: Final = ("oom", "fixed_batch", "fixed_accumulation", "few_samples", "hardware")
+_BELIEVED: Final = ("oom", "fixed_batch", "fixed_accumulation", "fixed_setting", "few_samples", "hardware")
 
 
 class Lane:

@@ -26,6 +26,7 @@ InfeasibleReason = Literal[
     "unsupported",
     "fixed_batch",
     "fixed_accumulation",
+    "fixed_setting",
     "few_samples",
     "overflow",
     "nonfinite_loss",

@@ -42,6 +42,7 @@ class RunRules:
         own: sizes of the user's own run, if known.
         is_evaluated: whether the first run of the study that ran shows passes without gradients as a part of training
             (`experiment/evaluation.py`); None: this is the first.
+        varied: the paths in DeepSpeed's configuration at which the candidate differs from the user's own.
         arg_mappings: the flags of the script that dsopt sets with the configuration, by its keys.
         must_be_sound: whether to refuse a figure that rests on skipped steps or on a loss that is not finite.
         stake: what further steps are worth, by what is known before the run. None: it ends when it is precise.
@@ -56,6 +57,7 @@ class RunRules:
     needs_pass: str | None = None
     own: OwnSizes | None = None
     is_evaluated: bool | None = None
+    varied: frozenset[str] = frozenset()
     arg_mappings: Mapping[str, str] = field(default_factory=dict)
     must_be_sound: bool = False
     stake: Stake | None = None

@@ -40,8 +40,9 @@ def main(isolation: Isolation | None = None) -> None:
     if limit and os.environ.get(DEVICE_KIND_VARIABLE) == "cpu":
         HostDevice().limit_memory(limit)  # before torch is loaded
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
-    counts, loaders = bool(os.environ.get(COUNT_FLOPS_VARIABLE)), Loaders()
-    observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders)
+    loaders, asked = Loaders(), run_dir.ds_config
+    counts = bool(os.environ.get(COUNT_FLOPS_VARIABLE))
+    observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders, asked=asked)
     flush = observer.flush
     observer.on_engine.append(OwnFiles(writer, run_dir).tell)
     if PLAIN_VARIABLE in os.environ:
@@ -58,10 +59,9 @@ def main(isolation: Isolation | None = None) -> None:
         run_script(target, is_module, argv)
     except SystemExit as error:
         flush()
-        if error.code not in (None, 0):
-            writer.emit(Error(rank=writer.rank, type="SystemExit", message=f"exit code {error.code}", time=now()))
-        else:
-            writer.emit(End(rank=writer.rank))
+        is_bad = error.code not in (None, 0)
+        told = Error(rank=writer.rank, type="SystemExit", message=f"exit code {error.code}", time=now())
+        writer.emit(told if is_bad else End(rank=writer.rank))
         raise
     except KeyboardInterrupt:
         raise

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dsopt.probe.clock import Mark
@@ -14,6 +15,7 @@ from dsopt.probe.flops import FlopCount
 from dsopt.probe.loaders import Loaders
 from dsopt.probe.memory import PeakWriter
 from dsopt.probe.model import describe, shape_of, trains
+from dsopt.probe.own_settings import own_settings
 from dsopt.probe.pending import PendingStep
 from dsopt.probe.states import held_by
 from dsopt.protocol.events import Batch, EventWriter, Oom, now
@@ -45,12 +47,19 @@ class EngineObserver:
     """
 
     def __init__(
-        self, writer: EventWriter, *, memory_limit_bytes: int, count_flops: bool, loaders: Loaders | None = None
+        self,
+        writer: EventWriter,
+        *,
+        memory_limit_bytes: int,
+        count_flops: bool,
+        loaders: Loaders | None = None,
+        asked: Path | None = None,
     ) -> None:
         self.on_engine: list[Callable[[], None]] = []
         self._writer = writer
         self._memory_limit_bytes = memory_limit_bytes
         self._loaders = loaders or Loaders()
+        self._asked = asked
         self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
         self._engines = 0
@@ -113,7 +122,8 @@ class EngineObserver:
             self._engines += 1
             self._engine = engine if self._engine is None else self._engine
             described = describe(self._engine, device, self._writer.rank, self._memory_limit_bytes)
-            self._writer.emit(replace(described, engines=self._engines))
+            own = own_settings(self._engine, self._asked)
+            self._writer.emit(replace(described, engines=self._engines, own_settings=own))
         if engine is self._engine:
             self._use(device)
             engine.module.register_forward_pre_hook(self._before_module)

@@ -53,6 +53,7 @@ class Engine:
     pipeline_stage: int = 0
     software: str = ""
     engines: int = 1
+    own_settings: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

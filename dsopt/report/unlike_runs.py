@@ -1,5 +1,6 @@
 """What sets the runs of a study apart from each other, or from a whole training, as warnings."""
 
+import json
 from typing import Final
 
 from dsopt.report.changed_script import changed_script
@@ -7,6 +8,7 @@ from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
 from dsopt.report.samples import growing_samples
 from dsopt.search.history import History
+from dsopt.study.own_settings import settings_in
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
@@ -16,7 +18,7 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     """Warnings of scripts, models and samples that changed, contradicting launches, engines, and slow input."""
     of_launches = odd_launches(history, spec.autotuning.unit)
     of_samples = growing_samples(qualities_of(history))
-    of_model = [*_other_models(history), *_further_engines(history)]
+    of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     return [*changed_script(spec, history), *of_model, *of_launches, *of_samples, *_slow_input(history)]
 
 
@@ -46,6 +48,17 @@ def _further_engines(history: History) -> list[str]:
         "builds: its steps, its samples, and the memory until the run ended. Let it build the one that takes the most "
         "time first, and look whether the whole training is faster and fits, before you rely on the result."
     ]
+
+
+def _own_settings(spec: StudySpec, history: History) -> list[str]:
+    """What the script sets by itself of what would have been tuned."""
+    engines = [o.engine for o in history.everything if o.engine is not None]
+    seen = {path: value for engine in engines for path, value in settings_in(engine.own_settings).items()}
+    tuned = {key for stage in spec.stages for key, choices in spec.space(stage).knobs.items() if len(choices) > 1}
+    if not (own := sorted(seen.keys() & tuned)):
+        return []
+    told = ", ".join(f"{path} ({json.dumps(seen[path])})" for path in own)
+    return [f"Your script sets {told} itself, whatever the configuration says. dsopt tried nothing else there."]
 
 
 def _slow_input(history: History) -> list[str]:

@@ -1,12 +1,15 @@
 """What runs have shown that no candidate needs to be tried with: sizes, and stages with their settings."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.tally import Tally, tallies
+from dsopt.study.ds_config import baseline_config
+from dsopt.study.own_settings import is_own_value, settings_in
 from dsopt.study.own_sizes import own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Setting
 from dsopt.study.spec import StudySpec
@@ -28,12 +31,16 @@ class RuledOut:
         most_samples: of one rank in a step. A script that ended too early with more, or had not as many, is asked for
             half: its data are few.
         refused: stages and settings that DeepSpeed refuses whatever the sizes.
+        own_settings: paths in DeepSpeed's configuration that the script sets by itself, whatever it is given.
+        own_config: the user's own configuration, which they stay with.
     """
 
     micro_batch: int | None
     gas: int | None
     most_samples: float
     refused: frozenset[tuple[int, Setting]]
+    own_settings: frozenset[str]
+    own_config: Mapping[str, Any]
 
     def allow(self, candidate: Candidate) -> bool:
         """Whether a candidate may be tried."""
@@ -42,6 +49,9 @@ class RuledOut:
             and self.gas in (None, candidate.gas)
             and candidate.micro_batch * candidate.gas <= self.most_samples
             and (candidate.stage, candidate.knobs) not in self.refused
+            and all(
+                is_own_value(self.own_config, key, value) for key, value in candidate.knobs if key in self.own_settings
+            )
         )
 
 
@@ -61,6 +71,8 @@ def ruled_out(spec: StudySpec, history: History, facts: ModelFacts) -> RuledOut:
         gas=gas if _ACCUMULATION in reasons else None,
         most_samples=max(min(early, default=math.inf), ran),
         refused=frozenset[tuple[int, Setting]]().union(*(one.refused for one in candidates)),
+        own_settings=frozenset[str]().union(*(one.own_settings for one in shown)),
+        own_config=baseline_config(spec.ds_config),
     )
 
 
@@ -77,6 +89,7 @@ class _Shown(Tally):
         least_too_many: the fewest samples of one rank in a step that the script's data were too few for.
         most_ran: the most samples of one rank in a step that ran.
         refused: what DeepSpeed has refused.
+        own_settings: the settings that the script was seen to set by itself.
     """
 
     def __init__(self) -> None:
@@ -84,9 +97,12 @@ class _Shown(Tally):
         self.least_too_many = math.inf
         self.most_ran = 0
         self.refused: set[tuple[int, Setting]] = set()
+        self.own_settings: set[str] = set()
 
     def add(self, run: Observation) -> None:
         candidate = run.candidate
+        if run.engine is not None:
+            self.own_settings.update(settings_in(run.engine.own_settings))
         if run.reason in _OWN_SIZES:
             self.sizes.add(run.reason)
         elif run.reason in _TOO_FEW and candidate is not None:

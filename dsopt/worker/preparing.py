@@ -17,6 +17,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import plain_sizes
 from dsopt.study.folders import exps_folder
 from dsopt.study.isolation import isolated_command, isolated_config
+from dsopt.study.own_settings import is_own_value
 from dsopt.study.own_sizes import own_size
 from dsopt.study.script_flags import is_on
 from dsopt.study.simulation import Simulation
@@ -46,10 +47,18 @@ def rules_of(
         needs_pass=tuning.metric if tuning.metric in PASSES else None,
         own=None if task.name == BASELINE else _own_sizes(spec, shown, is_own=shown is baseline),
         is_evaluated=shown.facts.is_evaluated if shown is not None and shown.facts is not None else None,
+        varied=_varied(spec, candidate),
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         stake=stake_of(spec, task.name, task.phase, candidate, history, nodes),
     )
+
+
+def _varied(spec: StudySpec, candidate: Candidate | None) -> frozenset[str]:
+    """The paths at which a candidate's settings are not those of the user's own configuration."""
+    own = run_config(spec, None)
+    values = {} if candidate is None else candidate.config_values
+    return frozenset(path for path, value in values.items() if not is_own_value(own, path, value))
 
 
 def _own_sizes(spec: StudySpec, shown: Observation | None, *, is_own: bool) -> OwnSizes:

@@ -154,3 +154,11 @@ def test_a_script_that_ends_itself_has_said_why_in_its_log() -> None:
     outcome = outcome_of(error(type="SystemExit", message="exit code 2"), moment=said)
     assert isinstance(outcome, Failed)
     assert "SystemExit: exit code 2. Last output: t.py: error: unrecognized arguments: --epochs" in outcome.message
+
+
+def test_a_setting_that_the_script_sets_itself_is_not_taken_for_the_candidates() -> None:
+    varied = rules(varied=frozenset({"zero_optimization.overlap_comm", "zero_optimization.reduce_scatter"}))
+    assert isinstance(outcome_of(engine(own_settings='{"steps_per_print": 9}'), *steps(40), under=varied), Measured)
+    outcome = outcome_of(engine(own_settings='{"zero_optimization.overlap_comm": false}'), under=varied)
+    assert isinstance(outcome, Infeasible) and outcome.reason == "fixed_setting"
+    assert "the script set zero_optimization.overlap_comm itself, to false" in outcome.message

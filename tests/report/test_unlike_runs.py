@@ -7,6 +7,7 @@ import pytest
 from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.run_quality import RunQuality
 from tests.made_up import facts, history, observation
+from tests.made_up import spec as made_up_spec
 from tests.runs import engine
 from tests.search.test_joint import at, spec
 
@@ -60,3 +61,14 @@ def test_samples_that_grow_during_runs_come_with_a_warning(growths: list[float],
     runs = [replace(observation(at(1, 2**n), 2.0), quality=seen) for n, seen in enumerate(known)]
     told = unlike_runs(spec(), history(*runs))
     assert [line.startswith(said) for line in told] == [True] if said else told == []
+
+
+def test_what_the_script_sets_itself_of_what_is_tuned_is_told() -> None:
+    own = '{"zero_optimization.overlap_comm": false, "steps_per_print": 9}'
+    run = observation(at(1, 8), 2.0, engine=engine(own_settings=own))
+    tuned = made_up_spec({"zero_optimization": {"stage": 1, "overlap_comm": [False, True]}})
+    assert unlike_runs(tuned, history(run)) == [
+        "Your script sets zero_optimization.overlap_comm (false) itself, whatever the configuration says. "
+        "dsopt tried nothing else there."
+    ]
+    assert unlike_runs(spec(), history(run)) == []

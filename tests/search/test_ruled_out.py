@@ -10,6 +10,7 @@ from dsopt.search.steps import CloseStage, Explore, RunReference
 from dsopt.search.tuners.model_based import ranked
 from dsopt.study.space import Candidate
 from tests.made_up import facts, history, observation, spec
+from tests.runs import engine
 
 KNOBS = (("zero_optimization.overlap_comm", True),)
 
@@ -128,3 +129,14 @@ def test_a_script_that_fails_above_a_size_costs_few_runs() -> None:
     assert len(crashes) <= 8
     assert max(o.candidate.micro_batch for seen in stages.values() for o in seen if o.value and o.candidate) == 8
     assert any("runs end so: ValueError: sample larger than population" in verdict for verdict in verdicts.values())
+
+
+def test_settings_that_the_script_sets_itself_stay_as_the_user_has_them() -> None:
+    """A candidate with another value would be called faster by chance: the engine never had it."""
+    study = spec({"zero_optimization": {"stage": 1, "overlap_comm": [False, True]}})
+    told = engine(own_settings='{"zero_optimization.overlap_comm": false}')
+    seen = observation(at(1, 8, knobs=KNOBS), reason="fixed_setting", engine=told)
+    out = ruled_out(study, history(seen, baseline=facts(zero_stage=1)), facts(zero_stage=1))
+    assert not out.allow(at(1, 4, knobs=KNOBS))
+    assert out.allow(at(1, 4, knobs=(("zero_optimization.overlap_comm", False),)))
+    assert out.allow(at(1, 4))
