@@ -48,8 +48,9 @@ def engine_of(dsopt: Dsopt, folder: str, candidate: str = "baseline") -> dict:
 @pytest.mark.parametrize("folder", ["tiny-gpt", "hf-trainer", "accelerate"])
 def test_a_study_finds_runs(dsopt: Dsopt, folder: str) -> None:
     runs = work_on(dsopt, folder)
-    sizes = {engine_of(dsopt, folder, candidate)["micro_batch"] for candidate in runs}
-    assert len(sizes) > 1  # the script takes its size from the configuration
+    engines = [engine_of(dsopt, folder, candidate) for candidate in runs]
+    assert len({engine["micro_batch"] for engine in engines}) > 1  # the script takes its size from the configuration
+    assert {engine["own_settings"] for engine in engines} == {""}  # and all else, whatever libraries fill in
 
 
 def test_a_pipeline_has_two_stages_and_one_replica(dsopt: Dsopt) -> None:
