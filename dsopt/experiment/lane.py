@@ -12,8 +12,8 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
 from dsopt.launch.observed import ObservedStarts
 from dsopt.launch.process import Process
-from dsopt.launch.saved import remove_saved
 from dsopt.launch.spread import Spread
+from dsopt.launch.undone import undo
 from dsopt.study.secrets import hidden, secret_values
 
 _ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
@@ -60,7 +60,7 @@ class Lane:
             return outcome
         if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason in _BELIEVED:
             return outcome
-        remove_saved(launch.run_dir)
+        undo(launch.run_dir)
         launch.run_dir.set_aside(_ASIDE)
         again = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
         if isinstance(again, Measured | Slow):

@@ -16,8 +16,8 @@ from typing import IO
 
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import end_run, kill_all
-from dsopt.launch.saved import remove_saved
 from dsopt.launch.swap import remove_swap
+from dsopt.launch.undone import undo
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.own_programs import own_environment, own_program
 
@@ -117,7 +117,7 @@ def main() -> None:
         while time.monotonic() < deadline:
             kill_all(run_dir.path)
             time.sleep(0.05)
-        remove_saved(run_dir)
+        undo(run_dir)
         remove_shared_memory(int(port))
         remove_swap(run_dir.path)
         run_dir.remove_node_environment()

@@ -33,7 +33,7 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import kill_all
 from dsopt.launch.program import path_with
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.protocol.private import append_private, make_private, write_private
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, RunDir
 from dsopt.study.own_programs import own_environment
@@ -119,9 +119,10 @@ class _Part:
         """Ends what runs, and removes the files: the worker has them."""
         if self._run_dir is not None:
             kill_all(self._run_dir.path)
-            remove_saved(self._run_dir)
+            undo(self._run_dir)
             remove_shared_memory(self._port)
-            shutil.rmtree(self._run_dir.path, ignore_errors=True)
+            if not self._run_dir.aside.exists():  # what could not be put back stays
+                shutil.rmtree(self._run_dir.path, ignore_errors=True)
         self._guard.close()
 
     def _look(self, port: int, given: str | None) -> None:

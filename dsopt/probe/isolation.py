@@ -109,11 +109,12 @@ class Isolation:
             self._wrap(os, name, self._files.around_move)
         self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
         self._wrap(os, "symlink", self._files.around_symlink)
+        self._wrap(os, "mkdir", self._files.around_mkdir)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
-            for name in ("replace", "rename", "symlink", "unlink"):
+            for name in ("replace", "rename", "symlink", "unlink", "mkdir"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)

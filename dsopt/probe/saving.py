@@ -1,4 +1,4 @@
-"""Keeps what a script saves, moves and removes off the user's own checkpoints, and tells of what it saves anew.
+"""Keeps what a script saves, moves and removes off the user's own files, and tells of what it saves anew.
 
 What functions that save have written is known by itself, whatever its name; what anything else has written, by names.
 """
@@ -7,19 +7,28 @@ import contextlib
 import os
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.probe.aside import Aside, began_ns
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import EventWriter, being_saved, saved_file
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
 
 _CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
 _DEPTH: Final = 3  # of a folder of checkpoints
 _COMPILED: Final = "torchinductor_"  # the folder in /tmp where torch.compile keeps what it has made
-_CACHES: Final = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_CACHES: Final = (
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "TORCH_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+)
 REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _Call = Callable[..., Any]
 
@@ -41,6 +50,8 @@ class SavedFiles:
         """From now on, this process is a rank of a run."""
         self._writer, self._run_folder = writer, Path(os.path.realpath(run_dir.path))
         self._folder, self._began_ns = Path(os.path.realpath(Path.cwd())), time.time_ns() - _CLOCK_NS
+        self._aside = Aside(writer, run_dir, began_ns(os.environ.get(BEGAN_VARIABLE), _CLOCK_NS))
+        self._temporary = Path(os.path.realpath(tempfile.gettempdir()))
         caches = [os.environ.get(name) for name in _CACHES]
         self._caches = [Path(os.path.realpath(folder)) for folder in (*caches, Path.home() / ".cache") if folder]
 
@@ -80,10 +91,16 @@ class SavedFiles:
             self._say("moving or replacing existing files", new)
             if self._is_checkpoint(old):
                 self._left.add(new)
+                self._kept.add(old)
             for path in moved:
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
+        is_folder = new.is_dir() and not new.is_symlink()
+        if os.path.lexists(old) and not is_folder and not self._is_exempt(new):
+            self._aside.removes(new)
+        if not self._is_exempt(old):
+            self._aside.moves(old, new)
         result = original(*args, **kwargs)
         for path in moved:
             self._own.add(new / path.relative_to(old))
@@ -113,6 +130,16 @@ class SavedFiles:
                 return None
             if place in self._left and not os.path.lexists(place):
                 return None
+            is_folder = place.is_dir() and not place.is_symlink()
+            removes_folders = getattr(original, "__name__", "") == "rmtree"
+            if is_folder == removes_folders and not self._is_exempt(place) and self._aside.removes(place):
+                return None
+        return original(path, *args, **kwargs)
+
+    def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """A script may make a folder anew that it believes to have moved or removed."""
+        if kwargs.get("dir_fd") is None and is_path(path) and _place(path) in self._kept and Path(path).is_dir():
+            return None
         return original(path, *args, **kwargs)
 
     def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -151,6 +178,14 @@ class SavedFiles:
         """Whether it lies in a cache of some library."""
         is_compiled = any(part.startswith(_COMPILED) for part in path.parts)
         return is_compiled or any(path.is_relative_to(cache) for cache in self._caches)
+
+    def _is_exempt(self, path: Path) -> bool:
+        """Whether what happens there is nobody's loss: in the run's own, caches, temporary and hidden folders."""
+        if path.is_relative_to(self._folder):
+            is_hidden = any(part.startswith(".") for part in path.relative_to(self._folder).parts)
+        else:
+            is_hidden = any(part.startswith(".") for part in path.parts) or path.is_relative_to(self._temporary)
+        return is_hidden or path.is_relative_to(self._run_folder) or self._is_cached(path)
 
     def _counts(self, path: Path) -> bool:
         """Whether what is saved there may be trained weights that somebody goes on from: it is in no cache, by name."""

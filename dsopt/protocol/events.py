@@ -200,6 +200,23 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """This rank is about to move something of the user's from `path` to `to`; the worker puts it back after the run.
+
+    Both are absolute, on the machine `host`; `device` and `inode` are its own, `time` nanoseconds since the epoch.
+    """
+
+    kind: ClassVar[str] = "moved"
+    rank: int
+    path: str
+    to: str
+    host: str
+    device: str
+    inode: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """The script's own files that were imported when its engine was built, each with a digest of what it holds.
 
@@ -211,9 +228,11 @@ class Sources:
     files: Mapping[str, str]
 
 
-Event: TypeAlias = Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | Sources | End
+Event: TypeAlias = (
+    Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | Moved | Sources | End
+)
 KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, Sources, End)
+    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, Moved, Sources, End)
 }
 
 
@@ -228,6 +247,12 @@ def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
     return replace(saved_file(rank, path, found), size=0, changed="")
 
 
+def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int) -> Moved:
+    """A file or folder that is about to be moved, as it is now."""
+    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino), "time": str(time_ns)}
+    return Moved(rank=rank, path=str(path), to=str(to), host=platform.node(), **numbers)
+
+
 class EventWriter:
     """Appends one rank's events. It writes each line whole and at once, so that a kill loses at most the last one."""
 
@@ -238,8 +263,8 @@ class EventWriter:
         self._file: TextIO = append_lines(run_dir.events(rank))
 
     def emit(self, event: Event) -> None:
-        """Writes one event; a process that the script has forked, which is no rank, only tells what it saves."""
-        if os.getpid() != self._pid and not isinstance(event, Saved):
+        """Writes one event; a process that a rank has forked, and that is none, only tells what it saves and moves."""
+        if os.getpid() != self._pid and not isinstance(event, Saved | Moved):
             return
         self.has_stepped = self.has_stepped or isinstance(event, Step)
         values = {field.name: getattr(event, field.name) for field in fields(event)}

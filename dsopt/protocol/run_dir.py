@@ -18,10 +18,11 @@ MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 DEVICE_KIND_VARIABLE: Final = "DSOPT_DEVICE_KIND"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
 PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
+BEGAN_VARIABLE: Final = "DSOPT_BEGAN_NS"  # when the worker did, since the epoch
 PROTOCOL_VARIABLES: Final = frozenset(
     [
         *(RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE),
-        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE),
+        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE, BEGAN_VARIABLE),
     ]
 )
 # only reserves room, which forked ranks fill with their own environment
@@ -125,6 +126,11 @@ class RunDir:
         path = Path(given)
         is_file = path.suffix[1:2].isalpha() and not given.endswith("/")
         return folder / path.name if is_file else folder
+
+    @property
+    def aside(self) -> Path:
+        """The user's files that its script has removed or replaced, while the run lasts."""
+        return self.path / "aside"
 
     def remove_own(self, name: str) -> None:
         """Removes what a run has written there, once nobody needs it."""

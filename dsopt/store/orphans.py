@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.log_holders import only_stopped_starters
 from dsopt.launch.processes import end_run
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import lease_queries as queries
@@ -77,7 +77,7 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     for orphan in orphans:
         run_dir = RunDir(orphan.run_dir)
         if end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
-            remove_saved(run_dir)
+            undo(run_dir)
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
             if orphan.node is None:

@@ -13,7 +13,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
 from dsopt.launch.nvme import measure_nvme
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
@@ -76,7 +76,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         outcome = lane.run(launch, rules, on_progress)
     finally:
         run_dir.remove_own(CLUSTERS)
-        remove_saved(run_dir)
+        undo(run_dir)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.protocol.events import EventWriter, saved_file
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.orphans import sweep
@@ -73,5 +73,5 @@ def test_each_node_removes_what_its_own_ranks_have_saved(tmp_path: Path) -> None
 
 def test_a_folder_that_no_worker_has_made_names_nothing_to_remove(run_dir: RunDir, tmp_path: Path) -> None:
     run_dir.mark.unlink()
-    remove_saved(run_dir)
+    undo(run_dir)
     assert (tmp_path / "model.pt").exists()

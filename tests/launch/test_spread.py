@@ -71,8 +71,8 @@ def ended(run: Spread, seconds: float = 60.0) -> int:
 
 
 def told(text: str) -> dict[str, dict]:
-    """What each rank has printed, by its number."""
-    lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"argv"')]
+    """What each rank has printed, by its number; the last line may not be whole yet."""
+    lines = [json.loads(line) for line in text.rpartition("\n")[0].splitlines() if line.startswith('{"argv"')]
     return {line["environment"]["RANK"]: line for line in lines}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outside import new_traces, traces
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.probe.isolation import Isolation
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
@@ -290,7 +290,7 @@ def test_what_a_run_saves_replaces_nothing_and_is_gone_after_it(tmp_path: Path) 
     (work / "replaced.pt").rename(work / "theirs")
     for theirs in ("replaced.pt", "overwritten.pt"):
         (work / theirs).write_text("somebody else's")
-    remove_saved(run_dir)
+    undo(run_dir)
     mine = {"mine.pt", "mine.pt.bak", "mine-too.pt", "dcp"}
     kept = {"tokens.pt", ".cache"}
     assert set(os.listdir(work)) == {*mine, *kept, "replaced.pt", "overwritten.pt", "theirs"}

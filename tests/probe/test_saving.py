@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.saved import remove_saved
+from dsopt.launch.undone import undo
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
 from dsopt.protocol.run_dir import RunDir
@@ -125,7 +125,7 @@ def test_the_users_files_stay_and_its_own_go(tmp_path: Path, way: str, above: st
         [sys.executable, "-c", BEGINNING + WAYS[way], run_dir.path], cwd=work, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    remove_saved(run_dir)
+    undo(run_dir)
     assert files(work.parent) == before
 
 
@@ -140,5 +140,78 @@ def test_a_file_that_is_cut_when_the_run_is_killed_goes_too(tmp_path: Path) -> N
     rank.wait()
     [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Saved)]
     assert told.changed == "" and path.stat().st_size < 40 * 5_000_000 * 4
-    remove_saved(run_dir)
+    undo(run_dir)
     assert not path.exists()
+
+
+ROTATIONS = {
+    "a backup of the last results": """
+shutil.rmtree("run.bak", ignore_errors=False)
+shutil.move("run", "run.bak")
+os.makedirs("run")
+Path("run/metrics.jsonl").write_text("its own")
+""",
+    "numbered backups": """
+for number in (2, 1):
+    if os.path.exists(f"log.{number}"):
+        os.replace(f"log.{number}", f"log.{number + 1}")
+os.rename("log", "log.1")
+Path("log").write_text("its own")
+""",
+    "a file that is written anew and put in its place": """
+Path("run/new").write_text("its own")
+os.replace("run/new", "run/metrics.jsonl")
+os.replace("run/missing", "log") if os.path.exists("run/missing") else None
+try:
+    os.replace("run/missing", "log")
+except FileNotFoundError:
+    assert Path("log").read_text() == "the user's"
+""",
+    "files one by one, and their folder": """
+for name in os.listdir("run"):
+    os.remove(f"run/{name}")
+os.rmdir("run")
+Path("log").unlink()
+assert os.listdir() and not os.path.exists("run")
+""",
+    "in a fork": """
+if os.fork() == 0:
+    shutil.rmtree("run")
+    os._exit(0)
+os.wait()
+""",
+}
+RESULTS = ("run/metrics.jsonl", "run/samples.txt", "run.bak/metrics.jsonl", "run.bak/deep/weights.npy", "log", "log.1")
+
+
+@pytest.mark.parametrize("way", ROTATIONS)
+def test_the_users_results_are_put_back(tmp_path: Path, way: str) -> None:
+    """Two runs, one after the other: what the first one has made is not the user's either, and is lost with it."""
+    work = tmp_path / "work"
+    for name in RESULTS:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("the user's")
+        os.utime(work / name, (1e9, 1e9))
+    before = files(work)
+    for _ in range(2):
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        done = subprocess.run(
+            [sys.executable, "-c", BEGINNING + ROTATIONS[way], run_dir.path], cwd=work, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        undo(run_dir)
+        assert files(work) == before
+        assert not run_dir.aside.exists()
+
+
+def test_what_somebody_else_has_put_there_stays_beside_what_was_there(tmp_path: Path) -> None:
+    work, run_dir = tmp_path / "work", RunDir.create(tmp_path / "results", "baseline")
+    work.mkdir()
+    (work / "log").write_text("the user's")
+    os.utime(work / "log", (1e9, 1e9))
+    subprocess.run([sys.executable, "-c", BEGINNING + "os.remove('log')", run_dir.path], cwd=work, check=True)
+    (work / "log").write_text("another one's")
+    os.utime(work / "log", (2e9 - 1e9, 1e9))
+    undo(run_dir)
+    assert sorted(files(work).values()) == ["another one's", "the user's"]
+    assert (work / "log").read_text() == "another one's"
