@@ -90,18 +90,17 @@ def judge(
         why_enough = _why_enough(rules, measurement, moment)
         enough = len(seen.steps) > rules.floor[1] and has_seen_enough(seen.steps, rules)
         ended_well = lacks_a_save or (moment.exit_code is not None and seen.ended and has_enough)
-        figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
-        figures = replace(figures, read_ahead=read_ahead(seen))
-        if why_enough is not None and enough and has_settled(figures):
+        if why_enough is not None and enough and has_settled(figures := _figures(seen, rules, measurement)):
             return _checked(replace(figures, ended=why_enough), seen, rules)
         if spent or ended_well:
-            return _checked(
-                replace(figures, ended="its budget was spent" if spent else "the script ended"), seen, rules
-            )
+            figures = _figures(seen, rules, measurement)
+            why_ended = "its budget was spent" if spent else "the script ended"
+            return _checked(replace(figures, ended=why_ended), seen, rules)
         stake = rules.stake
         why = stake.lost(measurement) if stake is not None and rules.window is None and enough else None
         if stake is not None and stake.best_value is not None and why is not None:
-            return Slow(so_far=figures, best=stake.best_value, bound=stake.reachable(measurement), message=why)
+            so_far, bound = _figures(seen, rules, measurement), stake.reachable(measurement)
+            return Slow(so_far=so_far, best=stake.best_value, bound=bound, message=why)
     if moment.exit_code is not None:
         died = host_oom(seen, moment.host_kills, launch) if moment.exit_code else None
         return died or ended(seen, moment.exit_code, moment.last_output, launch)
@@ -112,6 +111,12 @@ def judge(
             f"Raise timeout_seconds, or check whether the script hangs. Log: {launch.run_dir.stderr}",
         )
     return None
+
+
+def _figures(seen: Seen, rules: RunRules, measurement: Measurement) -> Measured:
+    """All that a run shows: not made at every step, since the worker shares its cores with the ranks."""
+    figures = seen.measured(measurement, counts_evaluation=counts_evaluation(seen.steps, rules))
+    return replace(figures, read_ahead=read_ahead(seen))
 
 
 def _why_enough(rules: RunRules, measurement: Measurement, moment: Moment) -> str | None:
