@@ -19,6 +19,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
+from dsopt.study.secrets import HIDDEN
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary, ensure_results, not_confirmed
@@ -212,9 +213,18 @@ def find_best(
         files=files,
         summary=summary,
         answer=answer_of(summary, diff, file=str(config), command=command),
-        advice=[*summary.advice_lines(scaled=scale_lr), *others_text(study.spec, study.created_at)],
+        advice=[
+            *_hidden_text(command),
+            *summary.advice_lines(scaled=scale_lr),
+            *others_text(study.spec, study.created_at),
+        ],
         is_scaled=scale_lr,
     )
+
+
+def _hidden_text(command: str) -> list[str]:
+    """What to do with a command that has a secret which is not shown."""
+    return [f"In place of {HIDDEN} goes what you typed there: dsopt shows no secret."] if HIDDEN in command else []
 
 
 def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any], *, force: bool) -> Path:

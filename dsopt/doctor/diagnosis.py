@@ -65,7 +65,7 @@ def _training(spec: StudySpec | None, pool: DevicePool | None) -> Iterator[Check
         return
     works = True
     engine = pool.placer if pool is not None and isinstance(pool.placer, ChoosingPlacer) else None
-    for one in guarded(packages.NAME, packages.check_packages, training, pool if engine is None else None):
+    for one in guarded(packages.NAME, packages.check_packages, training, spec, pool if engine is None else None):
         works = works and one.status != "problem"
         yield one
     if not works:

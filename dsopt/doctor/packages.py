@@ -4,18 +4,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.doctor.check import Check, ok, problem
+from dsopt.doctor.check import Check, ok, problem, warning
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.training import Training, result_of
+from dsopt.study.ds_config import get_path
+from dsopt.study.spec import StudySpec
 
 NAME: Final = "python-packages"
 _LIMIT_SECONDS: Final = 180.0
 _MODULE: Final = "dsopt.probe.installed"
+# sections of DeepSpeed's configuration, and the packages that they report to
+_MONITORS: Final = {"tensorboard": "tensorboard", "wandb": "wandb", "comet": "comet_ml"}
 
 
-def check_packages(training: Training, pool: DevicePool | None) -> Iterator[Check]:
-    """dsopt, torch and DeepSpeed, by importing them; and whether torch can use the GPUs."""
-    program = training.program(_MODULE, cwd=Path.cwd())
+def check_packages(training: Training, spec: StudySpec | None, pool: DevicePool | None) -> Iterator[Check]:
+    """dsopt, torch and DeepSpeed, by importing them; whether torch can use the GPUs; and what a training reports to.
+
+    Experiments report to nothing, so they work without the last.
+    """
+    config = spec.own_config if spec is not None else {}
+    monitors = [package for section, package in _MONITORS.items() if get_path(config, f"{section}.enabled") is True]
+    program = training.program(_MODULE, *monitors, cwd=Path.cwd())
     ended = training.run(program, _LIMIT_SECONDS)
     found = result_of(ended)
     if found is None:
@@ -23,9 +32,12 @@ def check_packages(training: Training, pool: DevicePool | None) -> Iterator[Chec
         return
     wrong = dict(found["failed"])
     for name, why in wrong.items():
-        yield problem(
-            NAME, f"{training.python} cannot import {name}: {why}", f"{training.python} -m pip install {name}"
-        )
+        fix = f"{training.python} -m pip install {name}"
+        if name in monitors:
+            told = f"{training.python} cannot import {name}, which your configuration reports to: {why}"
+            yield warning(NAME, f"{told}. Your training will fail, though experiments do not", fix)
+        else:
+            yield problem(NAME, f"{training.python} cannot import {name}: {why}", fix)
     if not wrong and pool is not None and pool.kind == "gpu":
         yield from _torch_and_gpus(found, training)
     if found["versions"]:

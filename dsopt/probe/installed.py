@@ -1,12 +1,13 @@
 """Imports what training needs, and prints versions, or why an import fails.
 
-    python -m dsopt.probe.installed
+    python -m dsopt.probe.installed [further packages]
 
 `dsopt doctor` starts it. It prints one line: "dsopt-result " and a JSON object.
 """
 
 import importlib
 import json
+import sys
 from typing import Any
 
 
@@ -14,9 +15,9 @@ def main() -> None:
     """Prints what can be imported."""
     versions: dict[str, str] = {}
     failed: dict[str, str] = {}
-    for name in ("torch", "deepspeed"):
+    for name in ("torch", "deepspeed", *sys.argv[1:]):
         try:
-            versions[name] = str(importlib.import_module(name).__version__)
+            versions[name] = str(getattr(importlib.import_module(name), "__version__", "of some version"))
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
     found: dict[str, Any] = {"versions": versions, "failed": failed, "cuda": None, "gpus": 0, "trouble": ""}

@@ -17,6 +17,7 @@ from dsopt.launch.training import Training, training_of
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 from tests.doctor.made import study
+from tests.made_up import spec as made_up_spec
 from tests.studies import write_study
 
 CPU = DevicePool(kind="cpu", indices=(0, 1))
@@ -43,13 +44,25 @@ def test_the_python_of_the_launcher_is_found(tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.xdist_group("real")
 def test_packages_can_be_imported_and_those_that_cannot_are_named(tmp_path: Path) -> None:
-    assert [one.status for one in check_packages(training_of(None), CPU)] == ["ok"]
+    assert [one.status for one in check_packages(training_of(None), None, CPU)] == ["ok"]
     (tmp_path / "deepspeed.py").write_text("raise RuntimeError('built for another torch')\n")
     broken = with_variables(PYTHONPATH=f"{tmp_path}:{Path(api.__file__).parents[1]}")
-    wrong, versions = check_packages(broken, GPU)
+    wrong, versions = check_packages(broken, None, GPU)
     assert (wrong.status, versions.status) == ("problem", "ok")
     assert "cannot import deepspeed: RuntimeError: built for another torch" in wrong.message
     assert wrong.fix.endswith("-m pip install deepspeed")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("real")
+def test_what_the_training_reports_to_must_be_there_although_experiments_do_without(tmp_path: Path) -> None:
+    (tmp_path / "comet_ml.py").write_text("raise ImportError('no comet here')\n")
+    known = made_up_spec({"comet": {"enabled": True}, "wandb": {"enabled": False}})
+    missing, versions = check_packages(
+        with_variables(PYTHONPATH=f"{tmp_path}:{Path(api.__file__).parents[1]}"), known, CPU
+    )
+    assert (missing.status, versions.status) == ("warning", "ok")
+    assert "cannot import comet_ml, which your configuration reports to: ImportError: no comet here" in missing.message
 
 
 @pytest.mark.real
@@ -59,14 +72,14 @@ def test_a_torch_that_cannot_use_the_gpus_is_a_problem() -> None:
 
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
-    wrong, _ = check_packages(training_of(None), GPU)
+    wrong, _ = check_packages(training_of(None), None, GPU)
     assert "is built without CUDA" in wrong.message
 
 
 def test_an_environment_without_dsopt_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "dsopt").mkdir()
     (tmp_path / "dsopt" / "__init__.py").write_text("")
-    [found] = check_packages(with_variables(PYTHONPATH=str(tmp_path)), CPU)
+    [found] = check_packages(with_variables(PYTHONPATH=str(tmp_path)), None, CPU)
     assert found.status == "problem"
     assert "dsopt is not installed in the environment that the command trains in" in found.message
 
