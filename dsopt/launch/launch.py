@@ -1,7 +1,6 @@
 """What dsopt starts an attempt with: the user's own launcher, with the probe in front of the script."""
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from dsopt.launch.environment import asked_for, known_secrets, only_passed, pass
 from dsopt.launch.placement import Placement
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
-    BEGAN_VARIABLE,
     COUNT_FLOPS_VARIABLE,
     DEVICE_KIND_VARIABLE,
     MEMORY_LIMIT_VARIABLE,
@@ -27,7 +25,6 @@ from dsopt.study.spec import Start
 _NODE_ENVIRONMENT_VARIABLE = "DS_ENV_FILE"  # deepspeed/launcher/constants.py
 # what the launcher passes on to other nodes (EXPORT_ENVS of deepspeed/launcher/runner.py; `export_envs` for CUDA), and
 # what decides which devices DeepSpeed takes
-_BEGAN_NS = time.time_ns()  # of this worker
 _EXPORTED = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "DS_ACCELERATOR")
 
 
@@ -108,7 +105,6 @@ class Launch:
         """The run protocol's, and what keeps trackers quiet."""
         protocol = {RUN_DIR_VARIABLE: str(self.run_dir.path), DEVICE_KIND_VARIABLE: self.devices.kind}
         protocol["SPT_NOENV"] = "1"  # setproctitle overwrites the environment that shows which run a process is of
-        protocol[BEGAN_VARIABLE] = str(_BEGAN_NS)
         if self.memory_limit_bytes:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:

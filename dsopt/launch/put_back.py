@@ -9,14 +9,13 @@ from pathlib import Path
 
 from dsopt.protocol.event_reader import parse
 from dsopt.protocol.events import Moved, moved_file
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import ASIDE, RunDir
 
 
 def put_back(run_dir: RunDir) -> None:
     """Moves files and folders back to where they were before a run, the last moved first.
 
-    Its processes are gone. What the run has made in their place goes to its own folder. If somebody else has put
-    something there, it stays, and what was there before is next to it.
+    Its processes are gone. What has come in their place goes to the run's own folder.
     """
     try:
         made = run_dir.mark.stat()
@@ -29,28 +28,20 @@ def put_back(run_dir: RunDir) -> None:
             moved += [event for event in told if isinstance(event, Moved) and event.host == platform.node()]
     for event in sorted(moved, key=lambda event: int(event.time), reverse=True):
         with contextlib.suppress(OSError):
-            _undo(event, run_dir, made.st_mtime_ns)
-    with contextlib.suppress(OSError):
-        run_dir.aside.rmdir()
+            _undo(event, run_dir)
 
 
-def _undo(event: Moved, run_dir: RunDir, began_ns: int) -> None:
+def _undo(event: Moved, run_dir: RunDir) -> None:
     origin, now = Path(event.path), Path(event.to)
     if moved_file(event.rank, origin, now, os.lstat(now), int(event.time)) != event:
         return  # somebody has moved it since, or put something else there
     if os.path.lexists(origin):
-        if _is_older(origin, began_ns):
-            now.rename(origin.with_name(f"{origin.name}.before-dsopt-{uuid.uuid4().hex[:8]}"))
-            return
         replaced = run_dir.path / "replaced"
         replaced.mkdir(mode=0o700, exist_ok=True)
         shutil.move(origin, replaced / f"{uuid.uuid4().hex[:8]}-{origin.name}")
     origin.parent.mkdir(parents=True, exist_ok=True)
     now.rename(origin)
 
-
-def _is_older(path: Path, began_ns: int) -> bool:
-    """Whether something that the run has not made is there."""
-    if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_mtime_ns < began_ns
-    return any(_is_older(inner, began_ns) for inner in path.iterdir())
+    if now.parent.name.endswith(ASIDE):
+        with contextlib.suppress(OSError):
+            now.parent.rmdir()  # if nothing else is in it

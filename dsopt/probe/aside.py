@@ -1,21 +1,19 @@
 """Lets a script remove, move and replace the user's files without losing them: they are put back after the run.
 
-What would be removed or replaced is moved into the run's folder, and what the script moves is noted; each in an event
-before it happens. `launch/put_back.py` undoes it.
+What would be removed or replaced is moved into a folder of dsopt's on the same file system, and what the script moves
+is noted; each in an event before it happens. `launch/put_back.py` undoes it.
 """
 
 import os
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dsopt.protocol.events import EventWriter, moved_file
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import ASIDE, RunDir
 
-_DEPTH: Final = 3  # of a folder
-_MOST: Final = 1000  # entries of a folder to look at
-_rename = os.rename  # as it is before anything wraps it
+_rename: Final = os.rename  # as it is before anything wraps it
 
 
 class Aside:
@@ -24,46 +22,53 @@ class Aside:
     Args:
         writer: of this rank's events.
         run_dir: of the run.
-        began_ns: what is older was there before experiments began.
+        folder: the working folder.
+        began_ns: what is older was there before the run.
     """
 
-    def __init__(self, writer: EventWriter, run_dir: RunDir, began_ns: int) -> None:
+    def __init__(self, writer: EventWriter, run_dir: RunDir, folder: Path, began_ns: int) -> None:
         self._writer = writer
-        self._folder = run_dir.aside
+        self._aside = run_dir.aside
+        self._working = folder
         self._began_ns = began_ns
+        self._noted: set[Path] = set()  # where the user's have gone by moves of the script
 
-    def removes(self, path: Path) -> bool:
-        """Moves what a script removes or replaces out of its way; false: it is none of the user's, or cannot be."""
-        if not self.is_old(path):
-            return False
-        kept = self._folder / uuid.uuid4().hex
-        try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            if self._folder.stat().st_dev != path.lstat().st_dev:
-                kept = path.with_name(f".{kept.name}.dsopt")  # a rename keeps a file as it is, a copy would not
-            self._tell(path, kept)
-            _rename(path, kept)
-        except OSError:
-            return False
-        return True
+    def take(self, path: Path) -> Path:
+        """Moves what a script removes or replaces out of its way, and says where it is now.
+
+        Raises:
+            OSError: it cannot be moved.
+        """
+        device = path.lstat().st_dev
+        for folder in (self._aside, self._working / f".{ASIDE}", path.parent.parent / f".{ASIDE}"):
+            if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
+                folder.mkdir(mode=0o700, exist_ok=True)
+                kept = folder / uuid.uuid4().hex
+                self._tell(path, kept)
+                _rename(path, kept)
+                return kept
+        raise OSError(f"no folder on the file system of {path}")
+
+    def give_back(self, kept: Path, path: Path) -> None:
+        """Undoes that at once: the script did not replace it after all."""
+        _rename(kept, path)
 
     def moves(self, old: Path, new: Path) -> None:
         """Notes what a script is about to move."""
         if self.is_old(old):
+            self._noted.add(new)
             self._tell(old, new)
 
+    def has_noted(self, path: Path) -> bool:
+        """Whether something of the user's has been moved to this place, below it or above it."""
+        return any(path == to or path in to.parents or to in path.parents for to in self._noted)
+
     def is_old(self, path: Path) -> bool:
-        """Whether something was there before experiments began: a file, a link, or a folder with one."""
-        left = [_MOST]
-
-        def is_any_old(place: Path, depth: int) -> bool:
-            left[0] -= 1
-            if not place.is_dir() or place.is_symlink():
-                return place.lstat().st_mtime_ns < self._began_ns
-            return depth > 0 and any(left[0] > 0 and is_any_old(inner, depth - 1) for inner in place.iterdir())
-
+        """Whether something was there before the run: a file, a link, or a folder with one."""
         try:
-            return os.path.lexists(path) and is_any_old(path, _DEPTH)
+            if not path.is_dir() or path.is_symlink():
+                return path.lstat().st_mtime_ns < self._began_ns
+            return any(self.is_old(inner) for inner in path.iterdir())
         except OSError:
             return False
 
@@ -71,7 +76,8 @@ class Aside:
         self._writer.emit(moved_file(self._writer.rank, path, to, path.lstat(), time.time_ns()))
 
 
-def began_ns(value: str | None, slack_ns: int) -> int:
-    """When experiments began, in nanoseconds since the epoch, as a worker tells; else now."""
-    told: Any = value if value is not None and value.isdecimal() else time.time_ns()
-    return int(told) - slack_ns
+def _device_of(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_dev
+    except OSError:
+        return None

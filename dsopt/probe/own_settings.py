@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _SIZES: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_NONE: Final = (None, "none")
 _LEFT: Final = (None, "auto")  # to the script
 
 
@@ -21,9 +22,14 @@ def own_settings(engine: Any, asked: Path | None) -> str:  # noqa: ANN401
             given, used = _flat(json.loads(asked.read_bytes())), _flat(engine._config._param_dict)
             for path in sorted(given.keys() | used.keys()):
                 is_open = given.get(path) in _LEFT and not (path.startswith("zero_optimization.") and path not in given)
-                if path not in _SIZES and not is_open and given.get(path) != used.get(path):
+                if path not in _SIZES and not is_open and not _are_alike(given.get(path), used.get(path)):
                     differing[path] = used.get(path)
     return json.dumps(differing) if differing else ""
+
+
+def _are_alike(one: object, other: object) -> bool:
+    """Whether two values mean the same; a device that is not given is none."""
+    return one == other or (one in _NONE and other in _NONE)
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:  # noqa: ANN401

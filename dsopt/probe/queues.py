@@ -3,6 +3,7 @@
 As with the workers of a data loader, steps on what waits there are as fast as training alone, until it is used up.
 """
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -24,7 +25,8 @@ class Queues:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             item = original(queue, *args, **kwargs)
             if threading.current_thread() is threading.main_thread():
-                self._taken[queue] = self._taken.get(queue, 0) + 1
+                with contextlib.suppress(TypeError):  # a class of the script's own that has no hash
+                    self._taken[queue] = self._taken.get(queue, 0) + 1
             return item
 
         module.Queue.get = get

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.probe.aside import Aside, began_ns
+from dsopt.probe.aside import Aside
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import EventWriter, being_saved, saved_file
-from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
+from dsopt.protocol.run_dir import RunDir
 
 _CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
 _DEPTH: Final = 3  # of a folder of checkpoints
@@ -50,7 +50,7 @@ class SavedFiles:
         """From now on, this process is a rank of a run."""
         self._writer, self._run_folder = writer, Path(os.path.realpath(run_dir.path))
         self._folder, self._began_ns = Path(os.path.realpath(Path.cwd())), time.time_ns() - _CLOCK_NS
-        self._aside = Aside(writer, run_dir, began_ns(os.environ.get(BEGAN_VARIABLE), _CLOCK_NS))
+        self._aside = Aside(writer, run_dir, self._folder, self._began_ns)
         self._temporary = Path(os.path.realpath(tempfile.gettempdir()))
         caches = [os.environ.get(name) for name in _CACHES]
         self._caches = [Path(os.path.realpath(folder)) for folder in (*caches, Path.home() / ".cache") if folder]
@@ -84,6 +84,8 @@ class SavedFiles:
         if len(given) != 2 or len(given) != len(args) + len(kwargs) or not all(map(is_path, given)):
             return original(*args, **kwargs)
         old, new = map(_place, given)
+        if old == new:
+            return original(*args, **kwargs)
         moved = [path for path in self._own if path == old or path.is_relative_to(old)]
         if not self._is_cached(new) and (
             self._is_checkpoint(old) or self._is_checkpoint(new) or (moved and self._is_the_users(new))
@@ -96,12 +98,7 @@ class SavedFiles:
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
-        is_folder = new.is_dir() and not new.is_symlink()
-        if os.path.lexists(old) and not is_folder and not self._is_exempt(new):
-            self._aside.removes(new)
-        if not self._is_exempt(old):
-            self._aside.moves(old, new)
-        result = original(*args, **kwargs)
+        result = self._moved(old, new, lambda: original(*args, **kwargs))
         for path in moved:
             self._own.add(new / path.relative_to(old))
             self._tell_of(new / path.relative_to(old), since=0)
@@ -130,9 +127,9 @@ class SavedFiles:
                 return None
             if place in self._left and not os.path.lexists(place):
                 return None
-            is_folder = place.is_dir() and not place.is_symlink()
             removes_folders = getattr(original, "__name__", "") == "rmtree"
-            if is_folder == removes_folders and not self._is_exempt(place) and self._aside.removes(place):
+            if _is_folder(place) == removes_folders and not self._is_exempt(place) and self._aside.is_old(place):
+                self._take_aside(place)
                 return None
         return original(path, *args, **kwargs)
 
@@ -154,6 +151,30 @@ class SavedFiles:
         self._own.add(place)
         self._tell_of(place, since=0)
         return result
+
+    def _take_aside(self, place: Path) -> None:
+        """Removes something of the user's, as far as the script can see."""
+        try:
+            self._aside.take(place)
+        except OSError:  # such as a full disk
+            self._say("removing existing files", place)
+            self._kept.add(place)
+
+    def _moved(self, old: Path, new: Path, move: _Call) -> object:
+        """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
+        kept, may_replace = None, os.path.lexists(old) and not _is_folder(old) and not _is_folder(new)
+        with contextlib.suppress(OSError):  # then it is written over, as by `open`
+            if may_replace and not self._is_exempt(new) and self._aside.is_old(new):
+                kept = self._aside.take(new)
+        with contextlib.suppress(OSError):
+            if not self._is_exempt(old):
+                self._aside.moves(old, new)
+        try:
+            return move()
+        except BaseException:
+            if kept is not None:
+                self._aside.give_back(kept, new)
+            raise
 
     def _is_the_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""
@@ -180,12 +201,12 @@ class SavedFiles:
         return is_compiled or any(path.is_relative_to(cache) for cache in self._caches)
 
     def _is_exempt(self, path: Path) -> bool:
-        """Whether what happens there is nobody's loss: in the run's own, caches, temporary and hidden folders."""
-        if path.is_relative_to(self._folder):
-            is_hidden = any(part.startswith(".") for part in path.relative_to(self._folder).parts)
-        else:
-            is_hidden = any(part.startswith(".") for part in path.parts) or path.is_relative_to(self._temporary)
-        return is_hidden or path.is_relative_to(self._run_folder) or self._is_cached(path)
+        """Whether what happens there is nobody's loss: in the run's own, caches, elsewhere temporary or hidden."""
+        if path.is_relative_to(self._run_folder) or self._is_cached(path):
+            return True
+        if path.is_relative_to(self._folder) or self._aside.has_noted(path):
+            return False
+        return any(part.startswith(".") for part in path.parts) or path.is_relative_to(self._temporary)
 
     def _counts(self, path: Path) -> bool:
         """Whether what is saved there may be trained weights that somebody goes on from: it is in no cache, by name."""
@@ -222,6 +243,11 @@ def _place(path: Any) -> Path:  # noqa: ANN401 - of a path
     if absolute.name in ("", ".."):
         return Path(os.path.realpath(absolute))
     return Path(os.path.realpath(absolute.parent)) / absolute.name
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _files_at(path: Path, depth: int) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """Tells which of the user's own files a training is made of, and what they hold: an edited one is another script."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.source_file import contents_digest, name_of
 
 _MOST: Final = 200  # some scripts import a library from its own sources: then folders are told, and not files
-_SETTINGS: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
+_SETTINGS: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg")
+_MAYBE: Final = ".json"  # scripts keep what they have learnt in it, too: only if the command names it
 _MOST_BYTES: Final = 1 << 20  # of a file with settings; larger ones are data
 
 
@@ -56,21 +58,27 @@ class OwnFiles:
         self._writer.emit(Sources(rank=self._writer.rank, files=files))
 
     def _see(self, event: str, args: Any) -> None:  # noqa: ANN401 - Python calls it with whatever a program does
-        if event != "open" or self._is_told or not isinstance(args[0], str) or not args[0].endswith(_SETTINGS):
+        if self._is_told or event != "open":
             return
-        writes = bool(args[2] & (os.O_WRONLY | os.O_RDWR))
-        (self._written if writes else self._read).add(os.path.abspath(args[0]))  # noqa: PTH100 - keeps links
+        with contextlib.suppress(Exception):  # which the script's own `open` would raise
+            name, _, flags = args
+            if isinstance(name, str) and name.endswith((*_SETTINGS, _MAYBE)):
+                writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+                (self._written if writes else self._read).add(os.path.abspath(name))  # noqa: PTH100 - keeps links
 
     def _settings(self) -> list[str]:
         """What the script has read and not written itself, by name."""
         own = [
             path
             for path in self._read - self._written
-            if (path in self._named or Path(path).is_relative_to(self._folder))
-            and not Path(path).is_relative_to(self._run_dir.path)
-            and not is_installed(path)
-            and path.isprintable()
-            and Path(path).is_file()
-            and Path(path).stat().st_size <= _MOST_BYTES
+            if path in self._named
+            or (
+                (Path(path).is_relative_to(self._folder) and not path.endswith(_MAYBE))
+                and not Path(path).is_relative_to(self._run_dir.path)
+                and not is_installed(path)
+                and path.isprintable()
+                and Path(path).is_file()
+                and Path(path).stat().st_size <= _MOST_BYTES
+            )
         ]
         return sorted(name_of(Path(path), self._folder) for path in own)

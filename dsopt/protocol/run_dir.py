@@ -12,17 +12,17 @@ from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
 
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
+ASIDE: Final = "dsopt-aside"  # a folder of the user's files, while a run lasts
 # on another node, where ranks have a run directory of their own: the worker's
 WORKERS_RUN_DIR_VARIABLE: Final = "DSOPT_WORKERS_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 DEVICE_KIND_VARIABLE: Final = "DSOPT_DEVICE_KIND"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
 PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
-BEGAN_VARIABLE: Final = "DSOPT_BEGAN_NS"  # when the worker did, since the epoch
 PROTOCOL_VARIABLES: Final = frozenset(
     [
         *(RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE),
-        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE, BEGAN_VARIABLE),
+        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE),
     ]
 )
 # only reserves room, which forked ranks fill with their own environment
@@ -130,7 +130,7 @@ class RunDir:
     @property
     def aside(self) -> Path:
         """The user's files that its script has removed or replaced, while the run lasts."""
-        return self.path / "aside"
+        return self.path / ASIDE
 
     def remove_own(self, name: str) -> None:
         """Removes what a run has written there, once nobody needs it."""

@@ -6,6 +6,8 @@ import pytest
 
 from dsopt.experiment.judge import Moment
 from dsopt.experiment.outcome import Measured
+from dsopt.experiment.read_ahead import read_ahead
+from dsopt.experiment.seen import Seen
 from dsopt.protocol.events import Step
 from dsopt.study.spec import MeasurementBudget
 from tests.runs import engine, outcome_of, rules, step
@@ -45,3 +47,22 @@ def test_a_run_that_ends_before_what_waits_is_used_up_says_so() -> None:
 def test_where_reading_keeps_up_all_steps_count() -> None:
     outcome = measured(20, 64, fed=1.0)
     assert (outcome.read_ahead, outcome.measurement.warmup_steps) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        [8, 7, *[6] * 28],  # it settles
+        [16, 14, *[12] * 60],
+        [8, *[7] * 20, 7, 6, 5, 4, 3, 2, 1, 0],  # the epoch ends
+        [8, 7, 2, 4, 0, *[6] * 25],
+        [64, 60, 62, 64, 63] * 6,
+        [64, 10],
+        [],
+    ],
+)
+def test_what_settles_or_ends_with_the_data_is_not_slow_input(waiting: list[int]) -> None:
+    seen = Seen()
+    for number, left in enumerate(waiting):
+        seen.add(step(number, waiting=left))
+    assert read_ahead(seen) == 0

@@ -24,6 +24,7 @@ ZERO = GIVEN["zero_optimization"]
         ({"train_micro_batch_size_per_gpu": 8, "gradient_clipping": 1.0, "steps_per_print": 9}, None),
         ({"zero_optimization": {"stage": 2, "reduce_bucket_size": 500000000, "overlap_comm": True}}, None),
         ({"zero_optimization": {**ZERO, "overlap_comm": False}}, {"zero_optimization.overlap_comm": False}),
+        ({"zero_optimization": {**ZERO, "offload_optimizer": {"device": "none"}}}, None),
         (
             {"zero_optimization": {**ZERO, "offload_optimizer": {"device": "cpu"}}},
             {"zero_optimization.offload_optimizer.device": "cpu"},

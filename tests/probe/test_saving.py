@@ -1,9 +1,11 @@
 """Whatever way a script has of keeping checkpoints: the user's stay as they are, and its own are gone after the run."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from dsopt.protocol.events import Saved
 from dsopt.protocol.run_dir import RunDir
 
 BEGINNING = """
-import os, shutil, sys, time
+import os, shutil, sys, tempfile, time
 from pathlib import Path
 import torch
 from dsopt.probe.isolation import Isolation
@@ -174,6 +176,26 @@ os.rmdir("run")
 Path("log").unlink()
 assert os.listdir() and not os.path.exists("run")
 """,
+    "by way of hidden and temporary places": """
+os.rename("run", ".run.old")
+shutil.rmtree(".run.old")
+temporary = tempfile.mkdtemp()
+shutil.move("run.bak", temporary + "/old")
+shutil.rmtree(temporary)
+""",
+    "far down": """
+shutil.rmtree("deep")
+""",
+    "moves that fail, and to the same name": """
+os.rename("log", "log")
+for old, new in (("run", "log"), ("missing", "log")):
+    try:
+        os.replace(old, new)
+    except OSError:
+        assert Path("log").read_text() == "the user's"
+    else:
+        raise AssertionError(old)
+""",
     "in a fork": """
 if os.fork() == 0:
     shutil.rmtree("run")
@@ -181,7 +203,15 @@ if os.fork() == 0:
 os.wait()
 """,
 }
-RESULTS = ("run/metrics.jsonl", "run/samples.txt", "run.bak/metrics.jsonl", "run.bak/deep/weights.npy", "log", "log.1")
+RESULTS = (
+    "deep/1/2/3/4/5/log",
+    "run/metrics.jsonl",
+    "run/samples.txt",
+    "run.bak/metrics.jsonl",
+    "run.bak/deep/weights.npy",
+    "log",
+    "log.1",
+)
 
 
 @pytest.mark.parametrize("way", ROTATIONS)
@@ -204,14 +234,29 @@ def test_the_users_results_are_put_back(tmp_path: Path, way: str) -> None:
         assert not run_dir.aside.exists()
 
 
-def test_what_somebody_else_has_put_there_stays_beside_what_was_there(tmp_path: Path) -> None:
+def test_what_has_come_in_their_place_is_kept_with_the_run(tmp_path: Path) -> None:
     work, run_dir = tmp_path / "work", RunDir.create(tmp_path / "results", "baseline")
     work.mkdir()
     (work / "log").write_text("the user's")
     os.utime(work / "log", (1e9, 1e9))
     subprocess.run([sys.executable, "-c", BEGINNING + "os.remove('log')", run_dir.path], cwd=work, check=True)
     (work / "log").write_text("another one's")
-    os.utime(work / "log", (2e9 - 1e9, 1e9))
     undo(run_dir)
-    assert sorted(files(work).values()) == ["another one's", "the user's"]
-    assert (work / "log").read_text() == "another one's"
+    assert files(work) == {"log": "the user's"}
+    assert list(files(run_dir.path / "replaced").values()) == ["another one's"]
+
+
+def test_on_another_file_system_they_wait_in_the_working_folder(tmp_path: Path) -> None:
+    """As on a node whose run folder is its own. The script's folder is empty when it believes so."""
+    work, run_dir = tmp_path / "work", RunDir.create(Path(tempfile.mkdtemp(dir="/dev/shm")), "baseline")
+    (work / "run").mkdir(parents=True)
+    (work / "run/log").write_text("the user's")
+    os.utime(work / "run/log", (1e9, 1e9))
+    way = "os.remove('run/log'); assert not os.listdir('run'); os.rmdir('run')"
+    try:
+        subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True)
+        undo(run_dir)
+    finally:
+        shutil.rmtree(run_dir.path.parent)
+    assert files(work) == {"run/log": "the user's"}
+    assert os.listdir(work) == ["run"]

@@ -69,7 +69,15 @@ def test_settings_that_a_script_reads_are_told(tmp_path: Path) -> None:
     """A model's sizes in a file that the command names, or that the script finds itself, make it another model."""
     work, run_dir = tmp_path / "work", RunDir.create(tmp_path / "work/exps", "run")
     (work / "conf").mkdir(parents=True)
-    texts = {"conf/model.yaml": "layers: 12", "state.json": "{}", "unread.yaml": "", "notes.txt": "", "data.json": ""}
+    texts = {
+        "conf/model.yaml": "layers: 12",
+        "state.json": "{}",
+        "written.yaml": "",
+        "named.json": "{}",
+        "unread.yaml": "",
+        "notes.txt": "",
+        "data.json": "",
+    }
     for name, text in texts.items():
         (work / name).write_text(text)
     (work / "data.json").write_bytes(b" " * (1 << 20 | 1))
@@ -81,15 +89,15 @@ def test_settings_that_a_script_reads_are_told(tmp_path: Path) -> None:
 for name in {[name for name in read if name != "unread.yaml"]}:
     if os.path.exists(name):
         open(name, "rb").read()
-Path("state.json").write_text("again")
+Path("written.yaml").write_text("again")
 own.tell()
 own.tell()
 """
     beginning = SCRIPT.partition("import click")[0] + "import os\n"
     (work / "train.py").write_text(beginning + reading)
-    words = [sys.executable, "train.py", str(run_dir.path), f"--config={tmp_path}/elsewhere.yaml"]
+    words = [sys.executable, "train.py", str(run_dir.path), f"--config={tmp_path}/elsewhere.yaml", "named.json"]
     subprocess.run(words, cwd=work, check=True, timeout=60)
     [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Sources)]
     digest = hashlib.sha256(b"layers: 12").hexdigest()[:16]
-    assert set(told.files) == {"train.py", "conf/model.yaml", f"{tmp_path}/elsewhere.yaml"}
+    assert set(told.files) == {"train.py", "conf/model.yaml", "named.json", f"{tmp_path}/elsewhere.yaml"}
     assert told.files["conf/model.yaml"] == told.files[f"{tmp_path}/elsewhere.yaml"] == digest
