@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-import platform
 import shutil
 import uuid
 from pathlib import Path
 
-from dsopt.protocol.event_reader import parse
+from dsopt.launch.told import told_here
 from dsopt.protocol.events import Moved, moved_file
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
@@ -17,16 +16,7 @@ def put_back(run_dir: RunDir) -> None:
 
     Its processes are gone. What has come in their place goes to the run's own folder.
     """
-    try:
-        made = run_dir.mark.stat()
-    except OSError:
-        return
-    moved: list[Moved] = []
-    for events in run_dir.all_events() if made.st_uid == os.getuid() else ():
-        with contextlib.suppress(OSError), events.open("rb") as lines:
-            told = [parse(line) for line in lines if b'"moved"' in line]
-            moved += [event for event in told if isinstance(event, Moved) and event.host == platform.node()]
-    for event in sorted(moved, key=lambda event: int(event.time), reverse=True):
+    for event in sorted(told_here(run_dir, Moved), key=lambda event: int(event.time), reverse=True):
         with contextlib.suppress(OSError):
             _undo(event, run_dir)
 
@@ -41,7 +31,6 @@ def _undo(event: Moved, run_dir: RunDir) -> None:
         shutil.move(origin, replaced / f"{uuid.uuid4().hex[:8]}-{origin.name}")
     origin.parent.mkdir(parents=True, exist_ok=True)
     now.rename(origin)
-
     if now.parent.name.endswith(ASIDE):
         with contextlib.suppress(OSError):
             now.parent.rmdir()  # if nothing else is in it

@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import platform
 import stat
 from pathlib import Path
 
-from dsopt.protocol.event_reader import parse
+from dsopt.launch.told import told_here
 from dsopt.protocol.events import Saved, being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
@@ -17,20 +16,10 @@ def remove_saved(run_dir: RunDir) -> None:
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
     """
-    try:
-        made = run_dir.mark.stat()
-    except OSError:
-        return
-    for events in run_dir.all_events() if made.st_uid == os.getuid() else ():
-        last: dict[str, Saved] = {}
-        with contextlib.suppress(OSError), events.open("rb") as lines:
-            for line in lines:
-                event = parse(line) if b'"saved"' in line else None
-                if isinstance(event, Saved) and event.host == platform.node():
-                    last[event.path] = event
-        for saved in sorted(last.values(), key=lambda saved: Path(saved.path).is_symlink()):  # after what they name
-            with contextlib.suppress(OSError):
-                _remove(saved, made.st_mtime_ns)
+    last = {(event.rank, event.path): event for event in told_here(run_dir, Saved)}
+    for saved in sorted(last.values(), key=lambda saved: Path(saved.path).is_symlink()):  # after what they name
+        with contextlib.suppress(OSError):
+            _remove(saved, run_dir.mark.stat().st_mtime_ns)
 
 
 def _remove(saved: Saved, began_ns: int) -> None:

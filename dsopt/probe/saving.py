@@ -252,7 +252,7 @@ def _is_folder(path: Path) -> bool:
 
 def _files_at(path: Path, depth: int) -> Iterator[Path]:
     """A file itself, or those in a folder, so many levels deep; a link is no folder."""
-    if not path.is_dir() or path.is_symlink():
+    if not _is_folder(path):
         yield path
     elif depth > 0:
         for entry in path.iterdir():
