@@ -16,14 +16,14 @@ def put_back(run_dir: RunDir) -> None:
 
     Its processes are gone. What has come in their place goes to the run's own folder.
     """
-    for event in sorted(told_here(run_dir, Moved), key=lambda event: int(event.time), reverse=True):
+    for event in sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True):
         with contextlib.suppress(OSError):
             _undo(event, run_dir)
 
 
 def _undo(event: Moved, run_dir: RunDir) -> None:
     origin, now = Path(event.path), Path(event.to)
-    if moved_file(event.rank, origin, now, os.lstat(now), int(event.time)) != event:
+    if moved_file(event.rank, origin, now, os.lstat(now), event.time) != event:
         return  # somebody has moved it since, or put something else there
     if os.path.lexists(origin):
         replaced = run_dir.path / "replaced"

@@ -17,7 +17,8 @@ def remove_saved(run_dir: RunDir) -> None:
     has written to since, stays. So do files that a folder names which no worker of this user has made.
     """
     last = {(event.rank, event.path): event for event in told_here(run_dir, Saved)}
-    for saved in sorted(last.values(), key=lambda saved: Path(saved.path).is_symlink()):  # after what they name
+    # links come after what they name; unlike `Path.is_symlink`, this takes any text
+    for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
             _remove(saved, run_dir.mark.stat().st_mtime_ns)
 

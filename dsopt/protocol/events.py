@@ -213,7 +213,7 @@ class Moved:
     host: str
     device: str
     inode: str
-    time: str
+    time: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +249,8 @@ def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
 
 def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int) -> Moved:
     """A file or folder that is about to be moved, as it is now."""
-    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino), "time": str(time_ns)}
-    return Moved(rank=rank, path=str(path), to=str(to), host=platform.node(), **numbers)
+    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino)}
+    return Moved(rank=rank, path=str(path), to=str(to), host=platform.node(), time=time_ns, **numbers)
 
 
 class EventWriter:

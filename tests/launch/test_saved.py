@@ -1,6 +1,7 @@
 """What an experiment has saved goes when its worker or its node's part is killed, too."""
 
 import json
+import platform
 import signal
 import subprocess
 import sys
@@ -75,3 +76,17 @@ def test_a_folder_that_no_worker_has_made_names_nothing_to_remove(run_dir: RunDi
     run_dir.mark.unlink()
     undo(run_dir)
     assert (tmp_path / "model.pt").exists()
+
+
+def test_what_a_script_has_written_among_the_events_stops_nothing(run_dir: RunDir, tmp_path: Path) -> None:
+    """A path that is too long for a file system, and a time that is none."""
+    told = {"v": 1, "rank": 0, "path": "/x" * 3000, "to": "/x" * 3000, "host": platform.node(), "device": "1"}
+    hostile = [
+        {**told, "event": "saved", "inode": "1", "size": 1, "changed": "1"},
+        {**told, "event": "moved", "inode": "1", "time": 1},
+        {**told, "event": "moved", "inode": "1", "time": "soon"},
+    ]
+    with run_dir.events(0).open("a") as events:
+        events.writelines(json.dumps(event) + "\n" for event in hostile)
+    undo(run_dir)
+    assert not (tmp_path / "model.pt").exists()
