@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dsopt.doctor import devices, disks, hosts, limits, operators, packages, ranks
+from dsopt.doctor import devices, disks, hosts, limits, moved_files, operators, packages, ranks
 from dsopt.doctor.check import Check, guarded, problem, skipped
 from dsopt.doctor.storage import STORAGE, check_storage
 from dsopt.doctor.study import COMMAND, CONFIGURATION, ReadStudy, check_command, check_configuration, read_study
@@ -37,8 +37,9 @@ def checks(
     if spec is not None:
         yield from guarded(devices.NODE, devices.check_place, spec, found.pool)
         yield from guarded(hosts.NAME, hosts.check_hosts, spec, found.pool)
+        yield from guarded(moved_files.NAME, moved_files.check_moved_files, spec)
     else:
-        yield from (skipped(name, reading.why_none) for name in (devices.NODE, hosts.NAME))
+        yield from (skipped(name, reading.why_none) for name in (devices.NODE, hosts.NAME, moved_files.NAME))
     yield from guarded(disks.NAME, disks.check_disks, spec, found.pool)
     yield from guarded(limits.LOCKS, limits.check_locks)
     yield from guarded(limits.MEMORY, limits.check_locked_memory, spec, found.pool)

@@ -16,9 +16,9 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.protocol.machine_folder import machine_folder
 from dsopt.protocol.private import make_private
 
-FOLDER_VARIABLE: Final = "DSOPT_DEVICE_LOCKS"
 _LOCK_SECONDS: Final = 2.0
 _TRAINING: Final = ".training"
 
@@ -41,7 +41,7 @@ class DeviceLocks:
         Raises:
             DsoptError: workers on another database have one of them.
         """
-        folder = _folder()
+        folder = machine_folder()
         paths = {folder / name: index for index, name in _names(pool).items()}
         with contextlib.suppress(OSError), _alone(folder):
             for path, index in paths.items():
@@ -87,15 +87,15 @@ def reserve(pool: DevicePool) -> list[int]:
     files: list[int] = []
     for name in _names(pool).values():
         with contextlib.suppress(OSError):  # another training has it already, or nobody can write there
-            make_private(_folder())
-            files.append(os.open(_folder() / f"{name}{_TRAINING}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            make_private(folder := machine_folder())
+            files.append(os.open(folder / f"{name}{_TRAINING}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             _wait_for(files[-1])
     return files
 
 
 def without_reserved(pool: DevicePool) -> DevicePool:
     """The devices of a pool that no training of `dsopt run` has now."""
-    reserved = {path.name for path in _folder().glob(f"*{_TRAINING}") if _is_locked(path)}
+    reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_locked(path)}
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return pool.without(taken) if taken else pool
 
@@ -119,10 +119,6 @@ def _is_locked(path: Path) -> bool:
 def _names(pool: DevicePool) -> dict[int, str]:
     """What the files of devices are called, by index."""
     return {index: pool.uuids.get(index) or f"{pool.kind}-{index}" for index in pool.indices}
-
-
-def _folder() -> Path:
-    return Path(os.environ.get(FOLDER_VARIABLE) or f"/dev/shm/dsopt-{os.getuid()}")  # noqa: S108 - of this user alone
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from dsopt.launch.environment import asked_for, known_secrets, only_passed, pass
 from dsopt.launch.placement import Placement
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
+    BEGAN_VARIABLE,
     COUNT_FLOPS_VARIABLE,
     DEVICE_KIND_VARIABLE,
     MEMORY_LIMIT_VARIABLE,
@@ -46,6 +47,7 @@ class Launch:
             not); None: DeepSpeed trains.
         pass_env: secret variables of the worker that the script needs (`StudySpec.pass_env`).
         placement: the nodes that dsopt itself starts it on; None: this node, or the launcher's choice.
+        began_ns: when the first of the runs began that go on beside it (`beside.began_ns`); None: it is alone.
     """
 
     command: LaunchCommand
@@ -60,6 +62,7 @@ class Launch:
     plain: tuple[int, int] | None = None
     pass_env: tuple[str, ...] = ()
     placement: Placement | None = None
+    began_ns: int | None = None
 
     def probed_command(self) -> LaunchCommand:
         """The command as dsopt starts it: with the probe before the script, its own port and the leased devices."""
@@ -109,6 +112,8 @@ class Launch:
             protocol[MEMORY_LIMIT_VARIABLE] = str(self.memory_limit_bytes)
         if self.count_flops:
             protocol[COUNT_FLOPS_VARIABLE] = "1"
+        if self.began_ns is not None:
+            protocol[BEGAN_VARIABLE] = str(self.began_ns)
         if self.plain is not None:
             protocol[PLAIN_VARIABLE] = "{},{}".format(*self.plain)
         if self.devices.kind == "gpu":

@@ -121,7 +121,9 @@ class _Part:
             kill_all(self._run_dir.path)
             undo(self._run_dir)
             remove_shared_memory(self._port)
-            if not self._run_dir.aside.exists():  # what could not be put back stays
+            # what could not be put back stays, and what was in its place
+            away = (self._run_dir.aside, self._run_dir.replaced)
+            if self._run_dir.undone.exists() and not any(folder.exists() for folder in away):
                 shutil.rmtree(self._run_dir.path, ignore_errors=True)
         self._guard.close()
 

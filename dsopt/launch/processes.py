@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,17 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             found |= {child.pid: child for child in process.children(recursive=True)}
     return [process for process in found.values() if is_alive(process)]
+
+
+def run_dirs_in(folder: Path) -> Iterator[Path]:
+    """The run directories of this user's living processes that work in a folder; some more than once."""
+    prefix, working = f"{RUN_DIR_VARIABLE}=".encode(), os.path.realpath(folder)
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and str(Path(entry.path, "cwd").readlink()) == working:
+                for variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                    if variable.startswith(prefix):
+                        yield Path(os.fsdecode(variable[len(prefix) :]))
 
 
 def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:

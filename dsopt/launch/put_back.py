@@ -1,36 +1,174 @@
-"""Undoes what a run's script has done to the user's files: puts back what it removed, replaced or moved."""
+"""Undoes what a run's script has done to the user's files: puts back what it removed, replaced or moved.
+
+Runs of one worker on devices of their own may have moved the same file one after the other.
+"""
 
 import contextlib
 import os
 import shutil
 import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
-from dsopt.launch.told import told_here
-from dsopt.protocol.events import Moved, moved_file
+from dsopt.launch.told import told, told_here
+from dsopt.protocol import kept
+from dsopt.protocol.alone import alone
+from dsopt.protocol.birth import was_there
+from dsopt.protocol.events import Moved
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
+_PATIENCE: Final = 60.0  # seconds for whoever is at the user's files now
 
-def put_back(run_dir: RunDir) -> None:
+
+def put_back(run_dir: RunDir, until_ns: int) -> bool:
     """Moves files and folders back to where they were before a run, the last moved first.
 
-    Its processes are gone. What has come in their place goes to the run's own folder.
+    Its processes are gone. What has come in their place goes to the run's own folder. What is newer than until then,
+    in nanoseconds since the epoch, is the user's, and stays. Returns whether all is done.
     """
-    for event in sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True):
-        with contextlib.suppress(OSError):
-            _undo(event, run_dir)
+    is_done, asides, returned = True, set[Path](), set[Path]()
+    events = sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True)
+    beside = [*_moved_beside(run_dir)] if events else []
+    for event in events:
+        asides.add(Path(event.to).parent)
+        try:
+            with alone(_PATIENCE):
+                _undo(event, run_dir, until_ns, beside, returned)
+        except OSError:  # such as a full disk
+            is_done = False
+    for folder in asides:
+        if folder.name.endswith(ASIDE):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # unless something else is in it
+    return is_done
 
 
-def _undo(event: Moved, run_dir: RunDir) -> None:
-    origin, now = Path(event.path), Path(event.to)
-    if moved_file(event.rank, origin, now, os.lstat(now), event.time) != event:
+def still_away(run_dir: RunDir) -> list[Moved]:
+    """What is where a run has moved it, of whatever machine."""
+    away = [event for event in told(run_dir, Moved) if _is_at(event, event.to)]
+    # once all is undone, the user may have moved it there
+    is_kept = {event.to for event in away if Path(event.to).parent.name.endswith(ASIDE)}
+    return [event for event in away if event.to in is_kept or not run_dir.undone_on(event.host).exists()]
+
+
+def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: Sequence[Moved], returned: set[Path]) -> None:
+    """Undoes one move.
+
+    Args:
+        event: tells of it.
+        run_dir, until_ns: as `put_back`.
+        beside: what runs beside this one have moved.
+        returned: where this run has put something back already.
+    """
+    origin, now = _place_now(event.path, event, beside), _found(event, run_dir, beside)
+    if now is None or now == origin:
         return  # somebody has moved it since, or put something else there
-    if os.path.lexists(origin):
-        replaced = run_dir.path / "replaced"
-        replaced.mkdir(mode=0o700, exist_ok=True)
-        shutil.move(origin, replaced / f"{uuid.uuid4().hex[:8]}-{origin.name}")
-    origin.parent.mkdir(parents=True, exist_ok=True)
-    now.rename(origin)
-    if now.parent.name.endswith(ASIDE):
+    _make_folder(origin.parent, run_dir)
+    is_there = os.path.lexists(origin)
+    if is_there and _changed_ns(origin) > until_ns:
+        return
+    if event.is_copy:
+        _give_content(event, run_dir)
+    elif _has_number(str(origin), event.inode):
+        if now.lstat().st_nlink > 1:  # the script was ended before it replaced it
+            now.unlink()
+    elif origin not in returned and kept.is_returned(origin, since_ns=event.time):
+        _keep(now, run_dir)  # this run has moved what the other one had made
+    else:
+        if is_there:
+            _keep(origin, run_dir)
+        now.rename(origin)
+        kept.note_returned(origin)
+        returned.add(origin)
+
+
+def _give_content(event: Moved, run_dir: RunDir) -> None:
+    """Gives a file its content back that stayed where it was; nothing was to be moved there."""
+    origin, copy = Path(event.path), Path(event.to)
+    if _has_number(event.path, event.inode):
+        shutil.copyfile(copy, origin)
+        shutil.copystat(copy, origin)
+        copy.unlink()
+    else:
+        _keep(copy, run_dir)
+
+
+def _make_folder(folder: Path, run_dir: RunDir) -> None:
+    for path in reversed((folder, *folder.parents)):
+        if os.path.lexists(path) and not path.is_dir():
+            _keep(path, run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _changed_ns(path: Path) -> int:
+    """When somebody last changed a file, its name or its date, or anything in a folder."""
+    found = path.lstat()
+    inner = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+    return max(found.st_mtime_ns, found.st_ctime_ns, *map(_changed_ns, inner))
+
+
+def _keep(path: Path, run_dir: RunDir) -> None:
+    """Moves what has come in the place of the user's to the run's own folder."""
+    folder = run_dir.replaced / uuid.uuid4().hex[:8]
+    folder.mkdir(mode=0o700, parents=True)
+    shutil.move(path, folder / path.name)
+
+
+def _place_now(path: str, event: Moved, beside: Sequence[Moved]) -> Path:
+    """Where something is now that an event names: runs beside may have moved a folder above it since.
+
+    Or one had moved it before, and that is undone.
+    """
+    place = Path(path)
+    for moved in beside:
+        came, went = Path(moved.path), Path(moved.to)
+        if moved.time > event.time and came in place.parents and _has_number(moved.to, moved.inode):
+            return went / place.relative_to(came)
+        if moved.time < event.time and went in place.parents and _has_number(moved.path, moved.inode):
+            return came / place.relative_to(went)
+    return place
+
+
+def _found(event: Moved, run_dir: RunDir, beside: Sequence[Moved]) -> Path | None:
+    """Where a file is now: where this run has moved it, or where runs beside it have moved it from there.
+
+    Whoever undid a run may also have taken it for what had come in the place of the user's, and kept it.
+    """
+    place = _place_now(event.to, event, beside)
+    if _is_at(event, str(place)):
+        return place
+    later = (moved for moved in beside if moved.time > event.time and moved.inode == event.inode)
+    moved = next((Path(moved.to) for moved in later if _is_at(event, moved.to)), None)
+    if moved is not None or event.is_copy:
+        return moved
+    kept_ones = (path for run in run_dir.path.parent.iterdir() for path in RunDir(run).replaced.glob("*/*"))
+    return next((path for path in kept_ones if _has_number(str(path), event.inode) and _is_older(path, event)), None)
+
+
+def _is_older(path: Path, event: Moved) -> bool:
+    """Whether a file was there when it was moved: a number may be given to another one later."""
+    with contextlib.suppress(OSError):
+        return was_there(path, event.time)
+    return False
+
+
+def _is_at(event: Moved, place: str) -> bool:
+    return os.path.isfile(place) if event.is_copy else _has_number(place, event.inode)  # noqa: PTH113 - takes any text
+
+
+def _has_number(place: str, inode: str) -> bool:
+    """Whether a file of this number is there; the number of its device may have changed with a restart."""
+    with contextlib.suppress(OSError):
+        return str(Path(place).lstat().st_ino) == inode
+    return False
+
+
+def _moved_beside(run_dir: RunDir) -> Iterator[Moved]:
+    """What runs have moved that went on beside this one."""
+    began_ns = run_dir.mark.stat().st_mtime_ns
+    for folder in run_dir.path.parent.iterdir():
+        other = RunDir(folder)
         with contextlib.suppress(OSError):
-            now.parent.rmdir()  # if nothing else is in it
+            if folder != run_dir.path and any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
+                yield from told_here(other, Moved)

@@ -10,7 +10,7 @@ from dsopt.protocol.events import Saved, being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 
-def remove_saved(run_dir: RunDir) -> None:
+def remove_saved(run_dir: RunDir, until_ns: int) -> None:
     """Removes the files that a run has made by functions that save, if they are as it left them, and links to nothing.
 
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
@@ -20,14 +20,16 @@ def remove_saved(run_dir: RunDir) -> None:
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
-            _remove(saved, run_dir.mark.stat().st_mtime_ns)
+            _remove(saved, run_dir.mark.stat().st_mtime_ns, until_ns)
 
 
-def _remove(saved: Saved, began_ns: int) -> None:
+def _remove(saved: Saved, began_ns: int, until_ns: int) -> None:
     path = Path(saved.path)
     found = os.lstat(path)
     seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
     is_empty_link = stat.S_ISLNK(found.st_mode) and not path.exists()
+    if not saved.changed and found.st_mtime_ns > until_ns:
+        return
     if seen != saved or not (stat.S_ISREG(found.st_mode) or is_empty_link):
         return
     path.unlink()

@@ -4,16 +4,27 @@ What would be removed or replaced is moved into a folder of dsopt's on the same 
 is noted; each in an event before it happens. `launch/put_back.py` undoes it.
 """
 
+import contextlib
+import fcntl
 import os
+import shutil
+import stat
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dsopt.protocol.events import EventWriter, moved_file
-from dsopt.protocol.run_dir import ASIDE, RunDir
+from dsopt.protocol.birth import was_there
+from dsopt.protocol.events import EventWriter, being_saved, moved_file
+from dsopt.protocol.kept import copy_of, note_copy
+from dsopt.protocol.run_dir import ASIDE, BEGAN_VARIABLE, RunDir
 
-_rename: Final = os.rename  # as it is before anything wraps it
+# as they are before anything wraps them
+rename: Final = os.rename
+_unlink: Final = os.unlink
+_BLOCK: Final = 2**20  # bytes
+_CLONE: Final = 0x40049409  # FICLONE of linux/fs.h: both share the blocks until one is written to
 
 
 class Aside:
@@ -23,35 +34,98 @@ class Aside:
         writer: of this rank's events.
         run_dir: of the run.
         folder: the working folder.
-        began_ns: what is older was there before the run.
     """
 
-    def __init__(self, writer: EventWriter, run_dir: RunDir, folder: Path, began_ns: int) -> None:
+    def __init__(self, writer: EventWriter, run_dir: RunDir, folder: Path) -> None:
         self._writer = writer
         self._aside = run_dir.aside
         self._working = folder
-        self._began_ns = began_ns
+        self._began_ns = _began_ns(run_dir)  # what was there before is the user's
+        self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script
 
     def take(self, path: Path) -> Path:
-        """Moves what a script removes or replaces out of its way, and says where it is now.
+        """Moves what a script removes out of its way, and says where it is now.
 
         Raises:
             OSError: it cannot be moved.
         """
-        device = path.lstat().st_dev
-        for folder in (self._aside, self._working / f".{ASIDE}", path.parent.parent / f".{ASIDE}"):
-            if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
-                folder.mkdir(mode=0o700, exist_ok=True)
-                kept = folder / uuid.uuid4().hex
-                self._tell(path, kept)
-                _rename(path, kept)
-                return kept
-        raise OSError(f"no folder on the file system of {path}")
+        return self._away(path, rename)
+
+    def keep(self, path: Path) -> Path:
+        """Gives a file that a script replaces a second name, and says which: the first one is never without a file.
+
+        Raises:
+            OSError: it cannot be kept.
+        """
+        with contextlib.suppress(OSError):  # a file system without hard links
+            return self._away(path, _link)
+        return self._away(path, rename)
 
     def give_back(self, kept: Path, path: Path) -> None:
         """Undoes that at once: the script did not replace it after all."""
-        _rename(kept, path)
+        if not os.path.lexists(path):
+            rename(kept, path)
+        elif path.lstat().st_ino == kept.lstat().st_ino:
+            _unlink(kept)
+
+    def swap_for(self, path: Path, act: Callable[[], object], *, is_empty: bool) -> object:
+        """Opens a new file in the place of the user's, which it puts there at once: readers find either.
+
+        Where that cannot be, as in a folder that is closed to us, the user's stays, and its content is kept.
+
+        Args:
+            path: of a file, links followed.
+            act: opens it.
+            is_empty: the new one is empty; else it begins with what is in the user's.
+
+        Raises:
+            OSError: neither can be done, as on a full disk. Nobody may write to the file then.
+        """
+        kept = self._swap(path, is_empty=is_empty)
+        if kept is None:
+            return act()
+        self._new.add(path)
+        try:
+            return act()
+        except BaseException:  # such as of a wrong mode
+            self._new.discard(path)
+            with contextlib.suppress(OSError):
+                rename(kept, path)
+            raise
+
+    def _swap(self, path: Path, *, is_empty: bool) -> Path | None:
+        """Where the user's is now; None: it stays."""
+        try:
+            kept = self.keep(path)
+            try:
+                self._put_new(path, kept, is_empty=is_empty)
+            except OSError:
+                self.give_back(kept, path)
+                raise
+        except OSError:
+            self._copy(path)
+            return None
+        return kept
+
+    def _tell_of_new(self, path: Path, new: Path | None = None) -> None:
+        """Tells of a new file, which goes with the run: it is at a path, or is about to be moved there."""
+        with contextlib.suppress(FileNotFoundError):  # another rank has moved it on
+            self._writer.emit(being_saved(self._writer.rank, path, (new or path).lstat()))
+
+    def has_moved(self, old: Path, new: Path) -> None:
+        """A script has moved something: what was in the place of the user's goes with the run from there, too."""
+        for path in tuple(self._new):
+            if path.is_relative_to(old):
+                self._new.discard(path)
+                to = new / path.relative_to(old)
+                if not self.is_old(to):  # another rank may have put the user's there since
+                    self._new.add(to)
+                    self._tell_of_new(to)
+
+    def has_removed(self, place: Path) -> None:
+        """A script has removed something: what comes there next may be the user's."""
+        self._new.difference_update([path for path in tuple(self._new) if path.is_relative_to(place)])
 
     def moves(self, old: Path, new: Path) -> None:
         """Notes what a script is about to move."""
@@ -61,19 +135,94 @@ class Aside:
 
     def has_noted(self, path: Path) -> bool:
         """Whether something of the user's has been moved to this place, below it or above it."""
-        return any(path == to or path in to.parents or to in path.parents for to in self._noted)
+        return any(path == to or path in to.parents or to in path.parents for to in tuple(self._noted))
 
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
         try:
-            if not path.is_dir() or path.is_symlink():
-                return path.lstat().st_mtime_ns < self._began_ns
-            return any(self.is_old(inner) for inner in path.iterdir())
+            return was_there(path, self._began_ns)
         except OSError:
             return False
 
-    def _tell(self, path: Path, to: Path) -> None:
-        self._writer.emit(moved_file(self._writer.rank, path, to, path.lstat(), time.time_ns()))
+    def _away(self, path: Path, move: Callable[[Path, Path], None]) -> Path:
+        device = path.lstat().st_dev
+        above = (self._working, path.parent.parent, path.parent)
+        for folder in (self._aside, *(place / f".{ASIDE}" for place in above)):
+            if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
+                with contextlib.suppress(OSError):  # it may be another mount of the same disk, or be closed to us
+                    folder.mkdir(mode=0o700, exist_ok=True)
+                    kept = folder / uuid.uuid4().hex
+                    self._tell(path, kept)
+                    move(path, kept)
+                    return kept
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # unless it has others
+        raise OSError(f"no folder on the file system of {path}")
+
+    def _put_new(self, path: Path, kept: Path, *, is_empty: bool) -> None:
+        new = kept.with_name(uuid.uuid4().hex)  # on the same file system, where nobody meets it half-written
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            try:
+                if not is_empty:
+                    _write_content(kept, descriptor)
+                os.fchmod(descriptor, stat.S_IMODE(kept.stat().st_mode))
+            finally:
+                os.close(descriptor)
+            self._tell_of_new(path, new)
+            rename(new, path)
+        except OSError:
+            _unlink(new)
+            raise
+
+    def _copy(self, path: Path) -> None:
+        known = copy_of(path)  # a run beside this one may have written to the file since
+        if known is not None and known.parent == self._aside:
+            return
+        self._aside.mkdir(mode=0o700, exist_ok=True)
+        copy = self._aside / uuid.uuid4().hex
+        descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            try:
+                _write_content(known or path, descriptor)
+            finally:
+                os.close(descriptor)
+            shutil.copystat(known or path, copy)
+            self._tell(path, copy, is_copy=True)
+            note_copy(path, copy)
+        except OSError:
+            _unlink(copy)
+            with contextlib.suppress(OSError):
+                self._aside.rmdir()  # unless it has others
+            raise
+
+    def _tell(self, path: Path, to: Path, *, is_copy: bool = False) -> None:
+        found, now = path.lstat(), time.time_ns()
+        self._writer.emit(moved_file(self._writer.rank, path, to, found, now, is_copy=is_copy))
+
+
+def _began_ns(run_dir: RunDir) -> int:
+    """When the first of the runs beside each other began, by the clock of the file system."""
+    own = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
+    return min(own, int(os.environ.get(BEGAN_VARIABLE, own)))
+
+
+def _link(path: Path, to: Path) -> None:
+    os.link(path, to, follow_symlinks=False)
+
+
+def _write_content(source: Path, target: int) -> None:
+    """Copies without `open`, which is not ours here."""
+    descriptor = os.open(source, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # on few file systems
+            fcntl.ioctl(target, _CLONE, descriptor)
+            return
+        while block := os.read(descriptor, _BLOCK):
+            while block:
+                block = block[os.write(target, block) :]
+    finally:
+        os.close(descriptor)
 
 
 def _device_of(folder: Path) -> int | None:

@@ -18,7 +18,7 @@ from dsopt.probe.model import describe, shape_of, trains
 from dsopt.probe.own_settings import own_settings
 from dsopt.probe.pending import PendingStep
 from dsopt.probe.states import held_by
-from dsopt.protocol.events import Batch, EventWriter, Oom, now
+from dsopt.protocol.events import Batch, Engine, EventWriter, Oom, now
 from dsopt.protocol.out_of_memory import is_out_of_memory
 from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
 
@@ -62,6 +62,7 @@ class EngineObserver:
         self._asked = asked
         self._flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
+        self._told: Engine
         self._engines = 0
         self._use(HostDevice())
         self._pending: deque[PendingStep] = deque()
@@ -123,13 +124,20 @@ class EngineObserver:
             self._engine = engine if self._engine is None else self._engine
             described = describe(self._engine, device, self._writer.rank, self._memory_limit_bytes)
             own = own_settings(self._engine, self._asked)
-            self._writer.emit(replace(described, engines=self._engines, own_settings=own))
+            self._told = replace(described, engines=self._engines, own_settings=own)
+            self._writer.emit(self._told)
         if engine is self._engine:
             self._use(device)
             engine.module.register_forward_pre_hook(self._before_module)
             for call_back in self.on_engine:
                 call_back()
         return result
+
+    def _tell_changed_sizes(self) -> None:
+        """Tells of the engine again if the script has changed its sizes since it was built (`set_train_batch_size`)."""
+        micro_batch, gas = self._engine.train_micro_batch_size_per_gpu(), self._engine.gradient_accumulation_steps()
+        if (micro_batch, gas) != (self._told.micro_batch, self._told.gas):
+            self._writer.emit(replace(self._told, micro_batch=micro_batch, gas=gas))
 
     def _use(self, device: Device) -> None:
         self._clock, self._memory = device.clock(), device.memory()
@@ -173,6 +181,7 @@ class EngineObserver:
             rows, elements = shape_of([*call.args, *call.kwargs.values()])
         if not self._saw_batch:
             self._saw_batch = True
+            self._tell_changed_sizes()
             samples, ready = self._loaders.samples(rows), self._loaders.ready
             told = Batch(rank=self._writer.rank, rows=rows, elements=elements, samples=samples, ready=ready)
             self._writer.emit(told)

@@ -5,6 +5,7 @@ through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.distri
 safetensors. A script may save new files, since it may load them again; the worker removes them after the run.
 """
 
+import builtins
 import functools
 import os
 import pathlib
@@ -13,10 +14,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
 
 from dsopt.probe.imports import after_import
+from dsopt.probe.like_built_in import LikeBuiltIn
 from dsopt.probe.saving import REMOVERS, SavedFiles
 from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
@@ -70,8 +72,11 @@ _LEFT_OUT: Final = (
 # what writes to a path: module, class (of a method), function, index and name of the path argument
 _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
+    ("torch.jit._serialization", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
+    ("safetensors.numpy", None, "save_file", 1, "filename"),
+    ("safetensors", None, "serialize_file", 1, "filename"),
     ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, _FOLDER),
     ("peft.peft_model", "PeftModel", "save_pretrained", 1, _FOLDER),
 )
@@ -84,6 +89,7 @@ _TRAINER_FIELDS: Final = {
     "report_to": "none",
     "push_to_hub": False,
     "resume_from_checkpoint": None,
+    "auto_find_batch_size": False,  # it would hide that a micro-batch size does not fit, and train with another
 }
 _TRAINER_FOLDERS: Final = ("output_dir", "logging_dir")
 
@@ -106,16 +112,22 @@ class Isolation:
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         for name in ("replace", "rename"):
-            self._wrap(os, name, self._files.around_move)
+            self._wrap_everywhere(os, None, name, self._files.around_move)
         self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
-        self._wrap(os, "symlink", self._files.around_symlink)
-        self._wrap(os, "mkdir", self._files.around_mkdir)
+        for name in ("copymode", "copystat"):
+            self._wrap_everywhere(shutil, None, name, self._files.around_copy_of_mode)
+        self._wrap_everywhere(os, None, "symlink", self._files.around_symlink)
+        self._wrap_everywhere(os, None, "mkdir", self._files.around_mkdir)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)
+        self._wrap_everywhere(builtins, None, "open", self._files.around_open)
+        self._wrap_everywhere(os, None, "open", self._files.around_os_open)
+        self._wrap_everywhere(os, None, "truncate", self._files.around_truncate)
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
             for name in ("replace", "rename", "symlink", "unlink", "mkdir"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
+            accessor.open = staticmethod(builtins.open)
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)
@@ -156,10 +168,14 @@ class Isolation:
             self._wrap(getattr(module, owner, None), function, around)
             return
         original = getattr(module, function, None)
-        for holder in list(sys.modules.values()):
-            names = [name for name, value in list(getattr(holder, "__dict__", {}).items()) if value is original]
-            for name in names if original is not None else ():
-                self._wrap(holder, name, around)
+        if original is None:
+            return
+        wrapper = self._around(original, around)
+        for holder_name, holder in list(sys.modules.items()):
+            if not holder_name.startswith("dsopt."):  # what dsopt does itself stays as it is
+                for name, value in list(getattr(holder, "__dict__", {}).items()):
+                    if value is original:
+                        setattr(holder, name, wrapper)
 
     def _isolate_arguments(self, module: ModuleType) -> None:
         def around(original: Callable[..., Any], arguments: Any) -> object:  # noqa: ANN401
@@ -233,14 +249,15 @@ class Isolation:
     def _wrap(self, owner: Any, name: str, around: Callable[..., object]) -> None:  # noqa: ANN401 - a class or a module
         """Replaces `owner.name` with `around(original, …)`, if this version of the library has it."""
         original = getattr(owner, name, None)
-        if original is None:
-            return
+        if original is not None:
+            setattr(owner, name, self._around(original, around))
 
+    def _around(self, original: Callable[..., Any], around: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             return original(*args, **kwargs) if self._run_dir is None else around(original, *args, **kwargs)
 
-        setattr(owner, name, wrapper)
+        return LikeBuiltIn(original, wrapper) if isinstance(original, BuiltinFunctionType) else wrapper
 
     def _say(self, what: str, path: object) -> None:
         """Says once, in the run's log and to the worker, what it skips."""

@@ -28,6 +28,8 @@ class Loaders:
         after_import("torch.utils.data.dataloader", self.watch)
         after_import("queue", self.queues.watch)
         after_import("multiprocessing.queues", self.queues.watch)
+        after_import("multiprocessing.pool", self.queues.watch_pools)
+        after_import("concurrent.futures._base", self.queues.watch_futures)
 
     def samples(self, rows: int) -> int:
         """A rank's share of the largest data set; 0 if it is unknown.

@@ -13,6 +13,7 @@ from dsopt.probe.model import describe_plain, shape_of
 from dsopt.probe.pending import PendingStep
 from dsopt.protocol.events import Batch, EventWriter
 
+_LATER: Final = 7  # forward passes after the first, whose rows tell what most have
 # steps with another number of forward passes than the accumulation, one after the other, before that is believed; the
 # first steps in fp16 often overflow, and are not done
 _MOST_UNLIKE: Final = 10
@@ -49,6 +50,7 @@ class PlainObserver:
         self._outermost: Any = None
         self._model: Any = None
         self._optimizer: Any = None
+        self._first_rows, self._later = 0, list[tuple[int, int]]()  # rows and elements
         self._autocast = ""
         self._before = self._activation_bytes = 0
         self._start: Mark = None
@@ -107,19 +109,20 @@ class PlainObserver:
         self._forwards = 1
         self._activation_bytes = max(0, self._memory.in_use() - self._before)
         rows, elements = shape_of([*args, *kwargs.values()])
-        self._micro_batch = self._micro_batch or rows
+        self._first_rows, self._micro_batch = rows, self._micro_batch or rows
         self._writer.emit(Batch(rank=self._writer.rank, rows=rows, elements=elements, ready=self._loaders.ready))
         for handle in self._seekers:
             handle.remove()
-        self._others.append(module.register_forward_pre_hook(self._count_forward))
+        self._others.append(module.register_forward_pre_hook(self._count_forward, with_kwargs=True))
         wrapped: Any = getattr(module, "module", None)  # as DistributedDataParallel has it; some evaluate that one
         if hasattr(wrapped, "register_forward_pre_hook"):
             self._others.append(wrapped.register_forward_pre_hook(self._note_evaluation))
 
-    def _count_forward(self, module: Any, args: Any) -> None:  # noqa: ANN401
+    def _count_forward(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         import torch
 
         if torch.is_grad_enabled():
+            self._look_at_batch([*args, *kwargs.values()])
             if self._start is None:
                 self._start = self._clock.mark()
             if self._is_evaluated and not self._forwards:
@@ -127,6 +130,16 @@ class PlainObserver:
             self._forwards += 1
         else:
             self._note_evaluation(module, args)
+
+    def _look_at_batch(self, given: list[Any]) -> None:
+        """Tells of the batch again if most of the first ones had other rows than the very first."""
+        if len(self._later) < _LATER:
+            self._later.append(shape_of(given))
+            rows, elements = max(self._later, key=self._later.count)
+            if len(self._later) == _LATER and rows != self._first_rows:
+                self._writer.emit(
+                    Batch(rank=self._writer.rank, rows=rows, elements=elements, ready=self._loaders.ready)
+                )
 
     def _note_evaluation(self, _module: Any, _args: Any) -> None:  # noqa: ANN401
         import torch
@@ -144,7 +157,8 @@ class PlainObserver:
         self._memory.sample()
         is_whole = forwards == self._gas
         self._unlike = 0 if is_whole else self._unlike + 1
-        if not self._is_described and (is_whole or self._unlike == _MOST_UNLIKE):
+        is_other = self._unlike == _MOST_UNLIKE and self._steps <= 1  # the first one may have been whole by chance
+        if is_other or (is_whole and not self._is_described):
             self._describe(forwards)
         if is_whole:
             step = PendingStep(number=self._steps, start=start, end=end, evaluated_until=evaluated_until)
@@ -155,7 +169,7 @@ class PlainObserver:
             self._peaks.emit(self._activation_bytes)
 
     def _describe(self, gas: int) -> None:
-        self._is_described = True
+        was_described, self._is_described = self._is_described, True
         dtype = self._autocast or str(next(self._model.parameters()).dtype)
         self._writer.emit(
             describe_plain(
@@ -169,7 +183,7 @@ class PlainObserver:
                 dtype={"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(dtype, "fp32"),
             )
         )
-        for call_back in self.on_described:
+        for call_back in () if was_described else self.on_described:
             call_back()
 
     def _emit_passed(self) -> None:

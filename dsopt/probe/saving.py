@@ -4,31 +4,28 @@ What functions that save have written is known by itself, whatever its name; wha
 """
 
 import contextlib
+import functools
 import os
 import shutil
-import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from dsopt.probe.aside import Aside
+from dsopt.probe.opening import written_path
+from dsopt.probe.places import files_at, has_content, is_folder, is_path, may_be_plain, place_of, resolved
+from dsopt.probe.telling import DEPTH, Telling
+from dsopt.probe.territory import Territory
+from dsopt.protocol.alone import alone
+from dsopt.protocol.birth import CLOCK_NS
 from dsopt.protocol.checkpoint_names import FILE
-from dsopt.protocol.events import EventWriter, being_saved, saved_file
+from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
-_CLOCK_NS: Final = 2_000_000_000  # file systems' clocks may lag by so much
-_DEPTH: Final = 3  # of a folder of checkpoints
-_COMPILED: Final = "torchinductor_"  # the folder in /tmp where torch.compile keeps what it has made
-_CACHES: Final = (
-    "XDG_CACHE_HOME",
-    "HF_HOME",
-    "TORCH_HOME",
-    "TRITON_CACHE_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TORCH_EXTENSIONS_DIR",
-)
+_LARGEST_COPY: Final = 2**28  # bytes of a file that a script does not write anew; one that is larger is data, no log
+_PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
+_CHANGES: Final = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _Call = Callable[..., Any]
 
@@ -45,15 +42,16 @@ class SavedFiles:
         self._own: set[Path] = set()  # what the script itself has saved in this run
         self._left: set[Path] = set()  # where it believes to have moved the user's to
         self._kept: set[Path] = set()  # what it believes to have removed
+        self._uncopied: set[Path] = set()  # of the user's, what it believes to have copied to last
+        self._made: set[Path] = set()  # what looks like a checkpoint, and it has made by itself
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """From now on, this process is a rank of a run."""
-        self._writer, self._run_folder = writer, Path(os.path.realpath(run_dir.path))
-        self._folder, self._began_ns = Path(os.path.realpath(Path.cwd())), time.time_ns() - _CLOCK_NS
-        self._aside = Aside(writer, run_dir, self._folder, self._began_ns)
-        self._temporary = Path(os.path.realpath(tempfile.gettempdir()))
-        caches = [os.environ.get(name) for name in _CACHES]
-        self._caches = [Path(os.path.realpath(folder)) for folder in (*caches, Path.home() / ".cache") if folder]
+        self._run_folder = Path(os.path.realpath(run_dir.path))
+        working = Path(os.path.realpath(Path.cwd()))
+        self._territory = Territory(working, run_dir.path)
+        self._telling = Telling(writer, self._territory)
+        self._aside = Aside(writer, run_dir, working)
 
     def around_save(self, original: _Call, what: str, target: Any, *, is_folder: bool) -> object:  # noqa: ANN401
         """A function that writes to a path.
@@ -66,76 +64,115 @@ class SavedFiles:
         """
         if not is_path(target):
             return original()
-        path = Path(os.path.realpath(target))
+        path = resolved(target)
         if self._is_the_users(path):
             self._say(f"{what} over existing files", target)
             return None
         self._own.add(path)
-        began = time.time_ns() - _CLOCK_NS
+        began = time.time_ns() - CLOCK_NS
         if not is_folder:
-            self._tell_of_beginning(path)
+            self._telling.begins(path)
         result = original()
-        self._tell_of(path, began)
+        self._telling.has_saved(path, began)
         return result
 
     def around_move(self, original: _Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may save beside its checkpoint, and put the new one in its place, or move the last one away."""
         given = [*args, *(kwargs[name] for name in ("src", "dst") if name in kwargs)]
-        if len(given) != 2 or len(given) != len(args) + len(kwargs) or not all(map(is_path, given)):
+        are_two = len(given) == 2 == len(args) + len(kwargs)
+        if not are_two or not all(is_path(path) and path for path in given):
             return original(*args, **kwargs)
-        old, new = map(_place, given)
+        old, new = map(place_of, given)
+        act = functools.partial(original, *args, **kwargs)
         if old == new:
-            return original(*args, **kwargs)
-        moved = [path for path in self._own if path == old or path.is_relative_to(old)]
-        if not self._is_cached(new) and (
-            self._is_checkpoint(old) or self._is_checkpoint(new) or (moved and self._is_the_users(new))
+            return act()
+        with alone(_PATIENCE):  # else another rank puts something else there meanwhile
+            return self._move(old, new, act)
+
+    def _move(self, old: Path, new: Path, act: Callable[[], object]) -> object:
+        if self._territory.holds_the_run(old) or self._territory.holds_the_run(new):
+            if not os.path.lexists(old) or not is_folder(new.parent):
+                return act()
+            self._say("moving or replacing a folder with this run's own", old)
+            self._kept.add(old)
+            self._left.add(new)
+            return None
+        inner = [path for path in tuple(self._own) if path.is_relative_to(old)] if is_folder(old) else [old]
+        moved = self._own.intersection(inner)
+        is_checkpoint = self._is_checkpoint(old, self._is_theirs)
+        if not self._territory.is_cached(new) and (
+            is_checkpoint or self._is_checkpoint(new, self._is_theirs) or (moved and self._is_the_users(new))
         ):
             self._say("moving or replacing existing files", new)
-            if self._is_checkpoint(old):
+            if is_checkpoint:
                 self._left.add(new)
                 self._kept.add(old)
             for path in moved:
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
-        result = self._moved(old, new, lambda: original(*args, **kwargs))
-        for path in moved:
-            self._own.add(new / path.relative_to(old))
-            self._tell_of(new / path.relative_to(old), since=0)
+        is_own = not self._is_theirs(old)
+        result = self._moved(old, new, act)
+        if is_own:
+            self._made.add(new)
+        self._aside.has_moved(old, new)
+        self._own -= {*moved, new}
+        for path in (new / path.relative_to(old) for path in moved):
+            if not self._aside.is_old(path):  # the user's may have come to a path of the run's own
+                self._own.add(path)
+                self._telling.has_saved(path, since=0)
         return result
 
     def around_copy(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`shutil.copyfile`, which `copy` and `copy2` call, too."""
         if not is_path(src) or not is_path(dst):
             return original(src, dst, *args, **kwargs)
-        is_own, path = Path(os.path.realpath(src)) in self._own, Path(os.path.realpath(dst))
-        if not self._is_cached(path) and (self._is_checkpoint(path) or (is_own and self._is_the_users(path))):
+        is_own, path = resolved(src) in self._own, resolved(dst)
+        is_checkpoint = self._is_checkpoint(path, self._is_theirs)
+        self._uncopied.discard(path)
+        if not self._territory.is_cached(path) and (is_checkpoint or (is_own and self._is_the_users(path))):
             self._say("copying over existing files", dst)
+            self._uncopied.add(path)
             return dst
         if is_own:
             self._own.add(path)
-            self._tell_of_beginning(path)  # `copy2` changes its date after this
+            self._telling.begins(path)  # `copy2` changes its date after this
+        return original(src, dst, *args, **kwargs)
+
+    def around_copy_of_mode(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`shutil.copymode` and `copystat`, which `copy` and `copy2` call after it: the user's file stays as it is."""
+        if is_path(dst) and resolved(dst) in self._uncopied:
+            return None
         return original(src, dst, *args, **kwargs)
 
     def around_remove(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Functions that remove a file, or a folder with all that is in it: a script may keep its last checkpoints."""
-        if kwargs.get("dir_fd") is None and is_path(path):
-            place = _place(path)
-            if self._is_checkpoint(place, before_ns=self._began_ns) and not self._is_cached(place):
-                self._say("removing existing files", path)
-                self._kept.add(place)
-                return None
-            if place in self._left and not os.path.lexists(place):
-                return None
-            removes_folders = getattr(original, "__name__", "") == "rmtree"
-            if _is_folder(place) == removes_folders and not self._is_exempt(place) and self._aside.is_old(place):
-                self._take_aside(place)
-                return None
-        return original(path, *args, **kwargs)
+        act = functools.partial(original, path, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path) or not path:
+            return act()
+        with alone(_PATIENCE):  # else another rank puts something else there meanwhile
+            return self._remove(place_of(path), act, removes_folders=getattr(original, "__name__", "") == "rmtree")
+
+    def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
+        has_checkpoint = self._is_checkpoint(place, self._aside.is_old) and not self._territory.is_cached(place)
+        is_above_the_run = (removes_folders or os.path.islink(place)) and self._territory.holds_the_run(place)  # noqa: PTH114
+        if has_checkpoint or is_above_the_run:
+            self._say("removing existing files", place)
+            self._kept.add(place)
+            return None
+        if place in self._left and not os.path.lexists(place):
+            return None
+        is_lost = is_folder(place) == removes_folders and not self._is_exempt(place) and self._aside.is_old(place)
+        result = None if is_lost and self._has_taken_aside(place) else act()
+        if not os.path.lexists(place):
+            inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
+            self._own.difference_update([place, *inner])
+            self._aside.has_removed(place)
+        return result
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        if kwargs.get("dir_fd") is None and is_path(path) and _place(path) in self._kept and Path(path).is_dir():
+        if kwargs.get("dir_fd") is None and is_path(path) and place_of(path) in self._kept and os.path.isdir(path):  # noqa: PTH112
             return None
         return original(path, *args, **kwargs)
 
@@ -143,29 +180,82 @@ class SavedFiles:
         """A link may name the last checkpoint: the user's still does, and a new one goes with what it names."""
         if kwargs.get("dir_fd") is not None or not is_path(dst):
             return original(src, dst, *args, **kwargs)
-        place = _place(dst)
+        place = place_of(dst)
         if place in self._kept and os.path.lexists(place):
             self._say("replacing existing links", dst)
             return None
         result = original(src, dst, *args, **kwargs)
         self._own.add(place)
-        self._tell_of(place, since=0)
+        self._telling.has_saved(place, since=0)
         return result
 
-    def _take_aside(self, place: Path) -> None:
-        """Removes something of the user's, as far as the script can see."""
+    def around_open(self, original: _Call, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """Python's `open`. What it would cut to nothing, or write to, comes back later if it is the user's.
+
+        Raises:
+            OSError: the user's would be lost, as on a full disk.
+        """
+        path, act = written_path(file, mode, args, kwargs), functools.partial(original, file, mode, *args, **kwargs)
+        return self._write_at(path, mode, act)
+
+    def around_os_open(self, original: _Call, path: Any, flags: int, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.open`, in the same way; a path that is relative to some descriptor is not seen."""
+        act = functools.partial(original, path, flags, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path) or not flags & _CHANGES:
+            return act()
+        mode = "x" if flags & os.O_EXCL and flags & os.O_CREAT else "w" if flags & os.O_TRUNC else "a"
+        return self._write_at(resolved(path), mode, act)
+
+    def around_truncate(self, original: _Call, path: Any, length: int) -> object:  # noqa: ANN401
+        """`os.truncate`, in the same way."""
+        return self._write_at(resolved(path) if is_path(path) else None, "r+", lambda: original(path, length))
+
+    def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
+        if path is None or self._is_exempt(path) or not may_be_plain(path):
+            return act()
+        if not os.path.lexists(path):
+            if FILE.fullmatch(path.name):
+                self._made.add(path)
+            return act()
+        if not has_content(path):  # an empty one, such as a lock, has nothing to lose
+            return act()
+        with alone(_PATIENCE):
+            return self._opened(path, mode, act)
+
+    def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
+        """Opens a file that has content, which is kept if it is the user's."""
+        is_cut = "w" in mode
+        if "x" in mode:
+            if path in self._kept:
+                self._aside.take(path)
+            return act()
+        if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
+            return act()
+        if not is_cut and path.stat().st_size > _LARGEST_COPY:
+            self._say("keeping what was in a large file that the script writes to", path)
+            return act()
+        return self._aside.swap_for(path, act, is_empty=is_cut)
+
+    def _has_taken_aside(self, place: Path) -> bool:
+        """Removes something of the user's, as far as the script can see; False: it is gone, as by another rank."""
         try:
             self._aside.take(place)
         except OSError:  # such as a full disk
+            if not os.path.lexists(place):
+                return False
             self._say("removing existing files", place)
             self._kept.add(place)
+        return True
 
     def _moved(self, old: Path, new: Path, move: _Call) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
-        kept, may_replace = None, os.path.lexists(old) and not _is_folder(old) and not _is_folder(new)
-        with contextlib.suppress(OSError):  # then it is written over, as by `open`
-            if may_replace and not self._is_exempt(new) and self._aside.is_old(new):
-                kept = self._aside.take(new)
+        kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
+        if may_replace and not self._is_exempt(new) and self._aside.is_old(new):
+            with contextlib.suppress(OSError):
+                kept = self._aside.keep(new)
+            if kept is None and os.path.lexists(new) and os.access(new.parent, os.W_OK):  # it would be lost
+                self._say("moving or replacing existing files", new)
+                return None
         with contextlib.suppress(OSError):
             if not self._is_exempt(old):
                 self._aside.moves(old, new)
@@ -178,82 +268,33 @@ class SavedFiles:
 
     def _is_the_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""
-        if path in self._own or path.is_relative_to(self._run_folder):
+        if path.is_relative_to(self._run_folder) or (path in self._own and not self._aside.is_old(path)):
             return False
-        if path.is_dir():
-            return any(file not in self._own for file in path.iterdir())
-        return path.is_file() and path.stat().st_size > 0
+        try:
+            if path.is_dir():
+                return any(file not in self._own for file in path.iterdir())
+            return path.is_file() and path.stat().st_size > 0
+        except OSError:  # closed to us, or gone meanwhile
+            return False
 
-    def _is_checkpoint(self, path: Path, before_ns: float = float("inf")) -> bool:
-        """Whether something of the user's is there that looks like a checkpoint, a folder with one, or a link to it."""
+    def _is_checkpoint(self, path: Path, counts: Callable[[Path], bool]) -> bool:
+        """Whether something of the user's is there that looks like a checkpoint, a folder with one, or a link to it.
+
+        Of the files that do, only those may be one for which `counts` is true.
+        """
         if not self._is_the_users(path):
             return False
         with contextlib.suppress(OSError):
             return any(
-                FILE.fullmatch(file.name) and file not in self._own and file.stat().st_mtime_ns < before_ns
-                for file in _files_at(path.resolve(), _DEPTH)
+                FILE.fullmatch(file.name) and file not in self._own and counts(file)
+                for file in files_at(path.resolve(), DEPTH)
             )
         return False
 
-    def _is_cached(self, path: Path) -> bool:
-        """Whether it lies in a cache of some library."""
-        is_compiled = any(part.startswith(_COMPILED) for part in path.parts)
-        return is_compiled or any(path.is_relative_to(cache) for cache in self._caches)
+    def _is_theirs(self, path: Path) -> bool:
+        """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
+        is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
+        return path not in self._made and not is_temporary
 
     def _is_exempt(self, path: Path) -> bool:
-        """Whether what happens there is nobody's loss: in the run's own, caches, elsewhere temporary or hidden."""
-        if path.is_relative_to(self._run_folder) or self._is_cached(path):
-            return True
-        if path.is_relative_to(self._folder) or self._aside.has_noted(path):
-            return False
-        return any(part.startswith(".") for part in path.parts) or path.is_relative_to(self._temporary)
-
-    def _counts(self, path: Path) -> bool:
-        """Whether what is saved there may be trained weights that somebody goes on from: it is in no cache, by name."""
-        is_below = path.is_relative_to(self._folder)
-        is_hidden = is_below and any(part.startswith(".") for part in path.relative_to(self._folder).parts)
-        is_own = path.is_relative_to(self._run_folder)
-        return self._writer.has_stepped and not is_hidden and not is_own and not self._is_cached(path)
-
-    def _tell_of_beginning(self, path: Path) -> None:
-        """Tells the worker of a file that is about to be written: it may kill this process meanwhile."""
-        if self._counts(path):
-            with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
-                self._writer.emit(being_saved(self._writer.rank, path, path.lstat()))
-
-    def _tell_of(self, path: Path, since: int) -> None:
-        """Tells the worker of what the script has saved there since."""
-        with contextlib.suppress(OSError):  # another rank has removed it
-            for file in _files_at(path, _DEPTH):
-                found = file.lstat()
-                is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-                if self._counts(file) and is_plain and found.st_mtime_ns >= since:
-                    self._writer.emit(saved_file(self._writer.rank, file, found))
-
-
-def is_path(value: object) -> bool:
-    """Whether something is a path as text."""
-    return isinstance(value, str) or (isinstance(value, os.PathLike) and isinstance(os.fspath(value), str))
-
-
-def _place(path: Any) -> Path:  # noqa: ANN401 - of a path
-    """Where a name stands, whatever it names: what is moved or removed is not followed if it is a link."""
-    absolute: Path = Path.cwd() / path
-    if absolute.name in ("", ".."):
-        return Path(os.path.realpath(absolute))
-    return Path(os.path.realpath(absolute.parent)) / absolute.name
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder, and no link to one."""
-    return path.is_dir() and not path.is_symlink()
-
-
-def _files_at(path: Path, depth: int) -> Iterator[Path]:
-    """A file itself, or those in a folder, so many levels deep; a link is no folder."""
-    if not _is_folder(path):
-        yield path
-    elif depth > 0:
-        for entry in path.iterdir():
-            yield from _files_at(entry, depth - 1)
+        return self._territory.is_exempt(path, is_noted=self._aside.has_noted(path))

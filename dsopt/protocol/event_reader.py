@@ -1,12 +1,13 @@
 """Reads what ranks have written by the run protocol, whoever wrote it."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.protocol.events import KINDS, VERSION, Event
+from dsopt.protocol.events import KINDS, VERSION, Event, FilePath
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.text import plain_text
 
@@ -86,6 +87,12 @@ def _text(value: object) -> str:
     return plain_text(value)
 
 
+def _path(value: object) -> FilePath:
+    if not isinstance(value, str) or b"\0" in os.fsencode(value):
+        raise ValueError
+    return FilePath(value)
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError
@@ -104,6 +111,7 @@ _VALUES: Final[Mapping[Any, Callable[[object], Any]]] = {
     int | None: lambda value: None if value is None else _whole(value),
     float: _number,
     str: _text,
+    FilePath: _path,
     bool: _switch,
     Mapping[str, str]: _texts,
 }

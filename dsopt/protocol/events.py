@@ -12,12 +12,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar, Final, TextIO, TypeAlias
+from typing import ClassVar, Final, NewType, TextIO, TypeAlias
 
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
 
 VERSION: Final = 1
+FilePath = NewType("FilePath", str)  # whatever characters it has; any other text is made plain when it is read
 NODE_LOST: Final = "NodeLost"  # the type of an error that dsopt itself tells of a node's first rank
 
 
@@ -186,14 +187,14 @@ class Saved:
     """This rank has made a file with a function that saves; the worker removes it after the run.
 
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
-    somebody has written since, is taken for it. While it is being written, `changed` is empty.
+    somebody has written since, is taken for it. While it is being written, `changed` is empty. The number of its device
+    is none of them: that may change with a restart.
     """
 
     kind: ClassVar[str] = "saved"
     rank: int
-    path: str
+    path: FilePath
     host: str
-    device: str
     inode: str
     size: int
     changed: str
@@ -203,17 +204,18 @@ class Saved:
 class Moved:
     """This rank is about to move something of the user's from `path` to `to`; the worker puts it back after the run.
 
-    Both are absolute, on the machine `host`; `device` and `inode` are its own, `time` nanoseconds since the epoch.
+    Both are absolute, on the machine `host`; `inode` is its own, `time` nanoseconds since the epoch. With `is_copy`, it
+    stays where it is, `to` has its content, and it gets that back.
     """
 
     kind: ClassVar[str] = "moved"
     rank: int
-    path: str
-    to: str
+    path: FilePath
+    to: FilePath
     host: str
-    device: str
     inode: str
     time: int
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +240,8 @@ KINDS: Final[Mapping[str, type[Event]]] = {
 
 def saved_file(rank: int, path: Path, found: os.stat_result) -> Saved:
     """A file as it is now."""
-    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino), "changed": str(found.st_mtime_ns)}
-    return Saved(rank=rank, path=str(path), host=platform.node(), size=found.st_size, **numbers)
+    numbers = {"inode": str(found.st_ino), "changed": str(found.st_mtime_ns)}
+    return Saved(rank=rank, path=FilePath(str(path)), host=platform.node(), size=found.st_size, **numbers)
 
 
 def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
@@ -247,10 +249,17 @@ def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
     return replace(saved_file(rank, path, found), size=0, changed="")
 
 
-def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int) -> Moved:
-    """A file or folder that is about to be moved, as it is now."""
-    numbers = {"device": str(found.st_dev), "inode": str(found.st_ino)}
-    return Moved(rank=rank, path=str(path), to=str(to), host=platform.node(), time=time_ns, **numbers)
+def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int, *, is_copy: bool = False) -> Moved:
+    """A file or folder that is about to be moved, or was copied, as it is now."""
+    return Moved(
+        rank=rank,
+        path=FilePath(str(path)),
+        to=FilePath(str(to)),
+        host=platform.node(),
+        inode=str(found.st_ino),
+        time=time_ns,
+        is_copy=is_copy,
+    )
 
 
 class EventWriter:
@@ -269,7 +278,7 @@ class EventWriter:
         self.has_stepped = self.has_stepped or isinstance(event, Step)
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
-        if isinstance(event, Oom | Error | End):  # the last words, perhaps on a network file system
+        if isinstance(event, Oom | Error | End | Moved):  # last words, and what must outlive a power cut
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
 

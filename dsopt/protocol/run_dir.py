@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 import shutil
 import uuid
 from pathlib import Path
@@ -13,16 +14,18 @@ from dsopt.protocol.private import create_private, make_private
 
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 ASIDE: Final = "dsopt-aside"  # a folder of the user's files, while a run lasts
+_UNDONE: Final = ".undone-"
 # on another node, where ranks have a run directory of their own: the worker's
 WORKERS_RUN_DIR_VARIABLE: Final = "DSOPT_WORKERS_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
 DEVICE_KIND_VARIABLE: Final = "DSOPT_DEVICE_KIND"
 COUNT_FLOPS_VARIABLE: Final = "DSOPT_COUNT_FLOPS"
 PLAIN_VARIABLE: Final = "DSOPT_PLAIN"
+BEGAN_VARIABLE: Final = "DSOPT_BEGAN_NS"  # when the first of the runs began that go on beside each other
 PROTOCOL_VARIABLES: Final = frozenset(
     [
         *(RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, MEMORY_LIMIT_VARIABLE),
-        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE),
+        *(DEVICE_KIND_VARIABLE, COUNT_FLOPS_VARIABLE, PLAIN_VARIABLE, BEGAN_VARIABLE),
     ]
 )
 # only reserves room, which forked ranks fill with their own environment
@@ -132,6 +135,30 @@ class RunDir:
         """The user's files that its script has removed or replaced, while the run lasts."""
         return self.path / ASIDE
 
+    @property
+    def replaced(self) -> Path:
+        """What had come in the place of the user's files that were put back."""
+        return self.path / "replaced"
+
+    @property
+    def undone(self) -> Path:
+        """Tells that what the run did to files of this machine is undone: whatever is there since is the user's."""
+        return self.undone_on(platform.node())
+
+    def undone_on(self, host: str) -> Path:
+        """The same of a machine of this name."""
+        return self.path / f"{_UNDONE}{host.replace(os.sep, '_')}"
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nobody has undone yet what it did."""
+        return not any(self.path.glob(f"{_UNDONE}*"))
+
+    def last_sign_ns(self) -> int:
+        """When its ranks last wrote something, in nanoseconds since the epoch."""
+        logs = [path for path in (self.mark, self.stdout, self.stderr, *self.all_events()) if path.exists()]
+        return max((path.stat().st_mtime_ns for path in logs), default=0)
+
     def remove_own(self, name: str) -> None:
         """Removes what a run has written there, once nobody needs it."""
         shutil.rmtree(self.path / "own" / name, ignore_errors=True)
@@ -147,6 +174,7 @@ class RunDir:
         """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
         folder = self.path / name
         make_private(folder, exist_ok=False)
+        self.undone.unlink(missing_ok=True)
         for path in (self.stdout, self.stderr, *self.all_events()):
             if path.exists():
                 path.rename(folder / path.name)

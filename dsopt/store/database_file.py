@@ -1,5 +1,6 @@
 """The file of an SQLite database: whether it is still the one that a connection has open."""
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,16 @@ def follow(engine: sa.Engine) -> None:
     def _(_connection: object, record: Any, _proxy: object) -> None:  # noqa: ANN401 - of the pool
         if is_replaced(path, record.info):
             raise sa.exc.DisconnectionError
+
+
+def file_of(engine: sa.Engine) -> tuple[int, int] | None:
+    """What tells the file of an SQLite database from every other; None of another database, or if it is not there.
+
+    Another file in its place may be an older copy, without what was written since.
+    """
+    with contextlib.suppress(sqlite3.OperationalError):
+        return _identity(str(engine.url.database)) if engine.dialect.name == "sqlite" else None
+    return None
 
 
 def is_replaced(path: str, info: dict[Any, Any]) -> bool:

@@ -62,9 +62,9 @@ def storage_url(text: str) -> URL:
         raise DsoptError("--storage: an SQLite database in memory ends with its process. Expected a file.")
     if url.drivername not in ("sqlite", "postgresql+psycopg"):
         raise DsoptError(f"--storage: '{url.drivername}' is not supported. Expected sqlite or postgresql.")
-    if "@" in (url.host or ""):
+    if _has_cut_password(text, url):
         raise DsoptError(
-            "--storage: the password contains an '@', '/' or ':'. Write them as %40, %2F and %3A in the URL."
+            "--storage: the password contains an '@', '/', ':' or '?'. Write them as %40, %2F, %3A and %3F in the URL."
         )
     if url.drivername == "sqlite" and url.host:
         raise DsoptError(f"--storage: an SQLite URL has no host ({url.host!r}). Expected 'sqlite:///FILE'.")
@@ -78,6 +78,23 @@ def storage_url(text: str) -> URL:
         check_text(path, "--storage")
         url = url.set(database=path)
     return url
+
+
+def _has_cut_password(text: str, url: URL) -> bool:
+    """Whether some of a password was taken for what follows it, because its '@', '/' or '?' are written as they are."""
+    if url.drivername == "sqlite":
+        return "@" in (url.host or "")
+    place = text.partition("@")[2].partition("?")[0]
+    return "@" in place or any("@" in f"{key}{value}" for key, value in url.query.items() if not _is_option(key))
+
+
+def _is_option(key: str) -> bool:
+    """Whether PostgreSQL's client has an option of this name; any, if it is not installed: nobody connects then."""
+    try:
+        from psycopg.pq import Conninfo
+    except ImportError:
+        return True
+    return key.encode() in {option.keyword for option in Conninfo.get_defaults()}
 
 
 def shown(url: URL) -> str:
@@ -238,7 +255,7 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
         with engine.connect():
             pass  # the database is there
         path = f"{engine.url.database}.{subject.partition('-')[0]}.lock"  # not one for each study that ever was
-        lock = filelock.FileLock(path, mode=Path(str(engine.url.database)).stat().st_mode & 0o666)
+        lock = filelock.FileLock(path, mode=Path(str(engine.url.database)).stat().st_mode & 0o666 | 0o600)
         try:
             lock.acquire(timeout=_LOCK_SECONDS)
         except filelock.Timeout:

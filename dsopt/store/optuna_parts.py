@@ -1,5 +1,6 @@
 """The Optuna studies of a study's parts: made with it, and before it."""
 
+import contextlib
 import warnings
 
 import optuna
@@ -12,10 +13,11 @@ from dsopt.study.spec import StudySpec
 
 def remove_empty(storage: optuna.storages.BaseStorage, spec: StudySpec) -> None:
     """Removes Optuna studies of a study whose creator died before it: they may have another metric."""
-    names = {f"{spec.name}/{part}" for part in parts_of(spec)}
-    for found in optuna.get_all_study_summaries(storage, include_best_trial=False):
-        if found.study_name in names and not found.n_trials:
-            optuna.delete_study(study_name=found.study_name, storage=storage)
+    for part in parts_of(spec):
+        name = f"{spec.name}/{part}"
+        with contextlib.suppress(KeyError):  # there is none
+            if not storage.get_n_trials(storage.get_study_id_from_name(name)):
+                optuna.delete_study(study_name=name, storage=storage)
 
 
 def make(storage: optuna.storages.BaseStorage, spec: StudySpec) -> None:

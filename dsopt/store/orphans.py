@@ -77,7 +77,7 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     for orphan in orphans:
         run_dir = RunDir(orphan.run_dir)
         if end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
-            undo(run_dir)
+            undo(run_dir, is_late=True)
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
             if orphan.node is None:

@@ -145,7 +145,8 @@ def _told(outcome: Outcome, metric: str, run_seconds: float | None) -> TrialAttr
     if not isinstance(outcome, Measured):
         told["reason"], told["message"] = outcome.reason, outcome.message[:_MESSAGE_LENGTH]
     elif outcome.ended:
-        told["message"] = f"ended after {len(outcome.step_seconds)} steps: {outcome.ended}"
+        warmup = outcome.measurement.warmup_steps
+        told["message"] = f"ended after {len(outcome.step_seconds)} steps, {warmup} of them warm-up: {outcome.ended}"
     if run_seconds is not None:
         told["run_seconds"] = run_seconds
     return told

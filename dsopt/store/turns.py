@@ -51,7 +51,7 @@ class _FileLock:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
                 opened.callback(os.close, descriptor)
                 with contextlib.suppress(PermissionError):  # another user's
-                    os.fchmod(descriptor, self._database.stat().st_mode & 0o666)
+                    os.fchmod(descriptor, self._database.stat().st_mode & 0o666 | FILE_MODE)
                 if self._wait_for(descriptor):
                     os.pwrite(descriptor, uuid.uuid4().bytes, 0)
             yield

@@ -74,11 +74,19 @@ def check_folders(spec: StudySpec) -> None:
             with tempfile.TemporaryFile(dir=make(spec)):
                 pass
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = _dead_link(folder) or getattr(error, "strerror", None) or str(error)
             raise DsoptError(
                 f"study '{spec.name}': autotuning.{key}: cannot write to {str(folder)!r}: {reason}. "
                 "Fix the folder, or name another one in a new study."
             ) from None
+
+
+def _dead_link(folder: Path) -> str | None:
+    """Which link on the way to a folder leads nowhere, in words."""
+    for path in (folder, *folder.parents):
+        if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 - these raise nothing
+            return f"{str(path)!r} is a link to {str(path.readlink())!r}, which is not there"
+    return None
 
 
 def own_folder(base: Path, study: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.store.attempts import Task
+from dsopt.store.database_file import file_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import Fenced, StudyGone, WorkerDrains, WorkerGone
 from dsopt.store.workers import nodes_at_work
@@ -67,7 +68,7 @@ class Desk:
         self._health = NodeHealth()
         self._company = Company()
         self._room = Room(results_folder(study.spec), hand.tell)
-        self._failures_settled = 0
+        self._settled_for: object = None
         self._has_begun = self._is_idle = False  # idle: there is nothing that it could begin now
         self._errors: list[BaseException] = []
         self.faulty: set[int] = set()
@@ -111,8 +112,9 @@ class Desk:
                 self._record(lane, lane.in_hand)
             elif lane.in_hand is not None:
                 self._report(lane.in_hand)
-        if self._patience.failures != self._failures_settled:
-            self._failures_settled = self._patience.failures
+        unsure = self._patience.failures, file_of(self._hand.store.engine)
+        if unsure != self._settled_for:
+            self._settled_for = unsure
             self._settle_unknown()
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())
@@ -173,16 +175,11 @@ class Desk:
         study, task, outcome = assignment.study, assignment.task, ended.outcome
         others_live = isinstance(outcome, Failed) and outcome.retryable and self._ask(self._do_others_live)
         what = self._verdict(study, run, outcome, others_live=others_live)
+        told = what == "tell"
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
-                    study,
-                    task,
-                    assignment.attempt,
-                    outcome,
-                    run.attributes(),
-                    is_told=what == "tell",
-                    is_left=what != "tell",
+                    study, task, assignment.attempt, outcome, run.attributes(), is_told=told, is_left=not told
                 )
             )
             if ended.aio is not None:
@@ -201,7 +198,7 @@ class Desk:
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
         if isinstance(outcome, Failed):
             self._avoid_what_failed(task, outcome)
-        if what == "tell":
+        if told:
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
         if ended.error is not None:
             self._errors.append(ended.error)
@@ -257,7 +254,7 @@ class Desk:
             self._ending.drain.set()
 
     def _settle_unknown(self) -> None:
-        """Gives back what this worker took although the answer was lost with the connection."""
+        """Gives back what this worker took although the answer was lost with the connection, or its end with a file."""
         ledger, study = self._hand.ledger, self._study
         held = [lane.in_hand.assignment for lane in self._lanes if lane.in_hand is not None]
         with contextlib.suppress(Fenced):

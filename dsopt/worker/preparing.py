@@ -6,6 +6,7 @@ from typing import Any
 
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.rules import OwnSizes, RunRules
+from dsopt.launch.beside import began_ns
 from dsopt.launch.launch import Launch
 from dsopt.launch.placement import Placement
 from dsopt.launch.swap import give_own_swap
@@ -117,6 +118,7 @@ def prepare(
         is_simulated=spec.is_simulated,
         plain=plain,
         pass_env=tuple(spec.pass_env),
+        began_ns=began_ns(run_dir, Path(spec.cwd), spec.timeout_seconds),
         count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
     )
 

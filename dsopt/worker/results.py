@@ -80,14 +80,19 @@ def _ended_launches(store: Store, study: StoredStudy, history: History) -> list[
     return [run for run in runs if run["finished_at"] is not None and (run["stage"], run["trial"]) not in others]
 
 
+def check_is_search(study: StoredStudy) -> None:
+    """Raises a DsoptError if a study is a comparison, which has no best configuration."""
+    if study.spec.compare:
+        raise DsoptError(f"study '{study.name}' is a comparison, not a search. See: dsopt study show {study.name}")
+
+
 def confirmed_summary(store: Store, study: StoredStudy) -> Summary:
     """The summary of a study that has a result.
 
     Raises:
         DsoptError: it has none, or none yet; the message says what to do.
     """
-    if study.spec.compare:
-        raise DsoptError(f"study '{study.name}' is a comparison, not a search. See: dsopt study show {study.name}")
+    check_is_search(study)
     summary = summary_of(store, study)
     if summary.unconfirmed is not None:
         raise not_confirmed([study.name])

@@ -161,7 +161,7 @@ def test_json_has_every_check_once_said(dsopt: Dsopt) -> None:
     assert {tuple(one) for one in found} == {("name", "status", "message", "fix")}
     names = {
         "command", "configuration", "storage", "clock", "gpus", "node", "disk", "build-locks", "locked-memory",
-        "open-files", "address-space", "host-file", "python-packages", "operators", "all-reduce",
+        "open-files", "address-space", "host-file", "moved-files", "python-packages", "operators", "all-reduce",
     }  # fmt: skip
     assert {one["name"] for one in found} == names
 

@@ -57,6 +57,7 @@ def test_where_reading_keeps_up_all_steps_count() -> None:
         [8, *[7] * 20, 7, 6, 5, 4, 3, 2, 1, 0],  # the epoch ends
         [8, 7, 2, 4, 0, *[6] * 25],
         [64, 60, 62, 64, 63] * 6,
+        [300, *range(299, 240, -1)],  # all was read before the first step
         [64, 10],
         [],
     ],
@@ -66,3 +67,12 @@ def test_what_settles_or_ends_with_the_data_is_not_slow_input(waiting: list[int]
     for number, left in enumerate(waiting):
         seen.add(step(number, waiting=left))
     assert read_ahead(seen) == 0
+
+
+def test_a_first_step_that_fills_what_lies_between_hides_nothing() -> None:
+    """A thread makes batches of what another one reads: the first step waits for several of them."""
+    waiting = [1190, *(4761 - 4 * number // 5 for number in range(61))]  # what is read makes up for a fifth
+    seen = Seen()
+    for number, left in enumerate(waiting):
+        seen.add(replace(step(number, FAST), waiting=left))
+    assert read_ahead(seen) > len(waiting)

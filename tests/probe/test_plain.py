@@ -79,6 +79,25 @@ def test_steps_are_those_of_the_optimizer(
     assert seen(tmp_path, Memory)[-1].peak_reserved_bytes > 0
 
 
+def test_a_first_step_that_was_whole_by_chance_hides_no_other_accumulation(tmp_path: Path, observe: Observe) -> None:
+    """As of a generator that is trained against another network, with passes in the steps of both."""
+    observe()
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+    for step in range(15):
+        train_step(trained, optimizer, gas=1 if step == 0 else 2)
+    assert [engine.gas for engine in seen(tmp_path, Engine)] == [1, 2]
+
+
+def test_a_first_batch_of_another_size_is_told_apart(tmp_path: Path, observe: Observe) -> None:
+    observe()
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+    for rows in (64, 4, 4, 2, 4, 4, 4, 2, 4, 4):
+        train_step(trained, optimizer, rows=rows)
+    assert [batch.rows for batch in seen(tmp_path, Batch)] == [64, 4]
+
+
 def test_steps_that_were_not_done_are_not_told(tmp_path: Path, observe: Observe) -> None:
     """Two that overflowed and the one after them are one long step, of other samples."""
     observe()

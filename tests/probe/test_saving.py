@@ -11,27 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch.beside import began_ns
 from dsopt.launch.undone import undo
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
+from tests.probe.rank import BEGINNING, files, needs_births
 
-BEGINNING = """
-import os, shutil, sys, tempfile, time
-from pathlib import Path
-import torch
-from dsopt.probe.isolation import Isolation
-from dsopt.protocol.events import EventWriter, Step
-from dsopt.protocol.run_dir import RunDir
-run_dir = RunDir(Path(sys.argv[1]))
-isolation, writer = Isolation(), EventWriter(run_dir, 0)
-isolation.activate(writer, run_dir)
-writer.emit(Step(rank=0, step=1, seconds=1.0, samples=1))
-weights = {"step": 9}
-def save(path):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    torch.save(weights, path)
-"""
 WAYS = {
     "above the working folder": """
 save("../out/latest.pt.tmp"); os.replace("../out/latest.pt.tmp", "../out/latest.pt")
@@ -91,6 +77,7 @@ os.wait()
 for _ in range(3):
     save("../out/mine.pt.tmp"); os.replace("../out/mine.pt.tmp", "../out/mine.pt")
 os.remove("../out/mine.pt"); save("../out/mine.pt")
+import torch
 assert torch.load("../out/mine.pt") == weights
 """,
 }
@@ -110,19 +97,14 @@ def users(folder: Path) -> None:
         (folder / "out" / name).symlink_to(target)
 
 
-def files(folder: Path) -> dict[str, str]:
-    links = {str(p.relative_to(folder)): f"to {p.readlink()}" for p in folder.rglob("*") if p.is_symlink()}
-    plain = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
-    return {str(p.relative_to(folder)): p.read_text(errors="replace") for p in plain} | links
-
-
 @pytest.mark.parametrize("above", ["jobs", ".jobs"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_users_files_stay_and_its_own_go(tmp_path: Path, way: str, above: str) -> None:
-    work, run_dir = tmp_path / above / "work", RunDir.create(tmp_path / "results", "baseline")
+    work = tmp_path / above / "work"
     work.mkdir(parents=True)
     users(work.parent)
     before = files(work.parent)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + WAYS[way], run_dir.path], cwd=work, capture_output=True, text=True
     )
@@ -133,7 +115,9 @@ def test_the_users_files_stay_and_its_own_go(tmp_path: Path, way: str, above: st
 
 def test_a_file_that_is_cut_when_the_run_is_killed_goes_too(tmp_path: Path) -> None:
     run_dir, path = RunDir.create(tmp_path / "results", "baseline"), tmp_path / "latest.pt"
-    script = BEGINNING + "\nweights = {str(n): torch.zeros(5_000_000) for n in range(40)}\nsave('latest.pt')\n"
+    script = (
+        BEGINNING + "\nimport torch\nweights = {str(n): torch.zeros(5_000_000) for n in range(40)}\nsave('latest.pt')\n"
+    )
     rank = subprocess.Popen([sys.executable, "-c", script, run_dir.path], cwd=tmp_path)
     while not path.exists() or path.stat().st_size < 10_000_000:
         assert rank.poll() is None
@@ -146,6 +130,7 @@ def test_a_file_that_is_cut_when_the_run_is_killed_goes_too(tmp_path: Path) -> N
     assert not path.exists()
 
 
+APPENDED = "after something was appended"
 ROTATIONS = {
     "a backup of the last results": """
 shutil.rmtree("run.bak", ignore_errors=False)
@@ -196,6 +181,41 @@ for old, new in (("run", "log"), ("missing", "log")):
     else:
         raise AssertionError(old)
 """,
+    APPENDED: """
+for name in ("log", "run/metrics.jsonl", "run.bak/metrics.jsonl"):
+    with open(name, "a"):
+        os.utime(name)  # as writing to it does
+os.rename("log", "log.0")
+shutil.rmtree("run")
+os.remove("run.bak/metrics.jsonl")
+""",
+    "by writing them anew": """
+import json
+json.dump({}, open("log", "w"))
+Path("run/metrics.jsonl").write_text("its own")
+shutil.copyfile("log", "log.1")
+with open("run/samples.txt", "wb") as file:
+    file.write(b"its own")
+Path("new").write_text("its own")
+os.remove("new")
+assert Path("run/metrics.jsonl").read_text() == "its own" and Path("log").read_text() == "{}"
+""",
+    "by writing them anew, then moving them": """
+Path("log").write_text("its own")
+os.replace("log", "log.1")
+Path("log").write_text("its own, too")
+""",
+    "in a folder that nobody but this script may change": """
+os.chmod("run", 0o500)
+Path("run/metrics.jsonl").read_text()
+os.chmod("run", 0o700)
+os.remove("run/metrics.jsonl")
+""",
+    "a backup of a folder with a checkpoint, which is not moved": """
+os.rename("trained", "trained.old")
+os.makedirs("trained")
+open("trained/metrics.csv", "w").write("its own")
+""",
     "in a fork": """
 if os.fork() == 0:
     shutil.rmtree("run")
@@ -209,6 +229,8 @@ RESULTS = (
     "run/samples.txt",
     "run.bak/metrics.jsonl",
     "run.bak/deep/weights.npy",
+    "trained/last.pt",
+    "trained/metrics.csv",
     "log",
     "log.1",
 )
@@ -223,6 +245,8 @@ def test_the_users_results_are_put_back(tmp_path: Path, way: str) -> None:
         (work / name).write_text("the user's")
         os.utime(work / name, (1e9, 1e9))
     before = files(work)
+    if way == APPENDED:
+        needs_births(tmp_path)
     for _ in range(2):
         run_dir = RunDir.create(tmp_path / "results", "baseline")
         done = subprocess.run(
@@ -234,11 +258,61 @@ def test_the_users_results_are_put_back(tmp_path: Path, way: str) -> None:
         assert not run_dir.aside.exists()
 
 
-def test_what_has_come_in_their_place_is_kept_with_the_run(tmp_path: Path) -> None:
-    work, run_dir = tmp_path / "work", RunDir.create(tmp_path / "results", "baseline")
+RANKS = """
+import fcntl
+gate, children = os.pipe(), []
+for _ in range(8):
+    if not (child := os.fork()):
+        os.close(gate[1])
+        os.read(gate[0], 1)  # until all are there
+        with open("x.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            count = int(Path("count").read_text()) + 1
+            time.sleep(0.02)
+            with open("count", "w") as file:
+                file.write(str(count))
+        os._exit(0)
+    children.append(child)
+os.close(gate[1])
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
+assert Path("count").read_text() == "8"
+"""
+
+
+def test_a_lock_that_ranks_open_at_once_still_keeps_them_apart(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "x.lock").touch(mode=0o640)
+    (work / "count").write_text("0")
+    for name in ("x.lock", "count"):
+        os.utime(work / name, (1e9, 1e9))
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    script = BEGINNING + RANKS + "assert os.stat('x.lock').st_mode & 0o777 == 0o640"
+    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    undo(run_dir)
+    assert files(work) == {"x.lock": "", "count": "0"}
+
+
+def test_a_file_that_was_kept_and_not_replaced(tmp_path: Path) -> None:
+    """The rank was killed between the two."""
+    work = tmp_path / "work"
     work.mkdir()
     (work / "log").write_text("the user's")
     os.utime(work / "log", (1e9, 1e9))
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    script = BEGINNING + "isolation._files._aside.keep(Path.cwd() / 'log')"
+    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    undo(run_dir)
+    assert files(work) == {"log": "the user's"} and (work / "log").stat().st_nlink == 1
+    assert not run_dir.aside.exists() and not (run_dir.path / "replaced").exists()
+
+
+def test_what_has_come_in_their_place_is_kept_with_the_run(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "log").write_text("the user's")
+    os.utime(work / "log", (1e9, 1e9))
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
     subprocess.run([sys.executable, "-c", BEGINNING + "os.remove('log')", run_dir.path], cwd=work, check=True)
     (work / "log").write_text("another one's")
     undo(run_dir)
@@ -246,12 +320,98 @@ def test_what_has_come_in_their_place_is_kept_with_the_run(tmp_path: Path) -> No
     assert list(files(run_dir.path / "replaced").values()) == ["another one's"]
 
 
+ANEW = "Path('log').write_text('its own')"
+
+
+def begin(run_dir: RunDir, work: Path, way: str) -> None:
+    """A run that goes on until it is undone, as far as others can see."""
+    environment = {**os.environ, BEGAN_VARIABLE: str(began_ns(run_dir, work, 900))}
+    subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True, env=environment)
+
+
+@pytest.mark.parametrize("way", ["numbered backups", "by writing them anew"])
+@pytest.mark.parametrize("ends", ["abc", "bac"])
+def test_runs_at_once_move_the_same_files(tmp_path: Path, way: str, ends: str) -> None:
+    """As on devices of their own, in one working folder. The last one begins when the first one to end has ended."""
+    work = tmp_path / "work"
+    for name in ("log", "log.1", "log.2", "run/metrics.jsonl", "run/samples.txt"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(f"the user's {name}")
+        os.utime(work / name, (1e9, 1e9))
+    before, runs = files(work), {}
+    for name in "abc":
+        if name == "c":
+            undo(runs[ends[0]])
+            time.sleep(2)  # what the others have made looks older than this run
+        runs[name] = RunDir.create(tmp_path / "results", name)
+        begin(runs[name], work, ROTATIONS[way])
+    for name in ends:
+        undo(runs[name])
+    assert files(work) == before
+
+
+def test_what_the_user_has_done_since_stays(tmp_path: Path) -> None:
+    """Nobody was there when the run ended, as when the machine went down. They trained by hand, then began a worker."""
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("log", "kept"):
+        (work / name).write_text("the user's")
+        os.utime(work / name, (1e9, 1e9))
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    begin(run_dir, work, f"{ANEW}; os.remove('kept')")
+    later = time.time() + 100
+    (work / "log").write_text("trained by hand")
+    os.utime(work / "log", (later, later))
+    undo(run_dir, is_late=True)
+    assert files(work) == {"log": "trained by hand", "kept": "the user's"}
+    assert list(files(run_dir.aside).values()) == ["the user's"]
+    (work / "kept").rename(work / "kept.1")
+    undo(run_dir)
+    assert files(work) == {"log": "trained by hand", "kept.1": "the user's"}
+
+
+def test_whatever_characters_a_name_has(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    for name in (b"a\x1b[2J", b"b\r", b"c\xff"):
+        path = Path(os.fsdecode(os.fsencode(work) + b"/" + name))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("the user's")
+        os.utime(path, (1e9, 1e9))
+    before = files(work)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    script = BEGINNING + "for name in os.listdir(): os.remove(name)\nsave(os.fsdecode(b'\\x07\\xfe'))"
+    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    assert len(files(work)) == 1
+    undo(run_dir)
+    assert files(work) == before
+
+
+def test_beside_a_working_folder_below_a_hidden_one_and_at_the_top_of_a_file_system(tmp_path: Path) -> None:
+    work = tmp_path / ".jobs" / "work"
+    work.mkdir(parents=True)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as top:
+        users = [Path(top.name), work.parent / "log"]
+        for path in users:
+            path.write_text("the user's")
+            os.utime(path, (1e9, 1e9))
+        way = "".join(
+            f"Path('new').write_text('its own'); os.system('cp new {p}.new'); os.replace('{p}.new', '{p}')\n"
+            for p in users
+        )
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True)
+        undo(run_dir)
+        assert [path.read_text() for path in users] == ["the user's"] * 2
+    assert not Path("/dev/shm/.dsopt-aside").exists()
+
+
 def test_on_another_file_system_they_wait_in_the_working_folder(tmp_path: Path) -> None:
     """As on a node whose run folder is its own. The script's folder is empty when it believes so."""
-    work, run_dir = tmp_path / "work", RunDir.create(Path(tempfile.mkdtemp(dir="/dev/shm")), "baseline")
+    work = tmp_path / "work"
     (work / "run").mkdir(parents=True)
     (work / "run/log").write_text("the user's")
     os.utime(work / "run/log", (1e9, 1e9))
+    run_dir = RunDir.create(Path(tempfile.mkdtemp(dir="/dev/shm")), "baseline")
     way = "os.remove('run/log'); assert not os.listdir('run'); os.rmdir('run')"
     try:
         subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True)

@@ -164,4 +164,10 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
     assert (tmp_path / "told-to-wandb").read_text() == "disabled\n"
     assert (tmp_path / "told-to-mlflow").read_text() == f"file://{tmp_path}/run/mlruns\n"
     told = json.loads((tmp_path / "run" / "told.json").read_text())
-    assert told == {"steps": 6, "read_back": "GPT2LMHeadModel", "saved": 1, "saved_again": 2}
+    assert told == {
+        "steps": 6,
+        "finds_batch_sizes": False,
+        "read_back": "GPT2LMHeadModel",
+        "saved": 1,
+        "saved_again": 2,
+    }

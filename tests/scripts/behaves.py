@@ -47,6 +47,8 @@ if args.how.startswith("has-a-teacher"):
     )
 model = Model(64, 64)
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=args.deepspeed_config)
+if args.how == "keeps-its-global-batch":
+    engine.set_train_batch_size(32)
 if args.how == "has-a-critic":
     critic = torch.nn.Linear(64, 1)
     deepspeed.initialize(model=critic, model_parameters=critic.parameters(), config=args.deepspeed_config)

@@ -24,7 +24,7 @@ class Tokens(torch.utils.data.Dataset):
 
 args = TrainingArguments(
     output_dir="mine", max_steps=6, use_cpu=True, load_best_model_at_end=True, eval_strategy="steps", eval_steps=3,
-    save_steps=3, disable_tqdm=True,
+    save_steps=3, disable_tqdm=True, auto_find_batch_size=True,
 )  # fmt: skip
 args.output_dir = "mine"
 args.set_save(strategy="steps", steps=2, total_limit=1)
@@ -36,7 +36,7 @@ trainer.train("mine/checkpoint-100")
 
 model.push_to_hub("mine/model")  # nobody is asked: there is no network here
 HfApi(endpoint="http://127.0.0.1:9").create_commit("mine/model", [], commit_message="m")
-told = {"steps": trainer.state.global_step}
+told = {"steps": trainer.state.global_step, "finds_batch_sizes": args.auto_find_batch_size}
 with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(folder)
     told["read_back"] = type(GPT2LMHeadModel.from_pretrained(folder)).__name__

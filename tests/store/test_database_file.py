@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from psycopg.errors import InternalError_, ReadOnlySqlTransaction
 
 from dsopt.store.engine import connect, exclusive, storage_url
 from dsopt.store.trouble import database_error, is_away
@@ -73,3 +74,16 @@ def test_a_file_of_something_else_is_not_waited_for(engine: sa.Engine, tmp_path:
     assert not is_away(refused.value)
     assert "Another file is in the place of the database" in (database_error(refused.value) or "")
     engine.dispose()
+
+
+def test_a_standby_is_waited_for_in_whatever_words() -> None:
+    refused = ReadOnlySqlTransaction("cannot execute LISTEN during recovery")
+    assert is_away(sa.exc.InternalError("LISTEN dsopt", {}, refused))
+    assert not is_away(sa.exc.InternalError("LISTEN dsopt", {}, InternalError_("of another kind")))
+
+
+def test_what_people_do_waits_for_a_lock_beside_a_file_that_nobody_may_write_to(engine: sa.Engine) -> None:
+    path_of(engine).chmod(0o444)
+    with exclusive(engine, "results-x"), Turns(engine, "x").take():
+        pass
+    assert {path.stat().st_mode & 0o777 for path in path_of(engine).parent.glob("*.lock")} == {0o644}

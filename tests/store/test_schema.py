@@ -246,7 +246,10 @@ def test_reading_makes_no_database(tmp_path: Path) -> None:
         ("sqlite://host/x.db", "has no host"),
         ("postgresql://user:secret/none", "not a database URL"),
         ("postgresql://user:se@secret@127.0.0.1/none", "Write them as %40"),
+        ("postgresql://user:se@db/secret@127.0.0.1:1/none", "Write them as %40"),
+        ("postgresql://user:se@db?x=secret@127.0.0.1:1/none", "Write them as %40"),
         ("postgresql://user@127.0.0.1:1/none?password=secret", "cannot be reached"),
+        ("postgresql://u:p@127.0.0.1:1/my%40db?application_name=me@lab&passfile=/a%40b/secret", "cannot be reached"),
         ("postgresql://user:secret@127.0.0.1:port/none", "not a database URL"),
     ],
 )

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.errors import DsoptError
 from dsopt.study import folders
-from dsopt.study.folders import own_folder
+from dsopt.study.folders import check_folders, own_folder
+from dsopt.study.spec import StudySpec
 
 
 def test_an_empty_folder_becomes_the_studys(tmp_path: Path) -> None:
@@ -60,3 +62,12 @@ def test_workers_that_begin_at_once_agree(tmp_path: Path) -> None:
 def test_a_mark_that_was_never_written_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / ".dsopt-study").touch()
     assert own_folder(tmp_path, "a") == tmp_path / "a"
+
+
+def test_a_results_folder_behind_a_dead_link_is_refused_with_the_link(tmp_path: Path) -> None:
+    (tmp_path / "to").symlink_to(tmp_path / "unmounted")
+    keys = {"name": "s", "command": "deepspeed t.py", "cwd": str(tmp_path), "ds_config": {}}
+    for folder in ("to", "to/results"):
+        spec = StudySpec.model_validate(keys | {"autotuning": {"results_dir": folder}})
+        with pytest.raises(DsoptError, match=f"to' is a link to '{tmp_path}/unmounted', which is not there. Fix the"):
+            check_folders(spec)

@@ -1,6 +1,6 @@
 """Anything may die, freeze or come back at any moment: at the end, the studies are as if nothing had happened.
 
-The seeds are 1 to 3; `DSOPT_CHAOS_SEEDS=1-20 pytest tests/worker/test_kill_anything.py` runs others.
+The seeds are 1 and 2; `DSOPT_CHAOS_SEEDS=1-20 pytest tests/worker/test_kill_anything.py` runs others.
 """
 
 import itertools
@@ -94,7 +94,7 @@ def create_again(cluster: Cluster, disk: Path, number: int) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", seeds("1-3"))
+@pytest.mark.parametrize("seed", seeds("1-2"))
 def test_whatever_dies_nothing_is_lost_doubled_or_false(server: Server, tmp_path: Path, seed: int) -> None:
     dsopt = Dsopt(tmp_path, server.direct_url)
     dsopt.environment["SIMULATED_SECONDS"] = "0.1"
@@ -154,10 +154,17 @@ def check_truth(url: str) -> None:
                 query = sa.text("SELECT stage, trial FROM dsopt_claims WHERE study_id = :id")
                 claims = {tuple(row) for row in connection.execute(query, {"id": study.id})}
             assert len([stage for stage, _ in claims if stage != "reference"]) == budget
+            parts = {part: store.optuna_study(study, part).get_trials(deepcopy=False) for part in study.parts}
+            own = {  # the user's own configuration under another name: it has the figure of the baseline's run
+                (part, trial.number)
+                for part, trials in parts.items()
+                for trial in trials
+                if trial.user_attrs.get("measured_as") == "baseline"
+            }
+            assert len(own) <= 1
             measured = [(run["stage"], run["trial"]) for run in store.runs(study) if run["state"] == "measured"]
-            assert sorted(measured) == sorted(claims), "a candidate was measured twice, or not at all"
-            for part in study.parts:
-                trials = store.optuna_study(study, part).get_trials(deepcopy=False)
+            assert sorted(measured) == sorted(claims - own), "a candidate was measured twice, or not at all"
+            for part, trials in parts.items():
                 complete = {(part, trial.number) for trial in trials if trial.state.name == "COMPLETE"}
                 assert complete == {claim for claim in claims if claim[0] == part}
                 assert all(trial.state.is_finished() for trial in trials)

@@ -90,7 +90,7 @@ def test_no_secret_is_left_anywhere(study: tuple[Dsopt, Path]) -> None:
     assert [run["state"] for run in dsopt.json("study", "show", "simulated")["runs"]].count("failed") == 2
 
     runs = [json.loads(line) for line in told.read_text().splitlines()]
-    assert len(runs) > 3
+    assert len(runs) > 2
     for run in runs:
         assert run["argv"][-1] == HUB
         environment = run["environment"]

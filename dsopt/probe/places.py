@@ -1,0 +1,53 @@
+"""Names that a script gives to functions of files, and what they stand for."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def is_path(value: object) -> bool:
+    """Whether something is a path."""
+    return isinstance(value, str | bytes | os.PathLike)
+
+
+def resolved(path: Any) -> Path:  # noqa: ANN401 - of a path
+    """What a name names, links followed."""
+    return Path(os.path.realpath(os.fsdecode(path)))
+
+
+def place_of(path: Any) -> Path:  # noqa: ANN401 - of a path
+    """Where a name stands, whatever it names: what is moved or removed is not followed if it is a link."""
+    absolute = Path(os.fsdecode(path))
+    if not absolute.is_absolute():
+        absolute = Path.cwd() / absolute
+    if absolute.name in ("", ".."):
+        return Path(os.path.realpath(absolute))
+    return Path(os.path.realpath(absolute.parent)) / absolute.name
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder, and no link to one."""
+    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114 - these tell of nothing closed to us
+
+
+def may_be_plain(path: Path) -> bool:
+    """Whether it is a file, or may become one: to open a pipe may take for ever."""
+    return os.path.isfile(path) or not os.path.lexists(path)  # noqa: PTH113
+
+
+def has_content(path: Path) -> bool:
+    """Whether a file has any."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def files_at(path: Path, depth: int) -> Iterator[Path]:
+    """A file itself, or those in a folder, so many levels deep; a link is no folder."""
+    if not is_folder(path):
+        yield path
+    elif depth > 0:
+        for entry in path.iterdir():
+            yield from files_at(entry, depth - 1)

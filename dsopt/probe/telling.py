@@ -1,0 +1,45 @@
+"""Tells the worker what a script saves anew, which it removes after the run."""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from dsopt.probe.places import files_at
+from dsopt.probe.territory import Territory
+from dsopt.protocol.events import EventWriter, being_saved, saved_file
+
+DEPTH: Final = 3  # of a folder of checkpoints
+
+
+class Telling:
+    """What may be trained weights that somebody goes on from, in events.
+
+    Args:
+        writer: of this rank's events.
+        territory: what lies where.
+    """
+
+    def __init__(self, writer: EventWriter, territory: Territory) -> None:
+        self._writer = writer
+        self._territory = territory
+
+    def begins(self, path: Path) -> None:
+        """Tells of a file that is about to be written: the worker may kill this process meanwhile."""
+        if self._counts(path):
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
+                self._writer.emit(being_saved(self._writer.rank, path, path.lstat()))
+
+    def has_saved(self, path: Path, since: int) -> None:
+        """Tells of what the script has saved there since, in nanoseconds since the epoch."""
+        with contextlib.suppress(OSError):  # another rank has removed it
+            for file in files_at(path, DEPTH):
+                found = file.lstat()
+                is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+                if self._counts(file) and is_plain and found.st_mtime_ns >= since:
+                    self._writer.emit(saved_file(self._writer.rank, file, found))
+
+    def _counts(self, path: Path) -> bool:
+        return self._writer.has_stepped and self._territory.holds_results(path)
