@@ -121,13 +121,16 @@ def host_state_bytes(
     dtype: str,
     offload: Offload,
     held: ParamBytes | None = None,
+    accumulates: bool = False,
 ) -> float:
     """Bytes of model states that offloading puts into the host memory of one node, with Adam.
 
     DeepSpeed holds more there than what leaves the devices: an fp32 weight, an fp32 gradient, the optimizer's states,
     and a buffer of weights (ZeRO 1 and 2) or gradients (ZeRO 3) in the data type of training; in mixed precision 18 B
-    a parameter, in fp32 20 B. This does not count what the allocator of pinned memory adds, nor the copies that
-    processes make while they build the model. States on NVMe only pass through buffers and do not count.
+    a parameter, in fp32 20 B. With more than one micro-step a step (`accumulates`), ZeRO 2 adds up gradients in another
+    one. This does not count what the allocator of pinned memory adds, which rounds each block up to a power of two and
+    so depends on the sizes of the model's layers, nor the copies that processes make while they build the model. States
+    on NVMe only pass through buffers and do not count.
 
     Sources: `stage_1_and_2.py` and `stage3.py` in `deepspeed/runtime/zero`, 0.19.8, read from engines
     (`tests/real/test_offloaded_states.py`).
@@ -141,7 +144,8 @@ def host_state_bytes(
     master = fp32 if weight == fp32 else 0  # in mixed precision it is among the optimizer's states
     offloaded = 0.0
     if offload.optimizer == "cpu":
-        offloaded += (optimizer + master + fp32 + weight) * trainable
+        added_up = weight if accumulates and stage == 2 else 0
+        offloaded += (optimizer + master + fp32 + weight + added_up) * trainable
     if offload.param == "cpu":
         offloaded += weight * params
     return offloaded * ranks_per_node / ranks

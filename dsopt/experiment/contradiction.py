@@ -58,10 +58,10 @@ def contradiction(seen: Seen, rules: RunRules, command: LaunchCommand) -> Infeas
                 return fixed(what, key, str(found), rules, command)
     return Infeasible(
         reason="invalid_config",
-        message="the script built its engine with ZeRO stage {}, micro-batch {}, accumulation {}, ".format(*built)
+        message="the script trains with ZeRO stage {}, micro-batch {}, accumulation {}, ".format(*built)
         + "not with {}, {}, {} as configured. ".format(*asked)
         + "Let it read DeepSpeed's configuration from the command's --deepspeed_config or --deepspeed, "
-        "and name the flags that override it in autotuning.arg_mappings.",
+        "name the flags that override it in autotuning.arg_mappings, and change no size by set_train_batch_size.",
     )
 
 

@@ -26,7 +26,7 @@ def _contradiction(engine: Engine, rows: int, sizes: tuple[int, int], ranks: int
 
     Args:
         engine: what trains, as the probe saw it.
-        rows: of the first batch; 0 means unknown, 1 may be a packed batch.
+        rows: of most batches, as far as they were seen; 0 means unknown, 1 may be a packed batch.
         sizes: micro-batch size (0: unknown) and accumulation of the command.
         ranks: how many were started.
     """
@@ -45,6 +45,11 @@ def _contradiction(engine: Engine, rows: int, sizes: tuple[int, int], ranks: int
         )
     if micro_batch and rows > 1 and rows != micro_batch:
         return f"the script fed batches of {rows}, but its command says {micro_batch}: its figures would be wrong."
+    if not micro_batch and engine.micro_batch != rows:
+        return (
+            f"its first batch had {engine.micro_batch} rows, and most others have {rows}: its figures would be wrong. "
+            "Let it feed batches of one size, or name the flag that sets it in autotuning.arg_mappings."
+        )
     if engine.gas != gas:
         return (
             f"the model did {engine.gas} forward passes in an optimizer step, but the accumulation is {gas}: "

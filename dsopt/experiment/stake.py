@@ -85,8 +85,7 @@ class Stake:
         if not self.may_stop or self.best is None or not measurement.is_settled:
             return None
         assert self.best_value is not None
-        both = self.reachable(measurement), self.reachable(measurement.later_half)
-        reachable = min(both) if self.metric == "latency" else max(both)
+        reachable = self.reachable(measurement)
         if reachable < self.best_value if self.metric == "latency" else reachable > self.best_value:
             return None
         if self.metric == "latency":
@@ -95,9 +94,9 @@ class Stake:
         return f"at most {significant(reachable, 4)} {unit}, cannot beat {significant(self.best_value, 4)}"
 
     def reachable(self, measurement: Measurement) -> float:
-        """The best metric that the configuration may have, very probably."""
-        mean, variance = self.believed(measurement, doubt=_DOUBT)
-        most = mean + _SURELY * math.sqrt(variance)
+        """The best metric that the configuration may have, very probably: by all its steps, or by the later half."""
+        beliefs = [self.believed(steps, doubt=_DOUBT) for steps in (measurement, measurement.later_half)]
+        most = max(mean + _SURELY * math.sqrt(variance) for mean, variance in beliefs)
         return math.exp(-most if self.metric == "latency" else most)
 
     def believed(self, measurement: Measurement, more: int = 0, doubt: float = 1.0) -> tuple[float, float]:

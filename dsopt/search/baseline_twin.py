@@ -24,9 +24,7 @@ def baseline_test(spec: StudySpec, history: History) -> Callable[[Candidate | No
         return lambda _: False
     own, has_own = facts.candidate(), own_value_test(spec, facts)
 
-    @cache  # few candidates come so far
-    def own_config() -> Mapping[str, Any]:
-        return candidate_config(spec.ds_config, own)
+    own_config = _own_config_of(spec, own)
 
     def is_own(candidate: Candidate | None) -> bool:
         if candidate is None or candidate.micro_batch != own.micro_batch:
@@ -45,9 +43,7 @@ def own_value_test(spec: StudySpec, facts: ModelFacts) -> Callable[[str, Knob], 
     nodes = spec.resources.nodes
     own_resources = {NUM_NODES: nodes, NUM_GPUS: facts.world_size // nodes}
 
-    @cache
-    def own_config() -> Mapping[str, Any]:
-        return candidate_config(spec.ds_config, facts.candidate())
+    own_config = _own_config_of(spec, facts.candidate())
 
     def has_own(key: str, value: Knob) -> bool:
         if is_script_flag(key):
@@ -58,6 +54,11 @@ def own_value_test(spec: StudySpec, facts: ModelFacts) -> Callable[[str, Knob], 
         return value == ("none" if own is None and _is_dropped(key) and key.endswith(".device") else own)
 
     return has_own
+
+
+def _own_config_of(spec: StudySpec, own: Candidate) -> Callable[[], Mapping[str, Any]]:
+    """The user's own configuration, with the first value of each list, as that of a candidate; made when needed."""
+    return cache(lambda: candidate_config(spec.own_config, own))
 
 
 def _is_dropped(key: str) -> bool:

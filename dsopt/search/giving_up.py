@@ -1,8 +1,9 @@
 """Which memory-saving steps a study does not allow, and why it cannot continue when nothing runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dsopt.estimates.zero_memory import Offload
 from dsopt.search.facts import ModelFacts, configured_dtype, facts_without_a_run
@@ -11,6 +12,7 @@ from dsopt.search.least_memory import is_on, profile_candidate, saves_activation
 from dsopt.search.sharding import Sharding, offload_of, sharding_of
 from dsopt.search.zero_buffers import reduce_buffers
 from dsopt.search.zero_settings import ZeroSettings
+from dsopt.study.ds_config import values_of
 from dsopt.study.quantity import gib
 from dsopt.study.space import ZERO, Candidate
 from dsopt.study.spec import StudySpec
@@ -36,10 +38,21 @@ def why_nothing_runs(spec: StudySpec, history: History) -> str:
             f"({_described(least)}) runs. Yours: {baseline.message} Least memory: {profile.message}"
         )
     if (profile or baseline).reason != "oom":
-        return message
+        return message + _unfilled_text(spec.own_config)
     rungs = [f"\n- {rung}" for rung in memory_savers(spec, facts_without_a_run(spec, history.failed_engine))]
     heading = "\nThese need less memory on a GPU, but the study does not allow them:"
     return "".join([message, heading, *rungs] if rungs else [message])
+
+
+def _unfilled_text(config: Mapping[str, Any]) -> str:
+    """What "auto" needs, if a configuration leaves something to the script."""
+    left = [path for path, value in values_of(config) if value == "auto"]
+    if not left:
+        return ""
+    return (
+        f'\nYour configuration has "auto" for {", ".join(left)}. The Hugging Face Trainer and Accelerate fill that in. '
+        "A script that calls deepspeed.initialize itself needs values there."
+    )
 
 
 def memory_savers(spec: StudySpec, facts: ModelFacts | None) -> list[str]:

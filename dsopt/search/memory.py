@@ -101,16 +101,17 @@ class MemoryModel:
         needed, variance = self._belief.predict(rows)
         deviation = np.hypot(np.sqrt(variance), self._misfit(grid, peak))
         probability: NDArray[np.float64] = ndtr((self.facts.device_memory_bytes - needed) / deviation)
-        host_fits = np.array([self._why_not_host(stage, setting) is None for stage, setting in grid.settings])
-        probability[~host_fits[grid.which]] = 0.0
+        for accumulates in (False, True):
+            fits = [self._why_not_host(*setting, accumulates=accumulates) is None for setting in grid.settings]
+            probability[~np.array(fits)[grid.which] & ((grid.gas > 1) == accumulates)] = 0.0
         for known in self.out_of_memory:
             same = np.array([(stage, setting) == (known.stage, known.knobs) for stage, setting in grid.settings])
             probability[same[grid.which] & (grid.micro_batch >= known.micro_batch) & (grid.gas >= known.gas)] = 0.0
         return probability
 
-    def host_estimate(self, stage: int, setting: Setting = ()) -> float:
+    def host_estimate(self, stage: int, setting: Setting = (), *, accumulates: bool = False) -> float:
         """Host memory that offloaded states of one node take, in bytes."""
-        return sharding_of(self.spec, self.facts, stage, setting).host_bytes(self.facts)
+        return sharding_of(self.spec, self.facts, stage, setting).host_bytes(self.facts, accumulates=accumulates)
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate will not run, if that is almost certain."""
@@ -118,7 +119,7 @@ class MemoryModel:
             same = (known.stage, known.knobs) == (candidate.stage, candidate.knobs)
             if same and known.micro_batch <= candidate.micro_batch and known.gas <= candidate.gas:
                 return f"{known.name}, which is no larger, ran out of memory"
-        host = self._why_not_host(candidate.stage, candidate.knobs)
+        host = self._why_not_host(candidate.stage, candidate.knobs, accumulates=candidate.gas > 1)
         if host is not None:
             return host
         if float(self.fit_probability(Grid.of([candidate]))[0]) < _HOPELESS:
@@ -154,9 +155,9 @@ class MemoryModel:
         number = int(np.logical_and.accumulate(self.fit_probability(grid) >= probability).sum())
         return sizes[number - 1] if number else 0
 
-    def _why_not_host(self, stage: int, setting: Setting) -> str | None:
-        needed, has = self.host_estimate(stage, setting), self.facts.host_memory_bytes * _HOST_SHARE
-        if has and needed > has:
+    def _why_not_host(self, stage: int, setting: Setting, *, accumulates: bool) -> str | None:
+        has = self.facts.host_memory_bytes * _HOST_SHARE
+        if has and (needed := self.host_estimate(stage, setting, accumulates=accumulates)) > has:
             return f"would need about {gib(needed)} of host memory for offloaded states; a node has {gib(has)}"
         return None
 

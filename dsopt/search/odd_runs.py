@@ -2,7 +2,8 @@
 
 Of three or more launches of one configuration on the same nodes, one that lies far from the others tells little of it:
 its own variance grows until it hardly counts, as with Student's t. Of two, nobody knows which is the odd one. It still
-tells that launches may differ by so much, also those of configurations that were launched once.
+tells that launches may differ by so much, also those of configurations that were launched once; but not those of one
+whose own launches agree.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,11 @@ def differ_oddly(scores: Sequence[float], variances: Sequence[float]) -> bool:
     best = int(np.argmax(scores))
     off, spread = np.array(scores) - scores[best], np.array(variances) + variances[best]
     return bool(_are_far(off, spread).any())
+
+
+def agreeing(launches: float, scores: Sequence[float]) -> float:
+    """By how much launches of a configuration differ whose own agree, where all others together say `launches`."""
+    return min(launches, max(_LAUNCHES, float(np.std(scores, ddof=1))))
 
 
 def _are_far(off: Array, variances: Array) -> NDArray[np.bool_]:

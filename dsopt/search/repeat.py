@@ -9,7 +9,6 @@ from dsopt.search.believed import Believed
 from dsopt.search.beside import nodes_to_meet, run_again, run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
-from dsopt.search.odd_runs import differ_oddly
 from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import Standing, standing_of
@@ -111,7 +110,7 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
 def _contradiction(history: History, best: Shown, own: Shown | None) -> RunReference | None:
     """Another launch, once, where two of one configuration cannot both be right: of it, or of a best with only one."""
     for one in (best,) if own is None else (best, own):
-        if len({*one.ran_on}) != 1 or not differ_oddly(one.scores, one.variances):
+        if not one.contradicts_itself:
             continue
         why, again = "its two launches contradict each other", one
         if len(one.scores) != _PAIR:

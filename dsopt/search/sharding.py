@@ -60,8 +60,8 @@ class Sharding:
             return 0.0
         return facts.trainable_params / (self.replicas if self.stage >= 1 else 1) / self.model_parallel
 
-    def host_bytes(self, facts: ModelFacts) -> float:
-        """Model states in one node's host memory."""
+    def host_bytes(self, facts: ModelFacts, *, accumulates: bool = False) -> float:
+        """Model states in one node's host memory; `accumulates`: with more than one micro-step a step."""
         return host_state_bytes(
             self.stage,
             params=facts.num_params,
@@ -71,6 +71,7 @@ class Sharding:
             dtype=facts.dtype,
             offload=self.offload,
             held=facts.held,
+            accumulates=accumulates,
         )
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import History, Observation
-from dsopt.search.odd_runs import with_oddness
+from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
@@ -45,6 +45,7 @@ class Shown:
         ran_on: the nodes of each, as far as they are known, `(n,)`.
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
+        is_steady: whether its launches agree, while those of another configuration do not.
     """
 
     name: str
@@ -54,10 +55,17 @@ class Shown:
     ran_on: Sequence[tuple[str, ...]]
     is_own: bool
     may_win: bool
+    is_steady: bool = False
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether its runs, all on the same nodes, differ by more than launches do."""
+        return len(set(self.ran_on)) == 1 and differ_oddly(self.scores, self.variances)
 
     def mean(self, launches: float) -> tuple[float, float]:
         """The mean score and its variance, if launches differ by this standard deviation."""
-        weights = 1.0 / (with_oddness(self.scores, self.variances, self.ran_on) + launches**2)
+        own = agreeing(launches, self.scores) if self.is_steady else launches
+        weights = 1.0 / (with_oddness(self.scores, self.variances, self.ran_on) + own**2)
         return float(weights @ np.array(self.scores) / weights.sum()), float(1.0 / weights.sum())
 
     def log_likelihood(self, launches: float) -> float:
@@ -96,7 +104,7 @@ class Speeds:
         of_each: dict[str, list[Observation]] = {}
         for o in runs:
             of_each.setdefault(o.name, []).append(o)
-        self.shown: list[Shown] = [
+        shown = [
             Shown(
                 name=name,
                 candidate=_candidate(seen, facts),
@@ -108,6 +116,7 @@ class Speeds:
             )
             for name, seen in of_each.items()
         ]
+        self.shown: list[Shown] = _with_steadiness(shown)
 
     @property
     def nodes(self) -> set[str]:
@@ -138,6 +147,13 @@ class Speeds:
         if o.noise is not None:
             return mean_deviation(o.noise, self.noise) ** 2
         return STEPS_UNTOLD**2 if o.half_width is None else (o.half_width / 2) ** 2
+
+
+def _with_steadiness(shown: list[Shown]) -> list[Shown]:
+    """The same, with those marked whose launches on the same nodes agree, if those of any other do not."""
+    odd = {each.name for each in shown if each.contradicts_itself}
+    again = {each.name for each in shown if len(each.scores) > 1 and len(set(each.ran_on)) == 1}
+    return [replace(each, is_steady=bool(odd) and each.name in again - odd) for each in shown]
 
 
 def _value(o: Observation) -> float | None:

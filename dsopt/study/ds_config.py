@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dsopt.errors import DsoptError
@@ -188,6 +188,15 @@ def get_path(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - any
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def values_of(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every path of a configuration with its value; a section is none."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from values_of(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def offload_devices(config: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.errors import DsoptError
-from dsopt.study.command import LaunchCommand
+from dsopt.study.command import CONFIG_FLAGS, LaunchCommand
 from dsopt.study.documents import is_file, read_text
 from dsopt.study.ds_schema import Schema
 from dsopt.study.repair import parse_config, put_in_place
@@ -92,7 +92,7 @@ def _read(
     if given is None:
         raise DsoptError(
             f"{where}: no DeepSpeed configuration. The command has neither '--deepspeed_config FILE' nor "
-            "'--deepspeed FILE', and the study has no 'ds_config'. Give one of them."
+            f"'--deepspeed FILE', and the study has no 'ds_config'. {_missing_hint(command)}"
         )
     path = cwd / given
     decoded = None if is_file(path) else _decoded(given)
@@ -102,6 +102,13 @@ def _read(
         return config, place, warnings
     config, warnings = read_config(path)
     return config, str(path), warnings
+
+
+def _missing_hint(command: LaunchCommand) -> str:
+    """What to do about a missing configuration: Python's argparse takes any beginning of a flag, dsopt does not."""
+    flags = (arg.partition("=")[0] for arg in command.script_args)
+    short = next((flag for flag in flags if flag.startswith("--deepspeed_") and CONFIG_FLAGS[0].startswith(flag)), None)
+    return "Give one of them." if short is None else f"Write out {short} as {CONFIG_FLAGS[0]}."
 
 
 def _decoded(text: str) -> str | None:

@@ -41,6 +41,7 @@ def error(rank: int = 0, time: float = 1.0, **changes: object) -> Error:
         ([engine(), error(0, 2.0), error(1, 1.0)], None, Failed, "crash", "rank 1: ValueError: no. Log: "),
         ([error(origin="deepspeed.runtime.config")], None, Infeasible, "invalid_config", "rank 0: ValueError: no."),
         ([engine(), error(origin="deepspeed.runtime.pipe.engine")], None, Infeasible, "unsupported", "ValueError: no."),
+        ([error(origin="deepspeed.runtime.engine")], None, Infeasible, "unsupported", "rank 0: ValueError: no."),
         ([error(origin="deepspeed.runtime.zero.stage3")], None, Infeasible, "unsupported", "rank 0: ValueError: no."),
         ([engine(), *steps(1), error(origin="deepspeed.runtime.zero.x")], None, Failed, "crash", "ValueError: no."),
         ([engine(), error(origin="deepspeed.runtime.config")], None, Failed, "crash", "rank 0: ValueError: no."),

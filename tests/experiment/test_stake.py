@@ -10,6 +10,7 @@ import pytest
 from benchmarks.coverage import WARM_UP, Case
 from dsopt.experiment.measure import Measurement, measure
 from dsopt.experiment.stake import Stake
+from dsopt.protocol.text import significant
 from dsopt.search.history import History
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
@@ -72,7 +73,12 @@ def test_a_run_has_lost_when_it_cannot_reach_the_best(metric: str, best: float, 
 
 @pytest.mark.parametrize(("metric", "least", "most"), [("throughput", 80.5, 89), ("latency", 90, 99.5)])
 def test_what_a_run_could_reach_is_better_than_what_it_shows(metric: str, least: float, most: float) -> None:
-    assert least < staked(metric, 1.0).reachable(measured(steps())) < most
+    stake = staked(metric, 1e-3 if metric == "latency" else 1e6)
+    reachable = stake.reachable(measured(steps()))
+    assert least < reachable < most
+    rising = measured(steps() * np.linspace(1.004, 1.0, 30))  # its later half is faster: one figure is told of both
+    said = stake.lost(rising)
+    assert said is not None and f" {significant(stake.reachable(rising), 4)} " in said
 
 
 def test_few_steps_and_drifting_ones_have_not_lost_and_are_not_enough() -> None:

@@ -246,6 +246,18 @@ def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_pat
     assert "'--batch-size 4' in your command has that value" in outcome.message
 
 
+@on_the_cpu_alone
+def test_sizes_that_a_script_sets_after_its_engine_was_built_are_told(tmp_path: Path) -> None:
+    expected, own = Candidate(stage=0, micro_batch=8, gas=1), OwnSizes(rows=4, micro_batch=4, gas=4)
+    config = {**CONFIG, "train_micro_batch_size_per_gpu": 8}
+    outcome = run(
+        tmp_path, "keeps-its-global-batch", config=config, expected=expected, own=own, script_args="--batch-size 8"
+    )
+    assert isinstance(outcome, Infeasible), outcome
+    assert "ZeRO stage 0, micro-batch 8, accumulation 2, not with 0, 8, 1 as configured" in outcome.message
+    assert "set_train_batch_size" in outcome.message
+
+
 def fp16(stage: int, power: int) -> dict:
     zero = {"stage": stage, "reduce_bucket_size": 1_000_000}
     return {**CONFIG, "zero_optimization": zero, "fp16": {"enabled": True, "initial_scale_power": power}}
@@ -273,6 +285,17 @@ def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words:
     assert outcome.reason == "overflow"
     assert words in outcome.message
     assert "train it in bf16 or fp32" in outcome.message
+
+
+@on_the_cpu_alone
+def test_steps_that_are_skipped_in_bf16_are_an_overflow(tmp_path: Path) -> None:
+    """DeepSpeed counts them as with fp16, and any CPU computes in bf16."""
+    zero = {"stage": 1, "reduce_bucket_size": 1_000_000}
+    config = {**CONFIG, "zero_optimization": zero, "bf16": {"enabled": True, "check_grad_overflow": True}}
+    outcome = run(tmp_path, "diverges", config=config, must_be_sound=True)
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.reason == "overflow"
+    assert "the optimizer skipped" in outcome.message
 
 
 @pytest.mark.slow

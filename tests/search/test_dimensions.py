@@ -222,6 +222,17 @@ def test_the_baseline_is_known_under_another_name(knobs: tuple, is_own: bool) ->
     assert is_baseline(study, machine.history, candidate) == is_own
 
 
+def test_the_first_value_of_each_list_is_the_baselines() -> None:
+    zero = {"overlap_comm": [True, False], "reduce_bucket_size": [1_000_000, 5_000_000]}
+    study = spec({"zero_optimization": {"stage": [1, 2], **zero}})
+    known = history(baseline=facts(zero_stage=1))
+    [own] = [one for one in study.space(1).candidates([1], [1]) if is_baseline(study, known, one)]
+    assert own.config_values == {
+        "zero_optimization.overlap_comm": True,
+        "zero_optimization.reduce_bucket_size": 1_000_000,
+    }
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "auto", "cmaes"])
 def test_optunas_samplers_find_the_best_of_the_same_candidates(sampler: str) -> None:
     """A smooth peak among 72 candidates of ZeRO 2: half of them are tried, and the best quarter is among them."""

@@ -200,7 +200,13 @@ def test_what_is_saved_is_unknown_until_the_model_is() -> None:
 def test_a_crash_names_no_ladder() -> None:
     message = Machine(spec(), lambda candidate: "crash").run().message
     assert "neither your configuration" in message
-    assert "does not allow" not in message
+    assert "does not allow" not in message and "auto" not in message
+
+
+def test_what_nothing_fills_in_is_named() -> None:
+    study = spec({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, "gradient_clipping": "auto"})
+    message = Machine(study, lambda candidate: "crash").run().message
+    assert 'has "auto" for optimizer.params.lr, gradient_clipping. The Hugging Face Trainer' in message
 
 
 INFO = {"num_params": BILLION, "activation_mem_per_gpu": GIB // 4, "hidden_size": 2048, "num_layers": 24}

@@ -1,11 +1,14 @@
 """Launches that something disturbed: one of several hardly counts, and no factor stands on a single one."""
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from dsopt.report.odd_launches import odd_launches
+from dsopt.search.believed import Believed
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
 from dsopt.search.odd_runs import with_oddness
@@ -55,6 +58,15 @@ def test_a_first_launch_that_was_cold_is_found_out() -> None:
     assert warning.startswith("WARNING: launches of your own configuration came to 280 and 635 samples/s")
 
 
+def test_all_that_something_disturbed_is_one_warning_in_words() -> None:
+    [warning] = odd_launches(known([280.0, 635.0], [601.0, 300.0]), "samples/s")
+    assert re.match(
+        r"WARNING: launches of your own configuration came to 280 and 635 samples/s, of ZeRO \d · \d+ × \d+ came to "
+        r"300 and 601 samples/s, which is more than launches differ by\. Something disturbed",
+        warning,
+    )
+
+
 def test_launches_of_samples_in_an_order_of_length_are_not_blamed_on_the_machine() -> None:
     """The first run went through the whole epoch, and those that came later had the longest samples only."""
     history = known([226.0, 92.0], [300.0])
@@ -65,6 +77,23 @@ def test_launches_of_samples_in_an_order_of_length_are_not_blamed_on_the_machine
     [warning] = odd_launches(replace(history, reference=told), "samples/s")
     assert "A sample had 3 times the elements (tokens, pixels) in one of them" in warning
     assert "disturbed" not in warning
+
+
+def test_two_launches_that_agree_outweigh_the_model_whatever_the_baseline_did() -> None:
+    """By the others' step times, the model expects more of it; a baseline whose launches differ is no reason to."""
+    study = spec({"train_micro_batch_size_per_gpu": [1, 2, 4], "zero_optimization": {"stage": [1, 2]}})
+    shown = facts(zero_stage=1, micro_batch=1)
+    told = Candidate(stage=2, micro_batch=4, gas=1)
+    others = {(1, 2): 30.0, (1, 4): 36.0, (2, 1): 22.4, (2, 2): 30.0}
+    once = {Candidate(stage=s, micro_batch=m, gas=1): value for (s, m), value in others.items()} | {told: 27.4}
+    stages = {s: [observation(c, v, half_width=0.03) for c, v in once.items() if c.stage == s] for s in (1, 2)}
+    reference = [observation(None, value, facts=shown, half_width=0.03) for value in (20.0, 28.0)]
+    again = observation(told, 27.5, name=told.name, round=1, half_width=0.09)
+    history = History(reference=[*reference, again], stages=stages)
+    believed = Believed(study, shown, history)
+    index = believed.index_of(told.name)
+    assert believed.launch > 0.1 and index is not None
+    assert math.exp(believed.scores.mean[index]) == pytest.approx(27.5, rel=0.03)
 
 
 def test_launches_of_two_kinds_are_no_certainty_of_what_was_launched_once() -> None:

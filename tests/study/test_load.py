@@ -119,6 +119,10 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"command": "deepspeed missing.py --deepspeed_config ds.json"}, "no training script 'missing.py'"),
         ({"command": "deepspeed train.py --deepspeed_config no.json"}, "no such file"),
         ({"command": "deepspeed train.py"}, "no DeepSpeed configuration"),
+        (
+            {"command": "deepspeed train.py --deepspeed_conf=ds.json"},
+            "Write out --deepspeed_conf as --deepspeed_config.",
+        ),
         ({"command": "deepspeed train.py --deepspeed_config ds.json && echo hi"}, "'&&' is shell syntax"),
         ({"command": "deepspeed train.py --deepspeed_config ds.json > log"}, "'>' is shell syntax"),
         ({"command": "deepspeed $NOT_SET_AT_ALL/t.py"}, "the variable '$NOT_SET_AT_ALL'"),
