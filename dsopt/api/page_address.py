@@ -4,8 +4,10 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -13,43 +15,45 @@ from dsopt.api.storage import shown_storage
 from dsopt.protocol.private import make_private, write_private
 from dsopt.study.cache_folder import cache_folder
 
+_HERE: Final = socket.gethostname()  # hosts may share a home
+
 
 @contextlib.contextmanager
 def noted_address(url: str, storage: str | None) -> Iterator[None]:
     """Notes an address, without its token, while the block runs. Where that cannot be noted, nobody finds it."""
-    path = _note(storage)
-    if path is None:
+    folder = _notes(storage)
+    if folder is None:
         yield
         return
-    content = json.dumps({"url": url.partition("?")[0], "pid": os.getpid()})
+    path = folder / f"{_HERE}-{os.getpid()}.json"  # each server has its own
     with contextlib.suppress(OSError):
-        make_private(path.parent, exist_ok=True)
-        write_private(path, content)
+        make_private(folder)
+        for other in folder.glob(f"{_HERE}-*.json"):
+            if not psutil.pid_exists(int(other.stem.rpartition("-")[2])):  # it was killed
+                other.unlink()
+        write_private(path, json.dumps({"url": url.partition("?")[0], "pid": os.getpid()}))
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if path.read_text("utf-8") == content:  # not that of another server
-                path.unlink()
+            path.unlink()
 
 
 def page_of(study: str, storage: str | None) -> str | None:
     """The address of a study's page, if a server of this machine serves the storage."""
-    try:
-        path = _note(storage)
-        if path is None:
-            return None
-        noted = json.loads(path.read_text("utf-8"))
-        is_there = psutil.pid_exists(int(noted["pid"]))
-        return f"{noted['url']}study/{study}" if is_there else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    folder = _notes(storage)
+    for path in sorted(folder.glob(f"{_HERE}-*.json")) if folder is not None else ():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            noted = json.loads(path.read_text("utf-8"))
+            if psutil.pid_exists(int(noted["pid"])):
+                return f"{noted['url']}study/{study}"
+    return None
 
 
-def _note(storage: str | None) -> Path | None:
-    """The file of that note; None for a user without a home."""
+def _notes(storage: str | None) -> Path | None:
+    """The folder of the notes of a storage; None for a user without a home."""
     mark = hashlib.sha256(str(shown_storage(storage)).encode()).hexdigest()[:24]
     try:
-        return cache_folder() / "pages" / f"{mark}.json"
+        return cache_folder() / "pages" / mark
     except RuntimeError:
         return None

@@ -190,7 +190,7 @@ def find_best(
     summary = confirmed_summary(store, study)
     assert summary.comparison is not None
     history = load_history(store, study)
-    scale_lr = were_scaled(study.spec) if scale_lr is None else scale_lr
+    scale_lr = were_scaled(study.spec, study.created_at, study.finished_at) if scale_lr is None else scale_lr
     best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:
         files = ensure_results(store, study, scale_lr=scale_lr)

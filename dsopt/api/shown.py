@@ -6,10 +6,10 @@ from typing import Any
 from dsopt.api.results import Run
 from dsopt.protocol.text import significant
 from dsopt.report.compare import ComparisonTable
+from dsopt.report.readable import outcome_text, readable_name
 from dsopt.report.space import space_lines
 from dsopt.report.summary import Summary
 from dsopt.search.history import Observation
-from dsopt.search.run_quality import run_label
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
@@ -45,16 +45,19 @@ def shown_text(
     for run in runs:
         lines += _run_lines(run, unit)
     for trial in imported:
-        result = f"{significant(trial.value)} {unit}" if trial.value is not None else trial.reason or ""
-        lines.append(f"  {trial.name:<36} {'imported':<10} {result}")
+        lines.append(f"  {trial.name:<36} {'imported':<10} {_result(trial.value, unit, trial.reason)}")
     if runs or imported:
         lines.append("")
     return "\n".join([*lines, outcome.text()])
 
 
+def _result(value: float | None, unit: str, why_not: str | None) -> str:
+    return outcome_text("", why_not) if value is None else f"{significant(value)} {unit}"
+
+
 def _run_lines(run: Run, unit: str) -> list[str]:
-    result = f"{significant(run.metric)} {unit}" if run.metric is not None else run.reason or ""
-    lines = [f"  {run_label(run.candidate, run.round):<36} {run.state:<10} {result}"]
+    name, result = readable_name(run.candidate, None, run.round), _result(run.metric, unit, run.reason)
+    lines = [f"  {name:<36} {run.state:<10} {result}"]
     if run.taken_over is not None:
         lines.append(f"      taken over from study '{run.taken_over}'")
     if run.why:

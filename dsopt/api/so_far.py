@@ -16,6 +16,7 @@ from dsopt.search.history import BASELINE
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command_secrets import shown
 from dsopt.worker.history import load_history
+from dsopt.worker.results import check_is_search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +71,13 @@ def best_so_far(study: Study, output: Path | None = None, *, force: bool = False
     """
     stored = study._stored
     stored.check_trust()
+    check_is_search(stored)
     history, spec = load_history(study._store, stored), stored.spec
     baseline = history.find(BASELINE)
     own = [baseline] if baseline is not None and baseline.value is not None else []
     here = [o for o in history.measured if o.imported is None]
     best = max([*own, *here] or history.measured, key=history.score, default=None)
-    if spec.compare or best is None or best.value is None:
+    if best is None or best.value is None:
         raise DsoptError(f"study '{study.name}' has measured nothing yet. See: dsopt study show {study.name}")
     factor = None
     if best.imported is None and own and own[0].value is not None:

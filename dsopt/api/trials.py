@@ -7,6 +7,7 @@ from dsopt.protocol.run_dir import RunDir, tail
 from dsopt.protocol.text import plain_text, significant
 from dsopt.report.left import ON_CLUSTER
 from dsopt.report.named import labels
+from dsopt.report.readable import outcome_text
 from dsopt.search.run_cost import whole_seconds
 from dsopt.study.documents import nearest
 from dsopt.study.folders import is_run_directory
@@ -55,7 +56,8 @@ def described(study: Study, run: Run) -> list[str]:
     label = labels(seen).get(run.candidate, run.candidate)
     lines = [f"{label}{f' · round {run.round}' if run.round else ''}: {run.state}", f"name: {run.candidate}"]
     if run.metric is not None:
-        lines.append(f"metric: {significant(run.metric)} {unit}")
+        until = " until it was stopped" if run.state == "slow" else ""
+        lines.append(f"metric{until}: {significant(run.metric)} {unit}")
     if run.step_seconds is not None and run.half_width_seconds is not None:
         lines.append(
             f"step: {significant(1000 * run.step_seconds, 5)} ms ± {significant(1000 * run.half_width_seconds, 2)} ms"
@@ -70,7 +72,7 @@ def described(study: Study, run: Run) -> list[str]:
     lines += [f"devices: {run.devices}"] if run.devices else []
     lines += [f"beside it on these nodes: {run.beside}"] if run.beside else []
     lines += [f"chosen: {run.why}"] if run.why else []
-    lines += [f"{run.reason}: {plain_text(run.message or '')}"] if run.reason else []
+    lines += [f"{outcome_text(run.state, run.reason)}: {plain_text(run.message or '')}"] if run.reason else []
     return [*lines, f"files: {run.run_dir}"]
 
 

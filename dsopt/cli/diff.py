@@ -4,6 +4,7 @@ import click
 
 import dsopt
 from dsopt.cli.options import complete_study, json_option, print_json, storage_option
+from dsopt.cli.prose import say
 
 
 @click.command()
@@ -16,4 +17,4 @@ def diff(study: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        click.echo(result.text())
+        say(result.text())

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -89,6 +90,10 @@ def dsopt() -> None:
       dsopt worker tiny-gpt
       dsopt study best tiny-gpt -o ds_config_optimal.json
     """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise DsoptError("the working folder was removed. Go to one that is there (cd), and try again.") from None
 
 
 def main() -> None:

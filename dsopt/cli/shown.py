@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,14 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
         parts.append(Text(f"A dry run: {standing.simulated}. No figure is measured.", style="yellow"))
     parts.append(Text(standing.good, style="bold green" if standing.state == "finished" else "bold"))
     parts += [Text(line, style="cyan") for line in standing.now]
-    rows = standing.rows if every or why else standing.rows[:_MOST_ROWS]
+    rows = standing.rows if every or why else _first(standing.rows)
     if rows:
         table, left_out = _fitting_table(rows, standing, console)
         parts += ["", table]
         if left_out:
             parts.append(Text(f"A wider terminal shows {' and '.join(left_out)}, too.", style="dim"))
     if len(rows) < len(standing.rows):
-        parts.append(Text(f"{_counted(standing.rows[len(rows) :])} more: --all", style="dim"))
+        parts.append(Text(f"more: {_counted([row for row in standing.rows if row not in rows])} (--all)", style="dim"))
     if why:
         parts += [line for row in rows for line in _reasons(row)]
     if standing.stages:
@@ -67,21 +68,30 @@ def screen(standing: "Standing", console: Console, *, every: bool, why: bool) ->
 def _fitting_table(rows: Sequence["Row"], standing: "Standing", console: Console) -> tuple[Table, Sequence[str]]:
     """The table with all columns, or without the least important ones where names would not fit on a line.
 
-    Where they fit beside no number of columns, they get the room of a short one.
+    The user's own configuration takes two lines before a column goes. Where names fit beside no number of columns, they
+    get the room of a short one.
 
     Returns:
         The table, and the columns that it leaves out.
     """
-    choices = ((), ("batch",), ("memory", "batch"))
-    tables = [_table(rows, standing, left_out) for left_out in choices]
+    broken = [replace(row, label=row.label.replace(" (", "\n(", 1)) if row.is_own else row for row in rows]
+    choices: Sequence[tuple[Sequence[Row], tuple[str, ...]]]
+    choices = ((rows, ()), (broken, ()), (broken, ("batch",)), (broken, ("memory", "batch")))
+    tables = [_table(of, standing, left_out) for of, left_out in choices]
     unbounded = console.options.update(width=_UNBOUNDED)
     widths = [Measurement.get(console, unbounded, table).maximum for table in tables]
-    longest = max(len(row.label) for row in rows)
+    longest = max(len(line) for row in broken for line in row.label.splitlines())
     for spared in (0, max(0, longest - _LABEL)):
-        for table, width, left_out in zip(tables, widths, choices, strict=True):
+        for table, width, (_, left_out) in zip(tables, widths, choices, strict=True):
             if width - spared <= console.width:
                 return table, left_out
-    return tables[-1], choices[-1]
+    return tables[-1], choices[-1][1]
+
+
+def _first(rows: Sequence["Row"]) -> Sequence["Row"]:
+    """The best of them, and the user's own configuration, which factors are of."""
+    own = [row for row in rows[_MOST_ROWS:] if row.is_own]
+    return [*rows[: _MOST_ROWS - len(own)], *own]
 
 
 def _table(rows: Sequence["Row"], standing: "Standing", left_out: Collection[str]) -> Table:
@@ -115,7 +125,7 @@ def _searched(row: "Row", *, maximize: bool) -> Text:
     if row.bound is not None:
         return Text(f"{bound_text(row, maximize=maximize)} stopped")
     if row.searched is None:
-        return Text(row.state if row.state == "running" else row.reason or row.state)
+        return Text(row.outcome)
     precision = "" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %"
     how = "imported" if row.is_imported else ""
     return Text(f"{significant(row.searched, 5)}{precision} {how}".rstrip())
@@ -144,8 +154,8 @@ def _batch(row: "Row") -> Text:
 
 
 def _counted(rows: Sequence["Row"]) -> str:
-    words = {"measured": "measured", "slow": "stopped early", "infeasible": "that cannot run", "failed": "failed"}
-    counts = {word: sum(row.state == state for row in rows) for state, word in words.items()}
+    words = {"slow": "stopped early", "infeasible": "not runnable"}
+    counts = {words.get(state, state): sum(row.state == state for row in rows) for state in _STYLES}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 

@@ -126,7 +126,7 @@ def show(name: str, every: bool, why: bool, watch: bool, storage: str | None, as
     if as_json:
         print_json(found.to_json())
     elif found.is_comparison:
-        click.echo(found.text())
+        say(found.text())
     elif watch:
         keep_shown(found, every=every, why=why)
     else:
@@ -165,7 +165,8 @@ def best(
         return
     if found.summary.batch_advice is not None:
         say(found.summary.batch_advice.text(applied=found.is_scaled))
-    click.echo(f"{found}\nConfiguration: {found.config_file}\nCommand: {found.command}")
+    say(f"{found}")
+    click.echo(f"Configuration: {found.config_file}\nCommand: {found.command}")
 
 
 def _print_best_so_far(of: "dsopt.Study", output: Path | None, *, force: bool, as_json: bool) -> None:
@@ -175,7 +176,7 @@ def _print_best_so_far(of: "dsopt.Study", output: Path | None, *, force: bool, a
     if as_json:
         print_json(found.to_json())
         return
-    click.echo(f"{found}")
+    say(f"{found}")
     if found.file is not None:
         click.echo(f"Configuration: {found.file}\nCommand: {found.command}")
 

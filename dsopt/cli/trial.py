@@ -48,7 +48,10 @@ def logs(study: str, name: str, round_: int | None, lines: int, storage: str | N
     from dsopt.api.trials import find_run, logs_of
 
     found = dsopt.load_study(study, storage=storage)
-    for file, text in logs_of(found, find_run(found, name, round_), lines):
+    logs = logs_of(found, find_run(found, name, round_), lines)
+    if found.spec.is_simulated and not any(text for _, text in logs):
+        click.echo("A dry run starts no training, so nothing was written.")
+    for file, text in logs:
         cut = f", the last {lines} lines (-n shows more)" if len(text) == lines else ""
         click.echo(f"==> {file}{cut or ('' if text else ', empty')} <==")
         click.echo("\n".join(text))

@@ -18,6 +18,7 @@ from dsopt.cli.options import (
     storage_option,
     take_over_option,
 )
+from dsopt.cli.patiently import patiently
 from dsopt.cli.prose import say
 from dsopt.cli.worker import print_results, work_on
 from dsopt.errors import DsoptError
@@ -141,13 +142,13 @@ def run(
         )
     if problem is not None:
         raise problem
-    if study.state != "finished":
+    if patiently(lambda: study.state) != "finished":
         raise DsoptError(
             f"study '{study.name}' is not finished; nothing was trained. Continue with: dsopt worker {study.name}"
         )
-    if study.summary.comparison is None:
+    if patiently(lambda: study.summary).comparison is None:
         raise DsoptError(f"study '{study.name}' has no configuration that runs; nothing was trained.")
-    best = study.find_best(apply_lr_scaling=scale_lr)
+    best = patiently(lambda: study.find_best(apply_lr_scaling=scale_lr))
     click.echo(f"\nTraining with the best configuration: {best.command}\n")
     context.exit(study.train(apply_lr_scaling=scale_lr, tell=click.echo))
 

@@ -5,8 +5,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,7 @@ from dsopt.cli.options import (
     print_warnings,
     storage_option,
 )
+from dsopt.cli.patiently import patiently
 from dsopt.cli.prose import say
 from dsopt.errors import DsoptError, Interrupted
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from dsopt.api.workers import Devices
 
 _LOOK_SECONDS = 1.0
-_T = TypeVar("_T")
 
 
 @click.command()
@@ -130,7 +131,7 @@ def _work_on_all(
 
 def print_results(studies: "Sequence[Study]") -> None:
     """Prints the outcome of each study as one JSON document."""
-    results: list[dict[str, Any]] = [study.outcome.to_json() for study in studies]
+    results: list[dict[str, Any]] = patiently(lambda: [study.outcome.to_json() for study in studies])
     print_json({"studies": results})
 
 
@@ -171,26 +172,38 @@ def work_on(
 def _print_ends(studies: "Sequence[Study]", scale_lr: bool | None = None) -> DsoptError | None:
     """Prints what has become of studies. Returns the error to end with, if there is one."""
     from dsopt.api.results import not_confirmed
-    from dsopt.cli.ending import show_answer
 
     unconfirmed = []
     for study in studies:
-        state = study.state
-        if state == "finished":
-            study.write_files(apply_lr_scaling=scale_lr)
-            click.echo(f"\nStudy '{study.name}' is finished.\n")
-            if study.is_comparison or study.summary.comparison is None:
-                say(study.outcome.text())
-            else:
-                show_answer(study.find_best(apply_lr_scaling=scale_lr))
-            unconfirmed += [study.name] if study.is_unconfirmed else []
-        elif state == "stopped":
-            say(f"\nStudy '{study.name}' is stopped. Resume it with: dsopt study resume {study.name}")
-        elif state == "deleted":
-            say(f"\nStudy '{study.name}' was deleted.")
-        else:
-            say(f"\nStudy '{study.name}' is not finished. Continue with: dsopt worker {study.name}")
+        show, is_unconfirmed = patiently(partial(_end_of, study, scale_lr))
+        show()
+        unconfirmed += [study.name] if is_unconfirmed else []
     return not_confirmed(unconfirmed) if unconfirmed else None
+
+
+def _end_of(study: "Study", scale_lr: bool | None) -> tuple[Callable[[], None], bool]:
+    """What prints what has become of a study, without asking the database again; whether its result is unconfirmed."""
+    from dsopt.cli.ending import show_answer
+
+    state = study.state
+    if state != "finished":
+        told = {
+            "stopped": f"is stopped. Resume it with: dsopt study resume {study.name}",
+            "deleted": "was deleted.",
+        }
+        ending = told.get(state, f"is not finished. Continue with: dsopt worker {study.name}")
+        return lambda: say(f"\nStudy '{study.name}' {ending}"), False
+    study.write_files(apply_lr_scaling=scale_lr)
+    if study.is_comparison or study.summary.comparison is None:
+        show = partial(say, study.outcome.text())
+    else:
+        show = partial(show_answer, study.find_best(apply_lr_scaling=scale_lr))
+
+    def show_finished() -> None:
+        click.echo(f"\nStudy '{study.name}' is finished.\n")
+        show()
+
+    return show_finished, study.is_unconfirmed
 
 
 def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequence[str]" = ()) -> list[str]:
@@ -262,25 +275,8 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     left = {worker.id for worker in asked if not worker.is_silent}
     while left:
         time.sleep(_LOOK_SECONDS)
-        workers = _patiently(lambda: dsopt.list_workers(storage=storage))
+        workers = patiently(lambda: dsopt.list_workers(storage=storage))
         left &= {worker.id for worker in workers if not worker.is_silent}
-
-
-def _patiently(ask: Callable[[], _T]) -> _T:
-    """The answer of a database, however long it is away."""
-    from dsopt.api.storage import database_error, is_away
-
-    is_told = False
-    while True:
-        try:
-            return ask()
-        except Exception as error:
-            if not is_away(error):
-                raise
-            if not is_told:
-                say(f"Waiting: {database_error(error) or error}", err=True)
-            is_told = True
-            time.sleep(_LOOK_SECONDS)
 
 
 def _named(workers: "Iterable[WorkerInfo]") -> str:

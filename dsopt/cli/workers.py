@@ -6,6 +6,7 @@ import click
 
 from dsopt.api.storage import shown_storage
 from dsopt.cli.options import json_option, print_json, storage_option
+from dsopt.cli.prose import say
 
 if TYPE_CHECKING:
     from dsopt import RunInHand, WorkerInfo
@@ -26,7 +27,7 @@ def workers(storage: str | None, as_json: bool) -> None:
         print_json([worker.to_json() for worker in found])
         return
     if not found:
-        click.echo(f"There is no worker on {shown_storage(storage)}. Start one with: dsopt worker")
+        say(f"There is no worker on {shown_storage(storage)}. Start one with: dsopt worker")
         return
     rows = [("node", "process", "last heartbeat", "runs")]
     dimmed = [False]

@@ -117,11 +117,13 @@ def headline(summary: Summary) -> str:
         return f"Your configuration does not run here; this one does, with {number(result.value)} {summary.unit}."
     times, advice = f"{result.speedup:.2f} times as fast as your configuration", summary.batch_advice
     batch = "" if advice is None else f", with {significant(advice.best / advice.own, 3)} times its global batch"
+    is_warned = any(line.startswith("WARNING") for line in summary.unlike_runs)
+    warned = " Read the warning before you believe it." if is_warned else ""
     if result.interval is None:
-        return f"{times}{batch}."
+        return f"{times}{batch}.{warned}"
     low, high = result.interval
     doubt = "" if low > 1 else " It may be no faster."
-    return f"{times} (95 % interval {low:.2f} to {high:.2f}){batch}.{doubt}"
+    return f"{times} (95 % interval {low:.2f} to {high:.2f}){batch}.{doubt}{warned}"
 
 
 def _is_rough(result: Comparison | None) -> bool:

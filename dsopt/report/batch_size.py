@@ -52,7 +52,10 @@ class SameBatch:
     def text(self) -> str:
         """What remains of the gain without a larger batch."""
         if not self.candidate:
-            return "Nothing else was measured with your own global batch; tune --keep-global-batch searches with it."
+            return (
+                "Nothing else was measured with your own global batch; with another --name, tune --keep-global-batch "
+                "searches with it."
+            )
         if self.factor is None:
             return f"The best with your own global batch: {self.candidate}."
         if self.factor <= 1:

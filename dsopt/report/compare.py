@@ -1,11 +1,12 @@
 """The table of a comparison: each configuration with its figure, or with the reason for having none."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
+from dsopt.report.doubts import doubts_text, qualities_of
 from dsopt.report.dry_run import simulated
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
@@ -87,19 +88,23 @@ class ComparisonTable:
 
     def text(self) -> str:
         """The table, the row of DeepSpeed's documents, what fails, and what the figures are based on."""
-        lines = [markdown(self._header(), [self._cells(row) for row in self.rows], [False] * 2 + [True] * 8), ""]
+        lines = [markdown(self.header, self.cells, [False] * 2 + [True] * 8), ""]
         if self.simulated is not None:
             lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
-        measured = [row for row in self.rows if row.value is not None]
-        if measured:
+        if any(row.value is not None for row in self.rows):
             names = ["", *(row.name for row in self.rows)]
             documented = markdown(names, [self._as_documented()], [False] * len(names))
             lines += ["As in DeepSpeed's documents:", "", documented, ""]
-        lines += [f"{row.name}: {row.reason}" for row in self.rows if row.reason is not None]
+        return "\n".join([*lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """What fails, which is the fastest, and what the figures are based on, a line each."""
+        measured = [row for row in self.rows if row.value is not None]
+        lines = [f"{row.name}: {row.reason}" for row in self.rows if row.reason is not None]
         if self.state != "finished":
             lines.append("Not all rounds have run yet.")
         if not measured:
-            return "\n".join([*lines, "No configuration could be measured."])
+            return [*lines, "No configuration could be measured."]
         if self.fastest is not None and self.probability is not None and len(measured) > 1:
             lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the fastest.")
         launches = sum(row.runs for row in measured)
@@ -110,12 +115,19 @@ class ComparisonTable:
         lines += self.nodes
         if self.reference != YOURS:
             lines.append(f"Your own configuration does not run, so factors are relative to {self.reference}.")
-        return "\n".join(lines)
+        return lines
 
-    def _header(self) -> list[str]:
+    @property
+    def header(self) -> list[str]:
+        """What each column has."""
         factor = f"times {self.reference or YOURS}"
         return ["configuration", "DeepSpeed", self.unit, "95 % interval", factor, "95 % interval",
                 "micro-batch", "accumulation", "ranks", "precision"]  # fmt: skip
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows, cell by cell."""
+        return [self._cells(row) for row in self.rows]
 
     def _cells(self, row: ComparedRow) -> list[str]:
         deepspeed = "no" if not row.with_deepspeed else "yes" if row.zero_stage is None else f"ZeRO {row.zero_stage}"
@@ -163,7 +175,8 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
 
 
 def _doubts(spec: StudySpec, history: History, standing: Standing | None, reference: str | None) -> list[str]:
-    lines = unlike_runs(spec, history)
+    doubted = doubts_text([replace(quality, name=_shown(quality.name) or "") for quality in qualities_of(history)])
+    lines = [*unlike_runs(spec, history), *doubted]
     if standing is None or reference is None:
         return lines
     others = [name for name in standing.names if name != reference]

@@ -87,9 +87,11 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
     return files if is_of_it and is_scaled_so and all(path.is_file() for path in files) else None
 
 
-def were_scaled(spec: StudySpec) -> bool:
-    """Whether the learning rate in the result files that are there follows the batch."""
-    return bool(_read_note(find_results_folder(spec)).get("is_scaled"))
+def were_scaled(spec: StudySpec, created_at: float, finished_at: float | None) -> bool:
+    """Whether the learning rate in the result files of this study that are there follows the batch."""
+    found = find_results_folder(spec)
+    note = _read_note(found and _place_in(found, created_at, finished_at))
+    return note.get("created_at") == created_at and bool(note.get("is_scaled"))
 
 
 def config_file(spec: StudySpec, created_at: float, finished_at: float | None) -> Path:

@@ -25,15 +25,22 @@ def first_run_lines(spec: StudySpec, history: History) -> list[str]:
     return [f"{left.text().capitalize()}, {basis}."]
 
 
-def memory_lines(spec: StudySpec, history: History, *, is_over: bool = False) -> list[str]:
-    """What would help, if the user's own configuration ran out of a GPU's memory; else nothing."""
+def memory_lines(spec: StudySpec, history: History, *, is_over: bool = False, told: str = "") -> list[str]:
+    """What would help, if the user's own configuration ran out of a GPU's memory; else nothing.
+
+    Args:
+        spec, history: the study, and its runs.
+        is_over: whether it goes on no more.
+        told: what is said anyway, and so is not said again.
+    """
     baseline = history.find(BASELINE)
     if baseline is None or baseline.reason != "oom":
         return []
     said = "Your own configuration ran out of memory."
     if not is_over:
         said += " dsopt goes on with what the study allows and needs less."
-    return [said, *_savers(spec, facts_without_a_run(spec, history.failed_engine))]
+    savers = _savers(spec, facts_without_a_run(spec, history.failed_engine))
+    return [] if savers and savers[-1] in told else [said, *savers]
 
 
 def memory_lines_before(spec: StudySpec) -> list[str]:

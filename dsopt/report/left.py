@@ -31,7 +31,7 @@ class Left:
     def text(self) -> str:
         """In words, such as `about 3 to 9 runs, 2 to 8 min left`."""
         if not self.fewest:
-            runs = f"at most {_counted(self.most)}"
+            runs = f"probably at most {_counted(self.most)}"
         elif self.fewest == self.most:
             runs = _counted(self.most)
         else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dsopt.protocol.text import significant
+from dsopt.report.named import labels
 from dsopt.report.numbers import number
 from dsopt.report.samples import sample_elements
 from dsopt.search.history import BASELINE, History, Observation
@@ -14,20 +15,21 @@ _ALIKE: Final = 1.2  # times
 
 
 def odd_launches(history: History, unit: str) -> list[str]:
-    """A warning for each configuration whose launches on the same nodes contradict each other."""
-    lines = []
+    """A warning of the configurations whose launches on the same nodes contradict each other, for each reason."""
+    found: dict[str, list[str]] = {}
     for name in dict.fromkeys(o.name for o in history.reference if o.round):
         runs = [o for o in history.everything if o.name == name and o.value and o.imported is None]
         for nodes in dict.fromkeys(o.ran_on for o in runs):
             here = [o for o in runs if o.ran_on == nodes]
             values = {o.value: ((o.half_width or 0.0) / 2) ** 2 for o in here if o.value}
             if len(values) > 1 and differ_oddly([math.log(value) for value in values], [*values.values()]):
-                whose = "your own configuration" if name == BASELINE else name
-                told = f"{number(min(values))} and {number(max(values))} {unit}"
-                lines.append(
-                    f"WARNING: launches of {whose} came to {told}, which is more than launches differ by. {_why(here)}"
-                )
-    return lines
+                whose = "your own configuration" if name == BASELINE else labels(runs)[name]
+                told = f"of {whose} came to {number(min(values))} and {number(max(values))} {unit}"
+                found.setdefault(_why(here), []).append(told)
+    return [
+        f"WARNING: launches {', '.join(told)}, which is more than launches differ by. {why}"
+        for why, told in found.items()
+    ]
 
 
 def _why(runs: Sequence[Observation]) -> str:

@@ -17,6 +17,12 @@ _SHORT: Final = {
     "num_gpus": "GPUs",
     "num_nodes": "nodes",
 }
+_REASONS: Final = {
+    "oom": "out of memory",
+    "host_oom": "out of host memory",
+    "predicted_oom": "would not fit",
+    "invalid_config": "invalid configuration",
+}
 _LARGE: Final = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _EXACT: Final = 4  # digits with which a number may be shortened
 
@@ -25,6 +31,11 @@ def readable(candidate: Candidate) -> str:
     """Stage, micro-batch size × accumulation, and every knob with its value; flags that are not given stay away."""
     knobs = [knob_text(key, value) for key, value in candidate.knobs if not (is_script_flag(key) and value is None)]
     return " · ".join([f"ZeRO {candidate.stage}", f"{candidate.micro_batch} × {candidate.gas}", *knobs])
+
+
+def outcome_text(state: str, reason: str | None) -> str:
+    """Why something was not measured, or its state, in words; attributes and files keep the names."""
+    return _REASONS.get(reason, reason.replace("_", " ")) if reason else state
 
 
 def readable_name(name: str, candidate: Candidate | None, round_: int = 0) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsopt.report.numbers import number
-from dsopt.report.readable import readable, readable_name
+from dsopt.report.readable import outcome_text, readable, readable_name
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch
 from dsopt.search.history import BASELINE, History, Observation
@@ -37,9 +37,9 @@ class Row:
         unconfirmed: in which further run it failed, and why; None if it did not.
         needed_bytes, device_bytes: of memory, what the fullest rank needed (`ModelFacts.needed_bytes`), and may use.
         batch: global batch, in samples.
-        is_best, is_own: the result, and the user's own configuration.
+        is_best, is_own: the result, or the best so far, and the user's own configuration.
         why: why it was chosen.
-        again: why it was launched again, of each further run.
+        again: of each further run, what it measured, and why it was launched again.
         origin: where its figure is from, if it is no run of this study, in words.
         is_imported: whether DeepSpeed's autotuner measured it.
     """
@@ -69,6 +69,11 @@ class Row:
     origin: str | None
     is_imported: bool
 
+    @property
+    def outcome(self) -> str:
+        """Why it was not measured, or its state, in words."""
+        return outcome_text(self.state, None if self.state == "running" else self.reason)
+
 
 def bound_text(row: Row, *, maximize: bool) -> str:
     """What a slow run could have reached at best, as `< 240`; only for one whose bound is known."""
@@ -83,8 +88,8 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
     again: dict[str, list[str]] = {}
     for o in history.reference:
-        if o.round and o.why:
-            again.setdefault(o.name, []).append(f"launched again, round {o.round}: {o.why}")
+        if o.round:
+            again.setdefault(o.name, []).append(_again(o, spec.autotuning.unit))
     plain, special = _plain_rows(history, facts), {*estimates, *failed, *again, best}
     rows = []
     for seen in [*first, *history.observations]:
@@ -105,6 +110,13 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
         return row.estimate is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
 
     return sorted(rows, key=order)
+
+
+def _again(o: Observation, unit: str) -> str:
+    """A further run in words."""
+    percent = f" ±{100 * o.half_width:.1f} %" if o.half_width is not None else ""
+    shown = outcome_text(o.state, o.reason) if o.value is None else f"{number(o.value)} {unit}{percent}"
+    return f"launched again, round {o.round}: {'; '.join(filter(None, [shown, o.why]))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,11 +97,13 @@ def wider(spec: StudySpec) -> str:
     if isinstance(gas, int) and spec.global_batch != "keep":
         ways.append(f'"{ACCUMULATION}": {[gas, *(other for other in (1, 2, 4, 8) if other != gas)]}')
     others = others_before(spec)
-    if others is not None and sum(stage.usual for stage in others.values()) <= _FEW:
+    are_few = others is not None and sum(stage.usual for stage in others.values()) <= _FEW
+    if are_few:
         ways += _wider_sizes(spec)
-    return (
-        f"To try more, under another --name, write in DeepSpeed's configuration: {' or '.join(ways)}." if ways else ""
-    )
+    told = [f"write in DeepSpeed's configuration: {' or '.join(ways)}"] if ways else []
+    if are_few and spec.global_batch == "keep":
+        told.append("do without --keep-global-batch (global_batch: keep)")
+    return f"To try more, under another --name, {', or '.join(told)}." if told else ""
 
 
 def _wider_sizes(spec: StudySpec) -> list[str]:
@@ -110,8 +112,7 @@ def _wider_sizes(spec: StudySpec) -> list[str]:
         return [f'more sizes in "{MICRO_BATCH}": {spec.ds_config[MICRO_BATCH]}']
     limits = ("max_train_micro_batch_size_per_gpu", "max_train_batch_size")
     given = {key: getattr(spec.autotuning, key) for key in limits}
-    ways = [f'a larger "{key}" than {value}, or none' for key, value in given.items() if value is not None]
-    return [*ways, *(["without --keep-global-batch (global_batch: keep)"] if spec.global_batch == "keep" else [])]
+    return [f'a larger "{key}" than {value}, or none' for key, value in given.items() if value is not None]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from dsopt.report.answer import headline
 from dsopt.report.batch_size import batches_text
 from dsopt.report.cost import money
 from dsopt.report.durations import short_duration
-from dsopt.report.files import were_scaled
 from dsopt.report.first_run import memory_lines
 from dsopt.report.left import ON_CLUSTER, cluster_seconds, what_is_left
 from dsopt.report.numbers import number
@@ -20,6 +19,7 @@ from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
 
 _ROUGH: Final = 5.0  # percent
+OVER: Final = ("finished", "stopped")  # states in which nothing goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,9 @@ class Standing:
         good: how good the best is so far, or the result, in a sentence.
         far: how far it is, in words.
         now: what goes on, or what to do to go on, a line each.
+        factor: how many times as fast as the user's own configuration the best is so far; None in a finished study, and
+            if the best is the user's own, or imported, or one of the two has no figure.
+        batch: what to know of the global batch where there is a factor, if it is not the user's; else empty.
         stages: why each closed stage is closed.
         rows: what was tried, best first.
         advice: what else to do.
@@ -58,6 +61,8 @@ class Standing:
     good: str
     far: str
     now: Sequence[str]
+    factor: float | None
+    batch: str
     stages: Sequence[tuple[int, str]]
     rows: Sequence[Row]
     advice: Sequence[str]
@@ -68,10 +73,24 @@ class Standing:
         return asdict(self)
 
 
-def standing_of(spec: StudySpec, history: History, summary: Summary, running: Sequence[Now]) -> Standing:
-    """Where a study stands; `running` is what goes on now."""
+def standing_of(
+    spec: StudySpec, history: History, summary: Summary, running: Sequence[Now], *, scaled: bool = False
+) -> Standing:
+    """Where a study stands.
+
+    Args:
+        spec, history, summary: the study, its runs, and what they say.
+        running: what goes on now.
+        scaled: whether the learning rate in its result files follows the batch.
+    """
     rows = rows_of(spec, history, summary.comparison.best if summary.comparison else None)
+    if summary.comparison is None and summary.state != "finished":
+        best = best_row(rows)
+        rows = [replace(row, is_best=True) if row is best and not row.is_own else row for row in rows]
     labels = {row.name: row.label for row in rows}
+    best, own = best_row(rows), next((row for row in rows if row.is_own), None)
+    factor = None if summary.state == "finished" else _factor(best, own, maximize=summary.maximize)
+    batch = "" if factor is None else _batches(best, own)
     return Standing(
         study=spec.name,
         state=summary.state,
@@ -79,20 +98,22 @@ def standing_of(spec: StudySpec, history: History, summary: Summary, running: Se
         unit=summary.unit,
         maximize=summary.maximize,
         simulated=summary.simulated,
-        good=_good(summary, rows),
+        good=_good(summary, rows, factor, batch),
         far=_far(spec, history, summary),
         now=_now(summary, running, labels),
+        factor=factor,
+        batch=batch,
         stages=[(int(row.tuning_space.removeprefix("z")), row.verdict) for row in summary.stages if row.verdict],
         rows=rows,
         advice=[
-            *summary.advice_lines(scaled=were_scaled(spec)),
-            *memory_lines(spec, history, is_over=summary.state == "finished"),
+            *summary.advice_lines(scaled=scaled),
+            *memory_lines(spec, history, is_over=summary.state in OVER, told=summary.note or ""),
         ],
         doubts=summary.doubt_lines(),
     )
 
 
-def _good(summary: Summary, rows: Sequence[Row]) -> str:
+def _good(summary: Summary, rows: Sequence[Row], factor: float | None, batch: str) -> str:
     if summary.comparison is not None:
         return headline(summary)
     if summary.unconfirmed is not None:
@@ -109,20 +130,32 @@ def _good(summary: Summary, rows: Sequence[Row]) -> str:
         if any(row.state in ("measured", "slow") and not row.is_own for row in rows):
             return "Your own configuration is the fastest so far."
         return "Nothing but your own configuration was measured yet."
-    value: float | None
     if best.estimate is not None:
-        value, own_value, how = best.estimate, own.estimate if own else None, "by all its runs"
+        how = "by all its runs"
     else:
-        value, own_value = best.searched, own.searched if own else None
         how = best.origin if best.origin and best.is_imported else f"by one run{_roughly(best, own)}"
+    value = best.searched if best.estimate is None else best.estimate
     told = f"Best so far: {best.label}, {number(value)} {summary.unit}"
-    if own_value is None or value is None or best.is_imported:
+    if factor is None:
         return f"{told} ({how})."
-    factor = value / own_value if summary.maximize else own_value / value
-    told = f"{told}, {factor:.2f} times as fast as yours ({how})."
-    if own is None or own.batch is None or best.batch in (None, own.batch):
-        return told
-    return f"{told} {batches_text(best.batch, own.batch)}"
+    return f"{told}, {factor:.2f} times as fast as yours ({how}). {batch}".rstrip()
+
+
+def _factor(best: Row | None, own: Row | None, *, maximize: bool) -> float | None:
+    """How many times as fast as the user's own configuration the best is: both by all their runs, or by one each."""
+    if best is None or own is None or best.is_own or best.is_imported:
+        return None
+    both = (best.searched, own.searched) if best.estimate is None else (best.estimate, own.estimate)
+    if both[0] is None or both[1] is None:
+        return None
+    return both[0] / both[1] if maximize else both[1] / both[0]
+
+
+def _batches(best: Row | None, own: Row | None) -> str:
+    """The global batch of the best so far beside the user's own, in words; empty if it is the same or not known."""
+    if best is None or own is None or own.batch is None or best.batch in (None, own.batch):
+        return ""
+    return batches_text(best.batch, own.batch)
 
 
 def _roughly(best: Row, own: Row | None) -> str:
@@ -144,7 +177,7 @@ def _far(spec: StudySpec, history: History, summary: Summary) -> str:
         parts.append(f"{short_duration(summary.worked_seconds)} of runs")
     if summary.cost is not None and summary.simulated is None:
         parts.append(f"cost {money(summary.cost.study)}")
-    left = what_is_left(spec, history) if summary.state not in ("finished", "stopped") else None
+    left = what_is_left(spec, history) if summary.state not in OVER else None
     return "; ".join([", ".join(parts), *([left.text()] if left else [])])
 
 
@@ -158,8 +191,17 @@ def _now(summary: Summary, running: Sequence[Now], labels: dict[str, str]) -> li
         left = [f"Its worker does not answer. Any worker goes on from here: dsopt worker {name}"] if is_left else []
         return [*running_lines(running, labels), *left]
     if summary.state == "stopped":
-        return [f"Stopped{f': {summary.note}' if summary.note else ''}. Go on with: dsopt study resume {name}"]
+        return _stopped(summary.note or "", f"dsopt study resume {name}")
     return [f"No run is going on. Go on with: dsopt worker {name}"]
+
+
+def _stopped(note: str, resume: str) -> list[str]:
+    """Why a study stopped, and how to go on: what ends it of itself may have a list of what would help."""
+    why, *more = note.splitlines() or [""]
+    if not more:
+        return [f"Stopped{f': {why}' if why else ''}".rstrip(".") + f". Go on with: {resume}"]
+    helps = "Allow one of these in a new study, or try" if more[-1].startswith("- ") else "Try"
+    return [f"Stopped: {why}", *more, f"{helps} the same again with: {resume}"]
 
 
 def running_lines(running: Sequence[Now], labels: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from typing import Final
 
+from dsopt.protocol.text import significant
 from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
@@ -12,12 +13,15 @@ from dsopt.study.own_settings import settings_in
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
+_WIDE: Final = 50.0  # per cent of a run's mean: its steps are of several kinds
+_NARROWER: Final = 5.0  # times
+_MANY: Final = 30  # steps; in fewer, one that something disturbed has as much weight
 
 
 def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     """Warnings of scripts, models and samples that changed, contradicting launches, engines, and slow input."""
     of_launches = odd_launches(history, spec.autotuning.unit)
-    of_samples = growing_samples(qualities_of(history))
+    of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     return [*changed_script(spec, history), *of_model, *of_launches, *of_samples, *_slow_input(history)]
 
@@ -59,6 +63,34 @@ def _own_settings(spec: StudySpec, history: History) -> list[str]:
         return []
     told = ", ".join(f"{path} ({json.dumps(seen[path])})" for path in own)
     return [f"Your script sets {told} itself, whatever the configuration says. dsopt tried nothing else there."]
+
+
+def _rare_samples(history: History) -> list[str]:
+    """A warning if some runs met steps that take far longer than others, and others were short and met none."""
+    runs = [(o.quality.interval_percent, o.noise) for o in history.everything if o.quality is not None]
+    narrow = min((percent for percent, _ in runs), default=0.0)
+    wide = max((percent for percent, noise in runs if noise is not None and noise.steps >= _MANY), default=0.0)
+    if wide < _WIDE or narrow > wide / _NARROWER:
+        return []
+    return [
+        f"WARNING: in some runs steps differed much more (±{significant(wide, 2)} %) than in others "
+        f"(±{significant(narrow, 2)} %). If a few of your samples take far longer, such as rare long texts, "
+        "runs that ended before they met one are too fast, and a whole training may gain nothing. Let all runs go on "
+        "for longer, with 'measurement: {precision: 0.001, max_steps: 300, max_seconds: 120}' in a study file, and "
+        "tune in a new study."
+    ]
+
+
+def _other_rows(history: History) -> list[str]:
+    """What to know of sizes, if the user's own script feeds fewer rows than its configuration says samples."""
+    facts = next((o.facts for o in history.reference if o.facts is not None), None)
+    if facts is None or not 1 < facts.rows < facts.micro_batch:
+        return []
+    return [
+        f"Your script feeds batches of {facts.rows} rows, where its configuration says {facts.micro_batch} samples. If "
+        "a row is one sample, as with Accelerate's split_batches, samples/s and batch sizes are too large here, by the "
+        "same factor everywhere. Factors between configurations hold."
+    ]
 
 
 def _slow_input(history: History) -> list[str]:

@@ -4,12 +4,11 @@ import threading
 import urllib.parse
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.report.readable import readable_name
 from dsopt.report.rows import Row, best_row
-from dsopt.report.standing import standing_of
+from dsopt.report.standing import OVER, standing_of
 from dsopt.store import who_works
 from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers
@@ -18,8 +17,6 @@ from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.node_rates import rates_in
 from dsopt.web.histories import Histories
 from dsopt.worker.results import summary_of, table_of
-
-_OVER: Final = ("finished", "stopped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +29,13 @@ class Card:
         good, far: how good and how far it is, in words.
         best: its best so far; None for a comparison and while nothing was measured.
         factor, interval: of the confirmed result against the user's own configuration.
+        so_far: the factor of the best so far, before there is a result.
+        is_doubted: whether a warning says why not to believe its figures yet.
         own_fails: whether there is a result and no factor, because the user's own configuration does not run.
         batch: what to know of the global batch of the result, if it is not the user's; else empty.
         batch_times: how many times as large as the user's it is; 1 if it is the same.
         unit: of its metric.
+        stopped: why it stopped, if it did; else empty.
         failed: how many runs failed, and what the last one said.
         message: why the study cannot be read; empty otherwise.
     """
@@ -49,10 +49,13 @@ class Card:
     best: Row | None = None
     factor: float | None = None
     interval: tuple[float, float] | None = None
+    so_far: float | None = None
+    is_doubted: bool = False
     own_fails: bool = False
     batch: str = ""
     batch_times: float = 1.0
     unit: str = ""
+    stopped: str = ""
     failed: int = 0
     last_failure: str = ""
     message: str = ""
@@ -103,9 +106,14 @@ class Shown:
         """How many runs of a study go on, those of silent workers left out."""
         return sum(run.study == study and not run.is_silent for run in self.running)
 
+    @property
+    def needs_a_worker(self) -> bool:
+        """Whether there is a study to go on with, or none at all."""
+        return not self.studies or any(card.state not in OVER for card in self.studies)
+
     def standstill(self, card: Card) -> str:
         """That nothing goes on in a study that is not over, in words; else empty."""
-        if card.state in _OVER or self.runs_of(card.name):
+        if card.state in OVER or self.runs_of(card.name):
             return ""
         is_silent = any(run.study == card.name for run in self.running)
         return "Its worker is silent." if is_silent else "No run is going on."
@@ -175,8 +183,15 @@ class Overview:
             study, history = self._histories.read(self._store.read(name))
             if study.spec.compare:
                 table = table_of(self._store, study, history)
+                fastest = f"; {table.fastest} is the fastest" if table.fastest is not None else ""
+                so_far = " so far" if fastest and state != "finished" else ""
                 return Card(
-                    name=name, link=link_of(name), state=state, good="a comparison", far=f"{len(table.rows)} rows"
+                    name=name,
+                    link=link_of(name),
+                    state=state,
+                    simulated=table.simulated,
+                    good=f"a comparison{fastest}{so_far}",
+                    far=f"{len(table.rows)} rows",
                 )
             summary = summary_of(self._store, study, history)
         except DsoptError as error:
@@ -193,11 +208,14 @@ class Overview:
             far=standing.far,
             best=best_row(standing.rows) if found or standing.state != "finished" else None,
             factor=found.speedup if found and summary.alternatives else None,
+            so_far=standing.factor if found is None else None,
             interval=found.interval if found else None,
+            is_doubted=any(line.startswith("WARNING: ") for line in (*standing.doubts, *summary.unlike_runs)),
             own_fails=found is not None and found.speedup is None,
-            batch=summary.batch_advice.short() if summary.batch_advice else "",
+            batch=summary.batch_advice.short() if summary.batch_advice else standing.batch,
             batch_times=summary.batch_advice.times if summary.batch_advice else 1.0,
             unit=standing.unit,
+            stopped=next((line for line in standing.now if line.startswith("Stopped")), ""),
             failed=len(failed),
             last_failure=failed[-1].message if failed else "",
         )

@@ -45,7 +45,7 @@ def by_micro_batch(standing: Standing) -> Chart | None:
             says = f"{row.label}: {bound_text(row, maximize=standing.maximize)} {standing.unit}, stopped early"
             marks.append(Mark(x=row.micro_batch, y=row.bound, kind=kind, says=says, is_hollow=True))
         elif row.reason in ("oom", "predicted_oom", "host_oom"):
-            marks.append(Mark(x=row.micro_batch, y=0.0, kind=kind, says=f"{row.label}: {row.reason}", is_cross=True))
+            marks.append(Mark(x=row.micro_batch, y=0.0, kind=kind, says=f"{row.label}: {row.outcome}", is_cross=True))
             if row.reason == "oom":
                 edges[row.stage] = min(row.micro_batch, edges.get(row.stage, row.micro_batch))
     if not any(not mark.is_cross for mark in marks):

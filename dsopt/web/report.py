@@ -157,6 +157,7 @@ def _body(page: StudyPage) -> list[str]:
         *(text for line in page.space for text in (plain_markdown(line), "")),
         *(f"- ZeRO {stage}: {plain_markdown(verdict)}." for stage, verdict in standing.stages),
         "",
+        *([f"Model: {plain_markdown(page.model)}.", ""] if page.model else []),
     ]
     return [*lines, "## Everything that was tried", "", *_tried(standing)]
 
@@ -174,7 +175,7 @@ def _tried(standing: Standing) -> list[str]:
     rows: Sequence[Row] = standing.rows
     if not rows:
         return ["Nothing was tried yet."]
-    header = ("configuration", f"one run, {standing.unit}", "estimate", "memory", "batch")
+    header = ("configuration", f"one run, {standing.unit}", "estimate", "memory", "batch", "why")
     cells = [
         (
             f"{'★ ' if row.is_best else ''}{plain_markdown(row.label)}{f' ({row.origin})' if row.origin else ''}",
@@ -182,17 +183,18 @@ def _tried(standing: Standing) -> list[str]:
             _estimated(row),
             gib(row.needed_bytes) if row.needed_bytes else "-",
             "-" if row.batch is None else str(row.batch),
+            plain_markdown("; ".join(filter(None, [row.why, row.message, *row.again]))),
         )
         for row in rows
     ]
-    return [markdown(header, cells, (False, True, True, True, True))]
+    return [markdown(header, cells, (False, True, True, True, True, False))]
 
 
 def _searched(row: Row, *, maximize: bool) -> str:
     if row.bound is not None:
         return f"{bound_text(row, maximize=maximize)} (stopped early)"
     if row.searched is None:
-        return row.reason or row.state
+        return row.outcome
     return number(row.searched) + ("" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %")
 
 

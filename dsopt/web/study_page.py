@@ -26,7 +26,7 @@ from dsopt.web import plots
 from dsopt.web.histories import Histories
 from dsopt.worker.results import running_now, summary_of, table_of
 
-_BARS = 6  # configurations whose step is shown in its parts
+_BARS = 6  # configurations whose step is shown in its parts, next to the user's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,9 @@ def study_page(store: Store, study: StoredStudy, history: History) -> StudyPage:
     if spec.compare:
         return StudyPage(name=study.name, command=command, table=table_of(store, study, history))
     summary = summary_of(store, study, history)
-    standing = standing_of(spec, history, summary, ())
-    answer, diff = _answer(study, history, summary)
+    scaled = were_scaled(spec, study.created_at, study.finished_at)
+    standing = standing_of(spec, history, summary, (), scaled=scaled)
+    answer, diff = _answer(study, history, summary, scaled=scaled)
     return StudyPage(
         name=study.name,
         command=command,
@@ -126,24 +127,27 @@ def study_page(store: Store, study: StoredStudy, history: History) -> StudyPage:
     )
 
 
-def _answer(study: StoredStudy, history: History, summary: Summary) -> tuple[Answer | None, Diff | None]:
+def _answer(
+    study: StoredStudy, history: History, summary: Summary, *, scaled: bool
+) -> tuple[Answer | None, Diff | None]:
     if summary.comparison is None:
         return None, None
     diff = best_diff(study.spec, history)
     file = str(config_file(study.spec, study.created_at, study.finished_at))
-    best = optimum(study.spec, history, scale_lr=were_scaled(study.spec))
+    best = optimum(study.spec, history, scale_lr=scaled)
     command = shown(best.command.with_config(file))
     return answer_of(summary, diff, file=file, command=command), diff
 
 
 def _figures(store: Store, study: StoredStudy, history: History, standing: Standing) -> list[Figure]:
-    best = [row for row in standing.rows if row.state == "measured"][:_BARS]
+    measured = [row for row in standing.rows if row.state == "measured"]
+    best = [*measured[:_BARS], *(row for row in measured[_BARS:] if row.is_own)]
     passes = _passes(store, study, best)
     facts = history.facts_for(study.spec)
     sizes = plots.by_micro_batch(standing)
     return [
         Figure(
-            heading=f"{standing.metric} by micro-batch size",
+            heading=f"{standing.metric[:1].upper()}{standing.metric[1:]} by micro-batch size",
             svg=sizes.svg() if sizes else None,
             why_not="Nothing was measured yet.",
             key=plots.key_of(sizes) if sizes else "",

@@ -1,12 +1,14 @@
 """A comparison's parts: what it runs with and without DeepSpeed, the order of its runs, its table."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dsopt as api
 from dsopt.api.compared_runs import compared_runs
+from dsopt.api.so_far import best_so_far
 from dsopt.autotuner.results import chosen_config
 from dsopt.errors import DsoptError
 from dsopt.experiment.plain import plain_contradiction
@@ -192,6 +194,9 @@ def test_a_micro_batch_size_that_nothing_says_is_no_figure(tmp_path: Path) -> No
     wrong = plain_contradiction(Seen(engines={0: engine}, rows=1), started)
     assert wrong is not None
     assert "is unknown" in wrong.message
+    wrong = plain_contradiction(Seen(engines={0: replace(engine, micro_batch=64)}, rows=4), started)
+    assert wrong is not None
+    assert "its first batch had 64 rows, and most others have 4" in wrong.message
 
 
 class Comparing(Machine):
@@ -309,6 +314,8 @@ def test_dry_runs_are_compared_and_say_so(tmp_path: Path, sqlite_url: str) -> No
         ("mine", 1, True),
     ]
     assert "This is a dry run: " in table.text()
+    with pytest.raises(DsoptError, match=f"'{table.study}' is a comparison, not a search"):
+        best_so_far(api.load_study(table.study, storage=sqlite_url))
     (tmp_path / "train.py").write_text("")
     with pytest.raises(DsoptError, match="simulates DeepSpeed alone"):
         api.compare(given={"plain": "torchrun --nproc_per_node 2 train.py"}, name="other", **asked)

@@ -61,6 +61,15 @@ def test_from_create_to_best(url: str, tmp_path: Path) -> None:
         _ = study.table
 
 
+def test_the_best_command_says_what_goes_in_place_of_a_secret(url: str, tmp_path: Path) -> None:
+    command = [*COMMAND, "--api_key", "planted-4711"]
+    study = dsopt.create_study(dry_run(tmp_path, command=command))
+    list(study.work("cpu:1"))
+    best = study.best
+    assert "--api_key '***'" in best.command and "planted-4711" not in str(best)
+    assert "In place of *** goes what you typed there: dsopt shows no secret." in best.advice
+
+
 def test_a_study_is_found_again_stopped_resumed_and_deleted(url: str, tmp_path: Path) -> None:
     dsopt.create_study(dry_run(tmp_path))
     study = dsopt.load_study("dry")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from tests.studies import STUDY, write_study
 def test_help_imports_nothing_heavy() -> None:
     program = """
 import sys
+from pathlib import Path
 sys.argv = ["dsopt", "--help"]
 try:
     from dsopt.cli.main import main
@@ -156,3 +158,14 @@ def test_run_has_the_exit_code_of_the_training(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
     output = dsopt("run", "--devices", "cpu:2", "--", *STUDY["command"].split(), code=1)
     assert "Training with the best configuration" in output
+
+
+def test_a_working_folder_that_was_removed_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os; os.rmdir({str(gone)!r}); from dsopt.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "study", "list"], cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: the working folder was removed. Go to one that is there (cd), and try again.\n"

@@ -123,6 +123,25 @@ def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPa
     assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 1
 
 
+def test_a_database_that_is_away_at_the_end_is_waited_for(dsopt: Dsopt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The study is finished: a failure now would end a job, or the training that `dsopt run` is to start."""
+    study = dsopt_api.create_study(dry_run(dsopt.cwd), storage=dsopt.environment["DSOPT_STORAGE"])
+    study.run("cpu:1")
+    gone = sqlalchemy.exc.OperationalError("SELECT 1", {}, OSError("terminated by an administrator"))
+    failures, write = iter([gone, gone]), dsopt_api.Study.write_files
+
+    def write_files(self: dsopt_api.Study, **keys: bool | None) -> object:
+        for failure in failures:
+            raise failure
+        return write(self, **keys)
+
+    monkeypatch.setattr(dsopt_api.Study, "write_files", write_files)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    done = CliRunner().invoke(command, ["worker", "dry", "--storage", dsopt.environment["DSOPT_STORAGE"]])
+    assert done.exit_code == 0, done.output
+    assert (done.output.count("Waiting: "), done.output.count("is finished.")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

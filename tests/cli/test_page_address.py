@@ -1,6 +1,8 @@
 """Where the pages are, said by whoever works on a study or shows it."""
 
+import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,22 @@ def test_the_address_is_known_while_a_server_is_there_and_has_no_token(url: str)
 
 def test_a_server_that_died_is_not_named(url: str, tmp_path: Path) -> None:
     with noted_address("http://127.0.0.1:8080/", url):
-        [note] = (tmp_path / "cache" / "dsopt" / "pages").iterdir()
+        [note] = (tmp_path / "cache" / "dsopt" / "pages").glob("*/*")
         note.write_text(note.read_text().replace(str(os.getpid()), "4194399"))
         assert page_of("dry", url) is None
         note.write_text("{")
         assert page_of("dry", url) is None
+
+
+def test_of_two_servers_the_one_that_goes_on_is_named(url: str, tmp_path: Path) -> None:
+    with noted_address("http://127.0.0.1:8080/", url):
+        [folder] = (tmp_path / "cache" / "dsopt" / "pages").iterdir()
+        other = {"url": "http://127.0.0.1:9090/", "pid": os.getppid()}
+        (folder / f"{socket.gethostname()}-{os.getppid()}.json").write_text(json.dumps(other))
+        (killed := folder / f"{socket.gethostname()}-4194399.json").write_text(json.dumps({**other, "pid": 4194399}))
+    assert page_of("dry", url) == "http://127.0.0.1:9090/study/dry"
+    with noted_address("http://127.0.0.1:8080/", url):
+        assert not killed.exists()
 
 
 def test_a_shell_completes_names_of_studies(url: str) -> None:

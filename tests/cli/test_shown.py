@@ -61,7 +61,7 @@ def test_advice_is_one_block(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("width", "columns"),
-    [(140, ["memory", "batch"]), (100, ["memory", "batch"]), (90, ["memory"]), (80, []), (76, [])],
+    [(100, ["memory", "batch"]), (90, ["memory", "batch"]), (80, ["memory", "batch"]), (76, ["memory"]), (60, [])],
 )
 def test_a_name_is_broken_only_where_there_is_no_room(url: str, width: int, columns: list[str]) -> None:
     study, console = dsopt.load_study("dry", storage=url), Console(file=io.StringIO(), width=width)
@@ -69,9 +69,29 @@ def test_a_name_is_broken_only_where_there_is_no_room(url: str, width: int, colu
         console.print(part)
     study.close()
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert any("your configuration (ZeRO 1 · 2 × 1)" in line for line in lines)
+    own = [" ".join(line.split()) for line in lines[lines.index("") :]]
+    where = next(at for at, line in enumerate(own) if line.startswith("your configuration"))
+    if width >= 100:
+        assert own[where].startswith("your configuration (ZeRO 1 · 2 × 1) ")
+    else:  # it breaks between its two parts, and before a column goes
+        assert own[where + 1] == "(ZeRO 1 · 2 × 1)"
     [header] = [line for line in lines if line.lstrip().startswith("configuration")]
     assert [name for name in ("memory", "batch") if name in header] == columns
+
+
+def test_the_own_configuration_stays_on_the_screen_of_a_study_that_goes_on(url: str) -> None:
+    """A factor is of it, and the best so far has a star."""
+    study = dsopt.load_study("dry", storage=url)
+    best, own = study.standing.rows
+    study.close()
+    others = [replace(best, label=f"ZeRO 2 · {size} × 1", is_best=False) for size in range(20)]
+    going_on = replace(study.standing, state="searching", rows=[best, *others, own])
+    console = Console(file=io.StringIO(), width=120)
+    for part in screen(going_on, console, every=False, why=False):
+        console.print(part)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "your configuration (ZeRO 1 · 2 × 1)" in text
+    assert "more: 10 measured (--all)" in text
 
 
 def test_why_tells_what_each_run_was_for(url: str) -> None:

@@ -20,7 +20,8 @@ from tests.cluster.test_slurm_runs import submitted
 from tests.conftest import SCRIPTS, STUDIES, Dsopt
 from tests.runs import launch, rules
 
-pytestmark = [pytest.mark.cluster, pytest.mark.real, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.cluster, pytest.mark.real]
+by_ssh, by_slurm = pytest.mark.xdist_group("ssh"), pytest.mark.xdist_group("slurm")  # each group has one cluster
 
 _OVER_BOTH = "deepspeed --num_nodes 2 --num_gpus 1"
 
@@ -36,6 +37,7 @@ def check_trained_on_both(dsopt: Dsopt) -> None:
     assert (dsopt.cwd / "autotuning_results" / "ds_config_optimal.json").exists()
 
 
+@by_ssh
 def test_a_study_over_two_nodes_by_ssh(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
     placed(dsopt, ssh_hosts, slots=1)
     create_real(dsopt, _OVER_BOTH)
@@ -43,6 +45,7 @@ def test_a_study_over_two_nodes_by_ssh(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
     check_trained_on_both(dsopt)
 
 
+@by_slurm
 def test_a_study_over_two_nodes_of_a_slurm_job(dsopt: Dsopt, slurm_cluster: Slurm) -> None:
     create_real(dsopt, _OVER_BOTH)
     job = submitted(dsopt, slurm_cluster, study="tiny", cpus=1)
@@ -58,6 +61,7 @@ ONE_RUN = {
 }
 
 
+@by_ssh
 @pytest.mark.parametrize("launcher", ONE_RUN)
 def test_a_run_over_two_nodes_by_another_launcher(
     tmp_path: Path, ssh_hosts: Hosts, monkeypatch: pytest.MonkeyPatch, launcher: str

@@ -18,14 +18,14 @@ HUB, WANDB, WITHHELD, ASKED = (f"planted-{name}-4711" for name in ("hub", "wandb
 SECRETS = (HUB, WANDB, WITHHELD, ASKED)
 # tells what a rank is given, and which files of its run directory on its node hold a secret; at ZeRO 2 it fails
 SCRIPT = f"""
-import json, os, runpy, sys
+import json, os, runpy, sys, uuid
 from pathlib import Path
 told = Path(os.environ["TELL_TO"])
 files = [path for path in Path(os.environ["DSOPT_RUN_DIR"]).rglob("*") if path.is_file()]
 held = [path.name for path in files if any(secret.encode() in path.read_bytes() for secret in {SECRETS!r})]
 given = {{"argv": sys.argv, "environment": dict(os.environ), "held": held, "files": [path.name for path in files]}}
-with (told / f"{{os.uname().nodename}}.jsonl").open("a") as file:
-    file.write(json.dumps(given) + "\\n")
+# a new file for each: what a run appends to one of an earlier run does not stay
+(told / f"{{os.uname().nodename}}-{{uuid.uuid4().hex}}.json").write_text(json.dumps(given))
 at = sys.argv.index("--token")
 del sys.argv[at : at + 2]
 config = json.loads(Path(sys.argv[sys.argv.index("--deepspeed_config") + 1]).read_text())
@@ -86,7 +86,7 @@ def test_no_secret_is_left_on_any_node(
 def check_ranks(told: Path) -> None:
     """Both nodes' ranks got what the command and the study name, and nothing else; no file there held it meanwhile."""
     for node in ("node1", "node2"):
-        ranks = [json.loads(line) for line in (told / f"{node}.jsonl").read_text().splitlines()]
+        ranks = [json.loads(path.read_text()) for path in told.glob(f"{node}-*.json")]
         assert len(ranks) > 3
         for rank in ranks:
             environment = rank["environment"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.left import present
+from tests.cluster.nodes import wait_until
 from tests.cluster.sshd import Hosts, hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ssh")]
@@ -41,7 +42,8 @@ def test_all_is_gone_in_the_end_also_with_a_session(tmp_path: Path) -> None:
     files = sorted(own.iterdir()) if own.exists() else None
     with hosts(tmp_path, "node1", environment={"GIVEN": "a word"}) as found:
         assert found.run("ssh", "node1", "echo $GIVEN; setsid sleep 600 > /dev/null 2>&1 &") == "a word\n"
-        assert found.nodes["node1"].run("pgrep", "-c", "sleep") == "2\n"  # that one, and the node's own
+        node = found.nodes["node1"]
+        wait_until(lambda: node.run("pgrep", "-c", "sleep") == "2\n", "a second sleep, next to the node's own, runs")
         assert len(present(tmp_path) - before) > 3  # the node, its server, the sleep
     assert present(tmp_path) == before
     assert (sorted(own.iterdir()) if own.exists() else None) == files

@@ -141,6 +141,6 @@ def test_the_batch_is_told_of_a_configuration_that_does_not_run_too() -> None:
     assert (advice.own, advice.best) == (16, 4)
     assert "The same samples then take 4 times as many steps" in advice.text()
     assert (
-        "Nothing else was measured with your own global batch; tune --keep-global-batch searches with it."
-        in advice.text()
+        "Nothing else was measured with your own global batch; with another --name, tune --keep-global-batch searches "
+        "with it." in advice.text()
     )

@@ -74,6 +74,16 @@ def test_candidates_are_counted(sizes: object, limit: int | None, said: str, wid
     ) and last.endswith(f" or {wider}.")
 
 
+def test_a_kept_batch_is_widened_on_the_command_line_and_not_in_the_configuration() -> None:
+    config = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4}
+    kept = spec(config, max_train_micro_batch_size_per_gpu=4).model_copy(update={"global_batch": "keep"})
+    assert space_lines(kept)[-1] == (
+        "To try more, under another --name, write in DeepSpeed's configuration: "
+        '"zero_optimization": {"stage": [3, 0, 1, 2]} or a larger "max_train_micro_batch_size_per_gpu" than 4, or none'
+        ", or do without --keep-global-batch (global_batch: keep)."
+    )
+
+
 def test_where_ranks_count_and_are_unknown_no_number_is_said() -> None:
     study = spec(max_train_batch_size=64).model_copy(update={"command": "deepspeed t.py --deepspeed_config c.json"})
     assert "; at most 50 runs at each stage" in space_lines(study)[0]

@@ -6,7 +6,9 @@ from dsopt.report.answer import Answer, AnswerRow
 from dsopt.report.rows import Row, bound_text, rows_of
 from dsopt.report.standing import Now, Standing, standing_of
 from dsopt.report.summary import summarize
+from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History
+from dsopt.search.run_quality import RunQuality
 from dsopt.study.space import Candidate
 from tests.made_up import facts, history, observation, spec
 
@@ -55,6 +57,7 @@ def test_figures_of_the_search_and_confirmed_ones_are_apart() -> None:
     known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
     best, own, *others = rows(known, LARGE.name)
     assert (best.searched, best.rounds, best.is_best) == (150.0, 2, True)
+    assert best.again == ["launched again, round 1: 140 samples/s ±1.0 %"]
     assert best.estimate is not None and 140.0 < best.estimate < 150.0
     assert best.estimate_interval is not None
     assert best.estimate_interval[0] < best.estimate < best.estimate_interval[1]
@@ -69,13 +72,16 @@ def test_a_search_that_goes_on_says_how_good_it_is_and_what_runs() -> None:
         "Its global batch is 8 samples, yours 2."
     )
     assert found.now == ["Running: ZeRO 1 · 2 × 1, on gpu1, for 1 min 15 s"]
-    assert found.far == "4 runs; at most 7 runs left"
+    assert found.far == "4 runs; probably at most 7 runs left"
+    assert (found.factor, found.batch) == (1.5, "Its global batch is 8 samples, yours 2.")
+    assert [row.label for row in found.rows if row.is_best] == ["ZeRO 1 · 4 × 1"]
 
 
 def test_a_study_that_nobody_works_on_says_how_to_go_on() -> None:
     assert standing(TRIED).now == ["No run is going on. Go on with: dsopt worker s"]
     assert standing(TRIED, "stopped").now == ["Stopped: by somebody. Go on with: dsopt study resume s"]
     assert standing(confirmed(TRIED, (None, 101.0), (LARGE, 140.0)), "finished").now == []
+    assert standing(confirmed(TRIED, (None, 101.0), (LARGE, 140.0)), "finished").factor is None
 
 
 def test_before_anything_was_measured_nothing_is_called_good() -> None:
@@ -151,10 +157,25 @@ def test_a_study_that_is_over_does_not_go_on() -> None:
     failed = observation(None, None, name="baseline", message="CUDA out of memory")
     known = replace(history(), reference=[failed])
     said, ended = "Your own configuration ran out of memory.", standing(known, "finished").advice
+    assert standing(known, "stopped").advice == ended
     assert standing(known).advice[0] == f"{said} dsopt goes on with what the study allows and needs less."
     assert ended[0] == said
     assert not any("goes on" in line for line in ended)
     assert any("would help" in line for line in ended)
+
+
+def test_a_study_that_ends_for_memory_says_once_what_would_help() -> None:
+    failed = observation(None, None, name="baseline", message="CUDA out of memory")
+    study, known = spec(), replace(history(), reference=[failed, replace(failed, name="profile")])
+    note = why_nothing_runs(study, known)
+    summary = summarize(study, known, [], state="stopped", note=note, duration_seconds=None)
+    found = standing_of(study, known, summary, ())
+    stopped, heading, *savers, how = found.now
+    assert stopped.startswith("Stopped: neither your configuration nor the one with the least memory")
+    assert heading == "These need less memory on a GPU, but the study does not allow them:"
+    assert len(savers) > 2 and all(line.startswith("- ") for line in savers)
+    assert how == "Allow one of these in a new study, or try the same again with: dsopt study resume s"
+    assert not any("memory" in line for line in found.advice)
 
 
 def test_nothing_is_said_of_changes_where_the_best_changes_nothing() -> None:
@@ -164,3 +185,12 @@ def test_nothing_is_said_of_changes_where_the_best_changes_nothing() -> None:
     changed = replace(kept, rows=(AnswerRow(what="ZeRO stage", yours="0", best="1"),))
     assert kept.next_commands[0][0] == "dsopt report s"
     assert changed.next_commands[0][0] == "dsopt diff s"
+
+
+def test_a_factor_that_a_warning_doubts_says_so_itself() -> None:
+    ended = confirmed(TRIED, (None, 100.0), (LARGE, 150.0))
+    assert "Read the warning" not in standing(ended, "finished").good
+    [first, *others] = ended.stages[1]
+    short = RunQuality(name=first.name, interval_percent=1.0, drifting=False, read_ahead=65)
+    doubted = replace(ended, stages={**ended.stages, 1: [replace(first, quality=short), *others]})
+    assert standing(doubted, "finished").good.endswith(". Read the warning before you believe it.")

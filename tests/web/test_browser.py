@@ -4,7 +4,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytest
 
 import dsopt
 from dsopt.api.storage import open_store
+from dsopt.study.space import Candidate
 from dsopt.web.access import Environ
 from dsopt.web.server import DashboardServer
 from tests.api.dry import dry_run
+from tests.web.running import begin_run
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -107,6 +109,16 @@ def test_a_study_appears_runs_and_finishes_while_somebody_looks(page: Any, addre
     page.wait_for_selector("text=dry/z1", timeout=20_000)
 
 
+def test_a_run_that_begins_appears_while_somebody_looks(page: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/dsopt.db"
+    with dsopt.create_study(dry_run(tmp_path), storage=url) as made, served(url, "") as address:
+        page.goto(address)
+        page.wait_for_selector("text=No run is going on. Start a worker")
+        with closing(open_store(url)) as store:
+            begin_run(made, store, Candidate(stage=1, micro_batch=4, gas=1))
+        page.wait_for_selector("td:has-text('ZeRO 1 · 4 × 1')", timeout=20_000)  # by itself
+
+
 def test_a_report_opens_without_a_network(page: Any, study: dsopt.Study, url: str, tmp_path: Path) -> None:
     if study.state != "finished":
         study.run("cpu:1")
@@ -139,6 +151,7 @@ def test_optuna_dashboard_shows_charts_and_files_and_changes_nothing(
 
     page.goto(f"{page.url.partition('?')[0]}/trials?numbers=0")
     page.wait_for_selector("text=step_times.svg", timeout=20_000)
+    page.wait_for_selector("text=the fullest rank needed")  # the trial's note
     drawn = page.locator("img[alt='step_times.svg']")
     assert drawn.evaluate("image => image.decode().then(() => image.naturalWidth)") == 640
     with page.expect_download() as got:

@@ -10,15 +10,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState, create_trial
 from sqlalchemy import event
 
 import dsopt
 from dsopt.api.storage import open_store
-from dsopt.search.sampler import distributions
-from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
-from dsopt.study.part import Part
 from dsopt.study.space import Candidate
 from dsopt.web.app import application
 from dsopt.web.metrics import metrics_text
@@ -27,8 +23,8 @@ from dsopt.web.render import render
 from dsopt.web.report import software_of
 from dsopt.worker.history import load_history
 from tests.api.dry import dry_run
-from tests.store.ledger import begin, ledger_of
 from tests.web.asking import Ask, asker
+from tests.web.running import begin_run
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +80,7 @@ def test_the_overview_calls_what_runs_by_its_readable_name(tmp_path: Path) -> No
     url = f"sqlite:///{tmp_path}/dsopt.db"
     candidate = Candidate(stage=1, micro_batch=4, gas=1)
     with dsopt.create_study(dry_run(tmp_path), storage=url) as made, closing(open_store(url)) as store:
-        study, given = store.get("dry"), distributions(made.spec.space(1))
-        attributes = {"candidate": candidate.name, "phase": "joint"}
-        frozen = create_trial(
-            state=TrialState.RUNNING, params=candidate.params, distributions=given, user_attrs=attributes
-        )
-        begin(ledger_of(store), study, NewTask(part=Part("z1"), name=candidate.name, round=0, frozen=frozen), store)
+        begin_run(made, store, candidate)
         text = asker(application(store))("/")[2].partition("Running now")[2]
         assert '<td><span class="whole">ZeRO 1</span> · <span class="whole">4 × 1</span></td>' in text
         assert [run.label for worker in dsopt.list_workers(storage=url) for run in worker.runs] == ["ZeRO 1 · 4 × 1"]
@@ -185,6 +176,20 @@ def test_it_is_said_of_a_study_that_nobody_works_on(state: str, silent: list[boo
     text = render("overview", page=shown)
     assert text.count("its worker is silent") == silent.count(True)
     assert not said or said in text
+    assert ("Start a worker" in text) == (not silent and state != "finished")
+
+
+def test_the_overview_says_why_a_study_stopped_and_what_failed_last_and_how_good_it_is_so_far() -> None:
+    why = "Stopped: by somebody. Go on with: dsopt study resume s"
+    stopped = Card(name="s", link="", state="stopped", stopped=why, failed=2, last_failure="it broke")
+    going_on = Card(name="t", link="", state="searching", so_far=1.5, is_doubted=True)
+    page = Shown(storage="", studies=[stopped, going_on], running=(), workers=())
+    assert "dsopt_study_factor{" not in metrics_text(page)  # it is of what is confirmed
+    text = render("overview", page=page)
+    assert why in text
+    assert "2 failed. it broke" in text
+    assert "1.50× so far" in text and "<strong>" not in text
+    assert text.count("in doubt: see its page") == 1
 
 
 class _Links(HTMLParser):

@@ -48,7 +48,10 @@ def test_a_dry_run_finds_what_is_faster(dsopt: Dsopt, folder: str) -> None:
     dsopt("study", "create", study)
     output = dsopt("worker", name, "--devices", "cpu:1")
     assert "A dry run: " in output and "Traceback" not in output
-    assert dsopt.json("study", "best", name)["comparison"]["speedup"] > 1
+    speedup = dsopt.json("study", "best", name)["comparison"]["speedup"]
+    assert speedup > 1
+    told = re.findall(r"([\d.]+) times as fast", (STUDIES / folder / "README.md").read_text("utf-8"))
+    assert [float(factor) for factor in told] == [pytest.approx(speedup, abs=0.1)]
 
 
 def test_a_dry_run_goes_the_same_way_each_time(tmp_path: Path) -> None:
