@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("step", choices=list(_STEPS_BY_NAME))
     parser.add_argument("folder", type=Path, help="where to leave what was found; one folder for all steps")
     parser.add_argument("--seconds", type=float, default=500.0, help="stop after this")
+    parser.add_argument("--tries", help="as for `benchmarks.record`")
     parser.add_argument("--grid", type=Path, default=_GRID, help="the study file of the grid")
     parser.add_argument("--devices", help="as for `dsopt worker`")
     args = parser.parse_args()
@@ -41,14 +42,19 @@ def _facts(args: argparse.Namespace) -> None:
 
 
 def _tests(args: argparse.Namespace) -> None:
-    _run(args, "pytest", "-m", "gpu", "-v", f"--junitxml={args.folder / 'tests.xml'}", "tests/real/test_gpu.py")
+    """A warning there may be of another torch than dsopt's own tests have: it is no error."""
+    _run(
+        args, "pytest", "-m", "gpu", "-v", "-W", "default", f"--junitxml={args.folder / 'tests.xml'}",
+        "tests/real/test_gpu.py",
+    )  # fmt: skip
 
 
 def _record(args: argparse.Namespace) -> None:
     """A slice of the grid, added to what earlier ones recorded."""
     _run(
         args, "benchmarks.record", str(args.grid), str(args.folder / _RECORDED), "--launches", "1",
-        "--steps", str(_STEPS), "--seconds", str(args.seconds - 60), "--patience", "5", *_devices(args),
+        "--steps", str(_STEPS), "--seconds", str(args.seconds - 60), "--patience", "5",
+        *(["--tries", args.tries] if args.tries else []), *_devices(args),
     )  # fmt: skip
 
 
