@@ -1,6 +1,5 @@
 """Imports modules before there is a rank, and checks that the process may be forked afterwards."""
 
-import ctypes
 import importlib
 import os
 import sys
@@ -77,7 +76,7 @@ def unfit_to_fork() -> str | None:
         return "an import has initialised CUDA, which does not survive a fork"
     threads = _threads()
     if len(threads) > 1:
-        _end_openblas_threads()
+        _end_threads_that_a_fork_ends()
         threads = _threads()
     if len(threads) > 1:
         return f"an import has started threads, which do not survive a fork: {', '.join(sorted(threads)[:4])}"
@@ -92,13 +91,12 @@ def _open_files() -> set[str]:
     return {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
 
 
-def _end_openblas_threads() -> None:
-    """Ends OpenBLAS's threads early. It starts them when it is loaded, and would end them itself before a fork."""
-    libraries = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}
-    for library in libraries:
-        shutdown = getattr(ctypes.CDLL(library), "blas_thread_shutdown_", None)  # its own handler (blas_server.c)
-        if shutdown is not None:
-            shutdown()
+def _end_threads_that_a_fork_ends() -> None:
+    """Forks a child that ends at once. OpenBLAS starts threads when it is loaded, and ends them before any fork."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 class _EnvironmentWatch:
