@@ -17,7 +17,6 @@ import math
 import platform
 import random
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,11 +26,11 @@ import numpy as np
 
 from benchmarks.grid import About, Grid, Launched, read_grid, write_grid
 from benchmarks.quiet import Busy, wait_until_quiet
-from dsopt.experiment.outcome import Infeasible, Measured, Outcome
+from dsopt.experiment.lane import Lane
+from dsopt.experiment.outcome import Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.rules import RunRules
-from dsopt.experiment.run import Progress, run_experiment
+from dsopt.experiment.run import Progress
 from dsopt.launch.devices import DevicePool, free_ports, parse_devices
-from dsopt.launch.guard import Guard
 from dsopt.launch.launch import Launch
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Engine, Event, Flops, Memory, Step
@@ -64,6 +63,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the Parquet file")
     parser.add_argument("--launches", type=int, default=2, help="launches of each candidate")
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each")
+    parser.add_argument("--tries", type=int, default=_TRIES, help="of a launch, while others use much of the machine")
     parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet machine, each launch")
     parser.add_argument("--devices", help="as for `dsopt worker`")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no launch after this")
@@ -77,6 +77,7 @@ def main() -> None:
         devices,
         steps=args.steps,
         patience_seconds=args.patience,
+        tries=args.tries,
         deadline=time.monotonic() + args.seconds,
         about=kept.about if kept else None,
         launches=list(kept.launches) if kept else [],
@@ -88,7 +89,7 @@ def main() -> None:
                     write_grid(Grid(about=recorder.about, launches=tuple(recorder.launches)), args.out)
         print(f"{args.out}: {len(recorder.launches)} launches; the same command does what is missing")
     finally:
-        recorder.guard.close()
+        recorder.lane.close()
 
 
 @dataclass(slots=True)
@@ -99,10 +100,11 @@ class Recorder:
     devices: DevicePool
     steps: int
     patience_seconds: float
+    tries: int = _TRIES
     deadline: float = math.inf
     about: About | None = None
     launches: list[Launched] = field(default_factory=list)
-    guard: Guard = field(default_factory=Guard)
+    lane: Lane = field(default_factory=lambda: Lane(lambda: False, print))
 
     def launch_all(self, round_: int) -> Iterator[Launched]:
         """One launch of every candidate that has none in this round and never ran out of memory."""
@@ -123,7 +125,7 @@ class Recorder:
     def _quiet_launch(self, candidate: Candidate, round_: int, folder: Path, ports: Iterator[int]) -> Launched | None:
         """A launch with the machine to itself, or the least disturbed of a few."""
         tries: list[Launched] = []
-        while len(tries) < _TRIES and (not tries or tries[-1].elsewhere > _DISTURBING):
+        while len(tries) < self.tries and (not tries or tries[-1].elsewhere > _DISTURBING):
             wait_until_quiet(_DISTURBING, self.patience_seconds)
             launched = self._launch(candidate, round_, RunDir.create(folder, candidate.name), next(ports))
             if launched is None:
@@ -168,10 +170,11 @@ class Recorder:
             expected=candidate,
             needs_flops=False,
         )
-        self.guard.watch(run_dir.path, port)
         starting, before = _Starting(), Busy.now()
-        outcome = run_experiment(launch, rules, threading.Event().is_set, starting)
+        outcome = self.lane.run(launch, rules, starting)
         events = list(EventReader(run_dir).read())
+        if isinstance(outcome, Failed):
+            print(f"{candidate.name}: {outcome.message}", flush=True)
         engine = next((event for event in events if isinstance(event, Engine) and event.rank == 0), None)
         if self.about is None and engine is not None:
             self.about = self._about(engine)
