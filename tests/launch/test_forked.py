@@ -75,6 +75,31 @@ def test_what_must_not_be_imported_beforehand_is_refused(tmp_path: Path, source:
         assert told[1] == ("beforehand" if refusal == "threads" else None)
 
 
+_ENDS_ITS_THREAD = """
+#include <pthread.h>
+#include <unistd.h>
+static int asked[2];
+static pthread_t thread;
+static void *wait_until_asked(void *unused) { char one; (void)!read(asked[0], &one, 1); return unused; }
+static void end(void) { (void)!write(asked[1], "x", 1); pthread_join(thread, 0); }
+__attribute__((constructor)) static void begin(void) {
+    (void)!pipe(asked); pthread_create(&thread, 0, wait_until_asked, 0); pthread_atfork(end, 0, 0);
+}
+"""
+
+
+def test_threads_that_a_library_ends_before_a_fork_forbid_none(tmp_path: Path) -> None:
+    """As OpenBLAS's; numpy 2.5 shows no function that would end them."""
+    library = tmp_path / "library.so"
+    build = ["cc", "-shared", "-fPIC", "-pthread", "-x", "c", "-", "-o", library]
+    subprocess.run(build, input=_ENDS_ITS_THREAD, text=True, check=True)
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "beforehand.py").write_text(f"import ctypes; ctypes.CDLL({str(library)!r})")
+    modules = json.dumps({"beforehand": str(tmp_path / "path" / "beforehand.py")})
+    code = f"sys.path += [{str(tmp_path / 'path')!r}]\n" + IMPORT_ALL
+    assert json.loads(python(code, modules, folder=tmp_path)) is None
+
+
 def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "beforehand.py").write_text("raise RuntimeError('mine')")
     modules = json.dumps({"beforehand": str(tmp_path / "beforehand.py")})

@@ -236,8 +236,10 @@ def test_ranks_see_the_devices_that_an_engine_has_granted(tmp_path: Path) -> Non
 
 
 def test_ranks_end_when_nothing_is_heard_of_the_worker(tmp_path: Path) -> None:
-    code = "import dsopt.launch.part as part; part.SILENCE_SECONDS = 1.0; part.main()"
-    rank = {"argv": [sys.executable, "-c", "import time; time.sleep(600)"], "environment": {}}
+    code = "import dsopt.launch.part as part; part.SILENCE_SECONDS = 3.0; part.main()"
+    lives = tmp_path / "lives"
+    script = f"import os, time; open({str(lives)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    rank = {"argv": [sys.executable, "-c", script], "environment": {}}
     order = {"run_dir": "/no/such", "cwd": str(tmp_path), "port": 1, "folders": [], "files": {}, "processes": [rank]}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -247,9 +249,12 @@ def test_ranks_end_when_nothing_is_heard_of_the_worker(tmp_path: Path) -> None:
         part.stdin.write(json.dumps({"start": order}) + "\n")
         part.stdin.flush()
         assert json.loads(part.stdout.readline()) == {"refusal": None}
-        [started] = [p for p in psutil.Process(part.pid).children() if "sleep(600)" in str(p.cmdline())]
+        while not lives.exists() or not lives.read_text():
+            part.stdin.write(json.dumps({"alive": True}) + "\n")
+            part.stdin.flush()
+            time.sleep(0.1)
         assert part.wait(30) == 0  # its input is still open
-        assert not started.is_running()
+        assert not psutil.pid_exists(int(lives.read_text()))
 
 
 def test_a_node_without_the_working_folder_says_so(tmp_path: Path) -> None:
