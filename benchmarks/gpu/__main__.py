@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu import facts, models
+from benchmarks.gpu import facts, models, tuned
 from benchmarks.gpu.beside import beside_the_grid
+from benchmarks.grid import write_grid
 from benchmarks.measured.__main__ import print_tables
 
 _GRID: Final = Path(__file__).parent.parent / "grids" / "gpt-400m-gpu" / "study.yaml"
 _STEPS: Final = 15
 _RECORDED: Final = "grid.parquet"
+_TUNED: Final = "tuned.parquet"
 
 
 def main() -> None:
@@ -59,7 +61,8 @@ def _record(args: argparse.Namespace) -> None:
 
 
 def _models(args: argparse.Namespace) -> None:
-    print_tables(models.groups_of(args.folder / _RECORDED))
+    found = [path for name in (_RECORDED, _TUNED) if (path := args.folder / name).exists()]
+    print_tables({name: runs for path in found for name, runs in models.groups_of(path).items()})
 
 
 def _tune(args: argparse.Namespace) -> None:
@@ -72,6 +75,8 @@ def _tune(args: argparse.Namespace) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     (args.folder / "tune.json").write_text(shown.stdout, encoding="utf-8")
+    if (grid := tuned.grid_of(storage[1], "tuned")) is not None:
+        write_grid(grid, args.folder / _TUNED)
     print(beside_the_grid(args.folder / _RECORDED, json.loads(shown.stdout or "{}")))
 
 

@@ -75,3 +75,4 @@ def test_each_step_leaves_what_it_found(hour, tmp_path: Path) -> None:
     assert "Study 'tuned' is finished." in tuned
     assert "The grid's best of 3 is " in tuned
     assert json.loads((tmp_path / "out" / "tune.json").read_text())["comparison"]["best"]
+    assert int(hour("models").partition(" runs of ")[0]) > 6  # those of the tuning, too
