@@ -19,7 +19,16 @@ from dsopt.probe.device import HostDevice
 from dsopt.probe.model import describe
 from dsopt.probe.states import held_by
 
+class EightBit(torch.optim.Optimizer):
+    # two moments of a byte for each parameter, as in 8-bit Adam
+
+    def step(self, closure=None):
+        for weight in (weight for group in self.param_groups for weight in group["params"]):
+            for moment in ("state1", "state2"):
+                self.state[weight].setdefault(moment, torch.zeros_like(weight, dtype=torch.uint8))
+
 optimizers = {
+    "eight-bit": lambda weights: EightBit(weights, {}),
     "sgd": lambda weights: torch.optim.SGD(weights, lr=1e-3),
     "momentum": lambda weights: torch.optim.SGD(weights, lr=1e-3, momentum=0.9),
     "adam": lambda weights: torch.optim.AdamW(weights, lr=1e-3),
@@ -40,6 +49,7 @@ for optimizer, config in json.loads(sys.argv[1]):
 """
 
 BF16 = {"bf16": {"enabled": True}}
+ALL_BF16 = {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 
 
 def zero(stage: int, **config: object) -> dict[str, object]:
@@ -54,6 +64,10 @@ CASES = [
     ("sgd", zero(3, **BF16), [2, 2, 4, "bf16", ""]),
     ("momentum", zero(3, **BF16), [2, 2, 8, "bf16", ""]),
     ("adam", zero(1, **BF16, data_types={"grad_accum_dtype": "fp32"}), [2, 4, 12, "bf16", ""]),
+    ("adam", zero(2, bf16={"enabled": True, **ALL_BF16}), [2, 2, 6, "bf16", ""]),
+    ("adam", zero(3, bf16={"enabled": True, **ALL_BF16}), [2, 2, 6, "bf16", ""]),
+    ("eight-bit", zero(0), [4, 4, 2, "fp32", ""]),
+    ("eight-bit", zero(2, **BF16), [2, 2, 6, "bf16", ""]),
     ("adam", zero(2, torch_autocast={"enabled": True, "dtype": "bfloat16"}), [4, 4, 8, "fp32", "bf16"]),
 ]
 
