@@ -1,12 +1,14 @@
 """How a candidate spreads model states: over which ranks, and what it offloads."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 from dsopt.estimates.zero_memory import Offload, OffloadDevice, device_state_bytes, host_state_bytes
 from dsopt.search.facts import ModelFacts
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
 from dsopt.study.spec import StudySpec
+
+_SECONDARY: Final = f"{ZERO}zero_hpz_partition_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,7 @@ class Sharding:
         nodes, ranks_per_node: what the job runs on.
         model_parallel: ranks that share one replica (`mp_size`).
         offload: where optimizer states and parameters live.
+        secondary: ranks that share another copy of the weights at ZeRO 3 (`zero_hpz_partition_size`); 1 without one.
     """
 
     stage: int
@@ -25,6 +28,7 @@ class Sharding:
     ranks_per_node: int
     model_parallel: int
     offload: Offload
+    secondary: int = 1
 
     @property
     def replicas(self) -> int:
@@ -45,7 +49,7 @@ class Sharding:
                 held=facts.held,
             )
             / self.model_parallel
-        )
+        ) + (self._secondary_bytes(facts) if self.offload.param == "none" else 0.0)
 
     def gradient_bytes(self, facts: ModelFacts) -> float:
         """The gradients among them."""
@@ -62,7 +66,8 @@ class Sharding:
 
     def host_bytes(self, facts: ModelFacts, *, accumulates: bool = False) -> float:
         """Model states in one node's host memory; `accumulates`: with more than one micro-step a step."""
-        return host_state_bytes(
+        secondary = self._secondary_bytes(facts) * self.ranks_per_node if self.offload.param == "cpu" else 0.0
+        return secondary + host_state_bytes(
             self.stage,
             params=facts.num_params,
             trainable=facts.trainable_params,
@@ -73,6 +78,15 @@ class Sharding:
             held=facts.held,
             accumulates=accumulates,
         )
+
+    def _secondary_bytes(self, facts: ModelFacts) -> float:
+        """A rank's share of the secondary copy of the weights, which lies where the first one does.
+
+        Source: `_partition_param_sec` in `deepspeed/runtime/zero/partition_parameters.py`, 0.19.8.
+        """
+        if self.stage < 3 or self.secondary <= 1:
+            return 0.0
+        return facts.held.weight * facts.num_params / self.secondary / self.model_parallel
 
 
 def world_size(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, int]:
@@ -99,7 +113,14 @@ def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting
         ranks_per_node=ranks,
         model_parallel=spec.autotuning.mp_size,
         offload=offload_of(spec, stage, setting),
+        secondary=_secondary_of(spec, setting),
     )
+
+
+def _secondary_of(spec: StudySpec, setting: Setting) -> int:
+    """The ranks that share the secondary copy of the weights, as the setting says, else the user's configuration."""
+    given = dict(setting).get(_SECONDARY, spec.own_value(_SECONDARY))
+    return given if isinstance(given, int) else 1
 
 
 def offload_of(spec: StudySpec, stage: int, setting: Setting) -> Offload:

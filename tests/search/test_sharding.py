@@ -1,11 +1,15 @@
 """Ranks that share one replica of the model hold its states once between them."""
 
+from dataclasses import replace
+
 import pytest
 
 from dsopt.estimates.zero_memory import Offload
-from dsopt.search.sharding import Sharding
-from tests.made_up import facts
+from dsopt.search.sharding import Sharding, sharding_of
+from dsopt.study.space import ZERO, Setting
+from tests.made_up import facts, spec
 
+KEY = "zero_hpz_partition_size"
 NONE = Offload(optimizer="none", param="none")
 MODEL = facts(num_params=8000, trainable_params=8000, largest_layer_params=100, dtype="fp16")
 
@@ -35,3 +39,21 @@ def test_of_offloaded_parameters_a_rank_gathers_its_part_of_the_largest_layer() 
     """The probe tells of the largest layer as the rank has it, whoever has the others."""
     offload = Offload(optimizer="cpu", param="cpu")
     assert of(3, 2, offload).device_bytes(MODEL) == of(3, 1, offload).device_bytes(MODEL) == 2 * 100 + 2 * 100
+
+
+@pytest.mark.parametrize(
+    ("own", "setting", "secondary"), [({}, (), 1), ({KEY: 4}, (), 4), ({KEY: 4}, ((f"{ZERO}{KEY}", 2),), 2)]
+)
+def test_a_secondary_copy_of_the_weights_takes_memory_where_the_weights_are(
+    own: dict[str, int], setting: Setting, secondary: int
+) -> None:
+    known = spec(ds_config={"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, **own}})
+    copy = 2 * 8000 / secondary if secondary > 1 else 0
+    plain = replace(sharding_of(known, MODEL, 3, setting), secondary=1)
+    for offload, on_device, on_host in ((NONE, copy, 0), (Offload(optimizer="cpu", param="cpu"), 0, copy)):
+        without = replace(plain, offload=offload)
+        full = replace(without, secondary=sharding_of(known, MODEL, 3, setting).secondary)
+        assert full.device_bytes(MODEL) - without.device_bytes(MODEL) == pytest.approx(on_device)
+        ranks = full.ranks_per_node
+        assert full.host_bytes(MODEL) - without.host_bytes(MODEL) == pytest.approx(on_host * ranks)
+    assert sharding_of(known, MODEL, 2, setting).device_bytes(MODEL) == replace(plain, stage=2).device_bytes(MODEL)
