@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks.grid import Grid, Launched, read_grid
 from benchmarks.measured.judge import Groups
 from benchmarks.measured.runs import Run, in_order
+from dsopt.study.ds_config import get_path
 from dsopt.study.space import ZERO
 
 
@@ -55,4 +56,5 @@ def _run(grid: Grid, launched: Launched) -> Run:
         outcome="oom" if launched.oom else "ok",
         activations=launched.activation_bytes,
         flops=launched.flops_per_step,
+        is_torch_adam=get_path(about.baseline, "optimizer.params.torch_adam") is True,
     )

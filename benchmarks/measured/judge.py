@@ -47,12 +47,13 @@ class Fit:
 def memory_guesses(groups: Groups, after: int, *, knows_activations: bool = False) -> Iterator[Guess]:
     """Peaks predicted after so many runs of each group.
 
-    With `knows_activations`, the first run's are what the peaks of its two largest sizes show a sample to take.
+    With `knows_activations`, the first run's are what the peaks of its two largest sizes show a sample to take; groups
+    whose runs tell them by themselves are left out.
     """
     for name, runs in groups.items():
         told = [run for run in runs if run.peak and run.outcome == "ok" and run.gpu_bytes]
         activations = _activations_of(told) if knows_activations else 0
-        if len(told) <= after or (knows_activations and not activations):
+        if len(told) <= after or (knows_activations and (not activations or told[0].activations)):
             continue
         memory = forecast_of(told[:after], activations).memory
         line = _line(told[:after], lambda run: run.peak)

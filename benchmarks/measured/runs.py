@@ -35,6 +35,7 @@ class Run:
         device_used: bytes in use as the driver counts them; 0 if the source does not say.
         outcome: ok, oom, largest_that_fits or unknown.
         activations: bytes that a forward pass left, and flops: of one rank in a step; 0 if nobody looked.
+        is_torch_adam: whether the optimizer is PyTorch's Adam by DeepSpeed's configuration.
     """
 
     group: str
@@ -64,6 +65,7 @@ class Run:
     outcome: str
     activations: int = 0
     flops: float = 0.0
+    is_torch_adam: bool = False
 
     @property
     def setting(self) -> tuple[object, ...]:

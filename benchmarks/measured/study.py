@@ -26,7 +26,7 @@ def spec_of(own: Run) -> StudySpec:
         "train_micro_batch_size_per_gpu": own.micro_batch,
         "gradient_accumulation_steps": own.gas,
         "zero_optimization": zero,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": own.is_torch_adam}},
     }
     if own.dtype != "fp32":
         config[own.dtype] = {"enabled": True}

@@ -42,7 +42,7 @@ def _unseen(spec: StudySpec, facts: ModelFacts) -> float:
     sharding = sharding_of(spec, facts, facts.zero_stage, ())
     states = sharding.device_bytes(facts)
     zero = ZeroSettings(spec, facts.hidden_size)
-    stepping = states + step_copies(facts, zero, sharding, ())
+    stepping = states + step_copies(spec, facts, zero, sharding, ())
     peak = facts.peak_allocated_bytes or facts.peak_memory_bytes
     at_most = peak - (states - sharding.gradient_bytes(facts))
     is_of_step = stepping >= _NEARLY * peak  # then activations may be anything up to that

@@ -116,6 +116,6 @@ class Moments:
             kinds = [float(kind == other) for other in self._others]
             row = np.array([*(sizes.get(name, 0.0) for name in WEIGHTS), *stages, *stages, *kinds])
             buffers = reduce_buffers(self._spec, self._facts, self._zero, stage, setting)
-            copies = step_copies(self._facts, self._zero, sharding, setting)
+            copies = step_copies(self._spec, self._facts, self._zero, sharding, setting)
             known = self._known[stage, setting] = (row, gradients, buffers, copies)
         return known

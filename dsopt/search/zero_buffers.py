@@ -2,10 +2,11 @@
 
 import math
 
-from dsopt.estimates.zero_memory import reduce_buffer_elements
+from dsopt.estimates.zero_memory import ELEMENT_BYTES, reduce_buffer_elements
 from dsopt.search.facts import ModelFacts
 from dsopt.search.sharding import Sharding
 from dsopt.search.zero_settings import ZeroSettings
+from dsopt.study.ds_config import get_path
 from dsopt.study.space import ZERO, Setting
 from dsopt.study.spec import StudySpec
 
@@ -17,8 +18,7 @@ def reduce_buffers(spec: StudySpec, facts: ModelFacts, zero: ZeroSettings, stage
     unless it runs into a limit: its pages count when they are written to.
     """
     bucket, trainable = zero(stage, setting, f"{ZERO}reduce_bucket_size"), facts.trainable_params
-    is_gpu = facts.device not in ("", "cpu") or facts.outside_bytes > 0
-    is_seen = stage == 3 or is_gpu or spec.memory_per_device is not None
+    is_seen = stage == 3 or _is_gpu(facts) or spec.memory_per_device is not None
     elements = reduce_buffer_elements(
         stage,
         bucket_size=_number(bucket) if is_seen else min(_number(bucket), trainable),
@@ -38,18 +38,25 @@ def live_parameters(facts: ModelFacts, zero: ZeroSettings, stage: int, setting: 
     return min(live + ahead, facts.num_params) * facts.held.weight
 
 
-def step_copies(facts: ModelFacts, zero: ZeroSettings, sharding: Sharding, setting: Setting) -> float:
+def step_copies(spec: StudySpec, facts: ModelFacts, zero: ZeroSettings, sharding: Sharding, setting: Setting) -> float:
     """What an optimizer step holds beside all states, in bytes: an fp32 copy of gradients, or temporaries as large.
 
-    ZeRO 3 steps one `sub_group_size` after the other. Optimizers that keep less than fp32 compute in less.
+    On a GPU, PyTorch's own Adam (`torch_adam`) holds both in mixed precision: it takes the roots of all second moments
+    at once. ZeRO 3 steps one `sub_group_size` after the other. Optimizers that keep less than fp32 compute in less.
 
     Sources: `step` in `deepspeed/runtime/zero/stage_1_and_2.py` and `_prepare_fp32_grad_for_sub_group` in `stage3.py`,
-    0.19.8; `_multi_tensor_adamw` in `torch/optim/adamw.py`, 2.13.
+    0.19.8; `_multi_tensor_adam` in `torch/optim/adam.py`, 2.13; an H100 (`benchmarks/gpu/h100`).
     """
     updated = sharding.updated_params(facts)
     if sharding.stage == 3:
         updated = min(updated, _number(zero(3, setting, f"{ZERO}sub_group_size")) or math.inf)
-    return min(4.0, facts.held.optimizer / 2) * updated
+    is_mixed = facts.held.weight < ELEMENT_BYTES["fp32"]
+    has_both = is_mixed and _is_gpu(facts) and get_path(spec.own_config, "optimizer.params.torch_adam") is True
+    return (2 if has_both else 1) * min(4.0, facts.held.optimizer / 2) * updated
+
+
+def _is_gpu(facts: ModelFacts) -> bool:
+    return facts.device not in ("", "cpu") or facts.outside_bytes > 0
 
 
 def _number(value: object) -> float:

@@ -68,6 +68,17 @@ def test_an_optimizer_step_copies_the_gradients_of_what_it_updates(stage: int, u
     assert weight(found["forward"], "step_copies") == weight(found["backward"], "step_copies") == [0.0]
 
 
+@pytest.mark.parametrize(
+    ("torch_adam", "device", "dtype", "times"),
+    [(True, "H200", "bf16", 2), (False, "H200", "bf16", 1), (True, "cpu", "bf16", 1), (True, "H200", "fp32", 1)],
+)
+def test_pytorchs_adam_holds_temporaries_beside_the_copy(torch_adam: bool, device: str, dtype: str, times: int) -> None:
+    """An H100 had 24 bytes a parameter at the step of ZeRO 0 in bf16: 16 of states, 4 and 4."""
+    config = {**ZERO_BUCKETS, "optimizer": {"type": "AdamW", "params": {"torch_adam": torch_adam}}}
+    model = facts(num_params=PARAMS, trainable_params=PARAMS, dtype=dtype, device=device)
+    assert weight(rows(at(0), ds_config=config, model=model)["step"], "step_copies") == [times * 4 * PARAMS]
+
+
 def test_zero_3_steps_one_sub_group_after_the_other() -> None:
     config = {"zero_optimization": {"stage": 3, "sub_group_size": 100}}
     assert weight(rows(at(3), ds_config=config)["step"], "step_copies") == [400.0]
