@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dsopt.doctor import devices, disks, hosts, limits, moved_files, operators, packages, ranks
+from dsopt.doctor import arguments, devices, disks, hosts, limits, moved_files, operators, packages, ranks
 from dsopt.doctor.check import Check, guarded, problem, skipped
 from dsopt.doctor.storage import STORAGE, check_storage
 from dsopt.doctor.study import COMMAND, CONFIGURATION, ReadStudy, check_command, check_configuration, read_study
@@ -31,6 +31,10 @@ def checks(
     spec = reading.spec
     yield from guarded(COMMAND, check_command, reading)
     yield from guarded(CONFIGURATION, check_configuration, reading)
+    if spec is not None:
+        yield from guarded(arguments.NAME, arguments.check_arguments, spec)
+    else:
+        yield skipped(arguments.NAME, reading.why_none)
     yield from guarded(STORAGE, check_storage, storage)
     found = devices.find_devices(names, engine)
     yield from guarded(devices.GPUS, devices.check_devices, found)

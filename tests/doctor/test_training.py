@@ -160,8 +160,9 @@ def test_json_has_every_check_once_said(dsopt: Dsopt) -> None:
     found = dsopt.json("doctor", "dry.yaml", "--devices", "cpu:1")
     assert {tuple(one) for one in found} == {("name", "status", "message", "fix")}
     names = {
-        "command", "configuration", "storage", "clock", "gpus", "node", "disk", "build-locks", "locked-memory",
-        "open-files", "address-space", "host-file", "moved-files", "python-packages", "operators", "all-reduce",
+        "command", "configuration", "arguments", "storage", "clock", "gpus", "node", "disk", "build-locks",
+        "locked-memory", "open-files", "address-space", "host-file", "moved-files", "python-packages", "operators",
+        "all-reduce",
     }  # fmt: skip
     assert {one["name"] for one in found} == names
 
