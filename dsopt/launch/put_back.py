@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 from dsopt.launch.told import told, told_here
 from dsopt.protocol import kept
 from dsopt.protocol.alone import alone
-from dsopt.protocol.birth import was_there
+from dsopt.protocol.birth import birth_ns, was_there
 from dsopt.protocol.events import Moved
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
@@ -29,7 +30,7 @@ def put_back(run_dir: RunDir, until_ns: int) -> bool:
     """
     is_done, asides, returned = True, set[Path](), set[Path]()
     events = sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True)
-    beside = [*_moved_beside(run_dir)] if events else []
+    beside = _Beside([*_moved_beside(run_dir)] if events else [])
     for event in events:
         asides.add(Path(event.to).parent)
         try:
@@ -52,7 +53,7 @@ def still_away(run_dir: RunDir) -> list[Moved]:
     return [event for event in away if event.to in is_kept or not run_dir.undone_on(event.host).exists()]
 
 
-def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: Sequence[Moved], returned: set[Path]) -> None:
+def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", returned: set[Path]) -> None:
     """Undoes one move.
 
     Args:
@@ -64,7 +65,7 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: Sequence[Moved],
     origin, now = _place_now(event.path, event, beside), _found(event, run_dir, beside)
     if now is None or now == origin:
         return  # somebody has moved it since, or put something else there
-    _make_folder(origin.parent, run_dir)
+    _make_folder(origin.parent, run_dir, until_ns)
     is_there = os.path.lexists(origin)
     if is_there and _changed_ns(origin) > until_ns:
         return
@@ -94,18 +95,29 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
         _keep(copy, run_dir)
 
 
-def _make_folder(folder: Path, run_dir: RunDir) -> None:
+def _make_folder(folder: Path, run_dir: RunDir, until_ns: int) -> None:
+    """Makes a folder in the place of what the run has put there.
+
+    Raises:
+        FileExistsError: what is there is newer.
+    """
     for path in reversed((folder, *folder.parents)):
         if os.path.lexists(path) and not path.is_dir():
+            if _changed_ns(path) > until_ns:
+                raise FileExistsError(path)
             _keep(path, run_dir)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def _changed_ns(path: Path) -> int:
-    """When somebody last changed a file, its name or its date, or anything in a folder."""
+    """When somebody last changed a file, its name or its date, or any in a folder.
+
+    The date of a folder does not tell: it changes where something is taken out of it again. An empty one was made then.
+    """
+    if path.is_dir() and not path.is_symlink():
+        return max(map(_changed_ns, path.iterdir()), default=birth_ns(path) or 0)
     found = path.lstat()
-    inner = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
-    return max(found.st_mtime_ns, found.st_ctime_ns, *map(_changed_ns, inner))
+    return max(found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _keep(path: Path, run_dir: RunDir) -> None:
@@ -115,13 +127,32 @@ def _keep(path: Path, run_dir: RunDir) -> None:
     shutil.move(path, folder / path.name)
 
 
-def _place_now(path: str, event: Moved, beside: Sequence[Moved]) -> Path:
+class _Beside:
+    """What runs beside this one have moved, by where from and where to."""
+
+    def __init__(self, moves: Sequence[Moved]) -> None:
+        self.by_inode: defaultdict[str, list[Moved]] = defaultdict(list)
+        self._came: defaultdict[Path, list[Moved]] = defaultdict(list)
+        self._went: defaultdict[Path, list[Moved]] = defaultdict(list)
+        for moved in moves:
+            self.by_inode[moved.inode].append(moved)
+            self._came[Path(moved.path)].append(moved)
+            self._went[Path(moved.to)].append(moved)
+
+    def above(self, place: Path) -> Iterator[Moved]:
+        """The moves of folders that the place is in, or was."""
+        for folder in place.parents if self.by_inode else ():
+            yield from self._came.get(folder, ())
+            yield from self._went.get(folder, ())
+
+
+def _place_now(path: str, event: Moved, beside: _Beside) -> Path:
     """Where something is now that an event names: runs beside may have moved a folder above it since.
 
     Or one had moved it before, and that is undone.
     """
     place = Path(path)
-    for moved in beside:
+    for moved in beside.above(place):
         came, went = Path(moved.path), Path(moved.to)
         if moved.time > event.time and came in place.parents and _has_number(moved.to, moved.inode):
             return went / place.relative_to(came)
@@ -130,7 +161,7 @@ def _place_now(path: str, event: Moved, beside: Sequence[Moved]) -> Path:
     return place
 
 
-def _found(event: Moved, run_dir: RunDir, beside: Sequence[Moved]) -> Path | None:
+def _found(event: Moved, run_dir: RunDir, beside: _Beside) -> Path | None:
     """Where a file is now: where this run has moved it, or where runs beside it have moved it from there.
 
     Whoever undid a run may also have taken it for what had come in the place of the user's, and kept it.
@@ -138,7 +169,7 @@ def _found(event: Moved, run_dir: RunDir, beside: Sequence[Moved]) -> Path | Non
     place = _place_now(event.to, event, beside)
     if _is_at(event, str(place)):
         return place
-    later = (moved for moved in beside if moved.time > event.time and moved.inode == event.inode)
+    later = (moved for moved in beside.by_inode.get(event.inode, ()) if moved.time > event.time)
     moved = next((Path(moved.to) for moved in later if _is_at(event, moved.to)), None)
     if moved is not None or event.is_copy:
         return moved

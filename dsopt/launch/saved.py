@@ -17,25 +17,34 @@ def remove_saved(run_dir: RunDir, until_ns: int) -> None:
     has written to since, stays. So do files that a folder names which no worker of this user has made.
     """
     last = {(event.rank, event.path): event for event in told_here(run_dir, Saved)}
+    removed = set[Path]()
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
-            _remove(saved, run_dir.mark.stat().st_mtime_ns, until_ns)
+            if _is_removed(saved, until_ns):
+                removed.add(Path(os.path.realpath(saved.path)))
+    for folder in {path.parent for path in removed}:
+        with contextlib.suppress(OSError):
+            _remove_links(folder, removed, run_dir.mark.stat().st_mtime_ns)
 
 
-def _remove(saved: Saved, began_ns: int, until_ns: int) -> None:
+def _is_removed(saved: Saved, until_ns: int) -> bool:
+    """Removes a file that is as it was saved, or a link to nothing; whether it was a file, which others may name."""
     path = Path(saved.path)
     found = os.lstat(path)
     seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
     is_empty_link = stat.S_ISLNK(found.st_mode) and not path.exists()
     if not saved.changed and found.st_mtime_ns > until_ns:
-        return
+        return False
     if seen != saved or not (stat.S_ISREG(found.st_mode) or is_empty_link):
-        return
+        return False
     path.unlink()
-    if is_empty_link:
-        return
-    for link in path.parent.iterdir():
+    return not is_empty_link
+
+
+def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
+    """Removes the links of a folder that are of this run and named what is removed: they point to nothing."""
+    for link in folder.iterdir():
         is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began_ns
-        if is_new and Path(os.path.realpath(link)) == Path(os.path.realpath(path)):
-            link.unlink()  # it would point to nothing
+        if is_new and Path(os.path.realpath(link)) in removed and not link.exists():
+            link.unlink()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import was_there
 from dsopt.protocol.events import EventWriter, being_saved, moved_file
 from dsopt.protocol.kept import copy_of, note_copy
@@ -34,15 +35,19 @@ class Aside:
         writer: of this rank's events.
         run_dir: of the run.
         folder: the working folder.
+        territory: what lies where.
     """
 
-    def __init__(self, writer: EventWriter, run_dir: RunDir, folder: Path) -> None:
+    def __init__(self, writer: EventWriter, run_dir: RunDir, folder: Path, territory: Territory) -> None:
         self._writer = writer
         self._aside = run_dir.aside
         self._working = folder
+        self._territory = territory
         self._began_ns = _began_ns(run_dir)  # what was there before is the user's
         self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script
+        self._linked: set[Path] = set()  # further names that the script has given to files
+        self._dated: set[int] = set()  # the user's whose date the script has changed, by their numbers
 
     def take(self, path: Path) -> Path:
         """Moves what a script removes out of its way, and says where it is now.
@@ -115,6 +120,9 @@ class Aside:
 
     def has_moved(self, old: Path, new: Path) -> None:
         """A script has moved something: what was in the place of the user's goes with the run from there, too."""
+        if old in self._linked:
+            self._linked.discard(old)
+            self._linked.add(new)
         for path in tuple(self._new):
             if path.is_relative_to(old):
                 self._new.discard(path)
@@ -125,22 +133,37 @@ class Aside:
 
     def has_removed(self, place: Path) -> None:
         """A script has removed something: what comes there next may be the user's."""
+        self._linked.discard(place)
         self._new.difference_update([path for path in tuple(self._new) if path.is_relative_to(place)])
 
     def moves(self, old: Path, new: Path) -> None:
         """Notes what a script is about to move."""
-        if self.is_old(old):
+        if self.is_old(old) and old not in self._linked:
             self._noted.add(new)
             self._tell(old, new)
 
-    def has_noted(self, path: Path) -> bool:
-        """Whether something of the user's has been moved to this place, below it or above it."""
-        return any(path == to or path in to.parents or to in path.parents for to in tuple(self._noted))
+    def is_exempt(self, path: Path) -> bool:
+        """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
+        is_noted = any(path == to or path in to.parents or to in path.parents for to in tuple(self._noted))
+        return self._territory.is_exempt(path, is_noted=is_noted)
+
+    def has_linked(self, new: Path) -> None:
+        """A script has given a file a further name, which is no loss by itself."""
+        self._linked.add(new)
+
+    def is_link(self, path: Path) -> bool:
+        """Whether this is only a further name that the script has given to a file."""
+        return path in self._linked
+
+    def dates(self, path: Path) -> None:
+        """A script is about to change a file's date, by which alone some file systems tell what is old."""
+        if self.is_old(path):
+            self._dated.add(path.lstat().st_ino)
 
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
         try:
-            return was_there(path, self._began_ns)
+            return was_there(path, self._began_ns) or path.lstat().st_ino in self._dated
         except OSError:
             return False
 

@@ -73,6 +73,8 @@ _LEFT_OUT: Final = (
 _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("torch.jit._serialization", None, "save", 1, "f"),
+    ("torch.jit._script", "ScriptModule", "save", 1, "f"),
+    ("torch.export", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
     ("safetensors.numpy", None, "save_file", 1, "filename"),
@@ -117,15 +119,17 @@ class Isolation:
         for name in ("copymode", "copystat"):
             self._wrap_everywhere(shutil, None, name, self._files.around_copy_of_mode)
         self._wrap_everywhere(os, None, "symlink", self._files.around_symlink)
+        self._wrap_everywhere(os, None, "link", self._files.around_link)
+        self._wrap_everywhere(os, None, "utime", self._files.around_utime)
         self._wrap_everywhere(os, None, "mkdir", self._files.around_mkdir)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)
-        self._wrap_everywhere(builtins, None, "open", self._files.around_open)
-        self._wrap_everywhere(os, None, "open", self._files.around_os_open)
-        self._wrap_everywhere(os, None, "truncate", self._files.around_truncate)
+        self._wrap_everywhere(builtins, None, "open", self._files.written.around_open)
+        self._wrap_everywhere(os, None, "open", self._files.written.around_os_open)
+        self._wrap_everywhere(os, None, "truncate", self._files.written.around_truncate)
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
-            for name in ("replace", "rename", "symlink", "unlink", "mkdir"):
+            for name in ("replace", "rename", "symlink", "unlink", "mkdir", "link", "utime"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(builtins.open)
         after_import("transformers.training_args", self._isolate_arguments)

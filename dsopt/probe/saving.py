@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.probe.aside import Aside
-from dsopt.probe.opening import written_path
-from dsopt.probe.places import files_at, has_content, is_folder, is_path, may_be_plain, place_of, resolved
+from dsopt.probe.places import files_at, is_folder, is_path, place_of, resolved
+from dsopt.probe.pretended import Pretended
 from dsopt.probe.telling import DEPTH, Telling
 from dsopt.probe.territory import Territory
+from dsopt.probe.writing import WrittenFiles
 from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import CLOCK_NS
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
-_LARGEST_COPY: Final = 2**28  # bytes of a file that a script does not write anew; one that is larger is data, no log
 _PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
-_CHANGES: Final = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _Call = Callable[..., Any]
 
@@ -35,14 +34,16 @@ class SavedFiles:
 
     Args:
         say: told what is skipped, and where to.
+
+    Attributes:
+        written: what it writes to.
     """
 
     def __init__(self, say: Callable[[str, object], None]) -> None:
         self._say = say
         self._own: set[Path] = set()  # what the script itself has saved in this run
-        self._left: set[Path] = set()  # where it believes to have moved the user's to
-        self._kept: set[Path] = set()  # what it believes to have removed
-        self._uncopied: set[Path] = set()  # of the user's, what it believes to have copied to last
+        self.written = WrittenFiles(say)
+        self._pretended = Pretended()
         self._made: set[Path] = set()  # what looks like a checkpoint, and it has made by itself
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
@@ -51,7 +52,8 @@ class SavedFiles:
         working = Path(os.path.realpath(Path.cwd()))
         self._territory = Territory(working, run_dir.path)
         self._telling = Telling(writer, self._territory)
-        self._aside = Aside(writer, run_dir, working)
+        self._aside = Aside(writer, run_dir, working, self._territory)
+        self.written.activate(self._aside, self._pretended, self._made)
 
     def around_save(self, original: _Call, what: str, target: Any, *, is_folder: bool) -> object:  # noqa: ANN401
         """A function that writes to a path.
@@ -94,8 +96,7 @@ class SavedFiles:
             if not os.path.lexists(old) or not is_folder(new.parent):
                 return act()
             self._say("moving or replacing a folder with this run's own", old)
-            self._kept.add(old)
-            self._left.add(new)
+            self._pretended.moves(old, new)
             return None
         inner = [path for path in tuple(self._own) if path.is_relative_to(old)] if is_folder(old) else [old]
         moved = self._own.intersection(inner)
@@ -105,13 +106,13 @@ class SavedFiles:
         ):
             self._say("moving or replacing existing files", new)
             if is_checkpoint:
-                self._left.add(new)
-                self._kept.add(old)
+                self._pretended.moves(old, new)
             for path in moved:
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
         is_own = not self._is_theirs(old)
+        self._pretended.make_room(new, self._aside)
         result = self._moved(old, new, act)
         if is_own:
             self._made.add(new)
@@ -129,10 +130,10 @@ class SavedFiles:
             return original(src, dst, *args, **kwargs)
         is_own, path = resolved(src) in self._own, resolved(dst)
         is_checkpoint = self._is_checkpoint(path, self._is_theirs)
-        self._uncopied.discard(path)
-        if not self._territory.is_cached(path) and (is_checkpoint or (is_own and self._is_the_users(path))):
+        is_kept = not self._territory.is_cached(path) and (is_checkpoint or (is_own and self._is_the_users(path)))
+        self._pretended.copies(path, pretends=is_kept)
+        if is_kept:
             self._say("copying over existing files", dst)
-            self._uncopied.add(path)
             return dst
         if is_own:
             self._own.add(path)
@@ -141,7 +142,7 @@ class SavedFiles:
 
     def around_copy_of_mode(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`shutil.copymode` and `copystat`, which `copy` and `copy2` call after it: the user's file stays as it is."""
-        if is_path(dst) and resolved(dst) in self._uncopied:
+        if is_path(dst) and self._pretended.has_copied_to(resolved(dst)):
             return None
         return original(src, dst, *args, **kwargs)
 
@@ -158,11 +159,11 @@ class SavedFiles:
         is_above_the_run = (removes_folders or os.path.islink(place)) and self._territory.holds_the_run(place)  # noqa: PTH114
         if has_checkpoint or is_above_the_run:
             self._say("removing existing files", place)
-            self._kept.add(place)
+            self._pretended.removes(place)
             return None
-        if place in self._left and not os.path.lexists(place):
+        if self._pretended.has_moved_to(place) and not os.path.lexists(place):
             return None
-        is_lost = is_folder(place) == removes_folders and not self._is_exempt(place) and self._aside.is_old(place)
+        is_lost = is_folder(place) == removes_folders and self._would_be_lost(place)
         result = None if is_lost and self._has_taken_aside(place) else act()
         if not os.path.lexists(place):
             inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
@@ -172,8 +173,11 @@ class SavedFiles:
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        if kwargs.get("dir_fd") is None and is_path(path) and place_of(path) in self._kept and os.path.isdir(path):  # noqa: PTH112
-            return None
+        if kwargs.get("dir_fd") is None and is_path(path) and os.path.isdir(path):  # noqa: PTH112
+            place = place_of(path)
+            if self._pretended.is_removed(place):
+                self._pretended.makes(place)
+                return None
         return original(path, *args, **kwargs)
 
     def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -181,60 +185,35 @@ class SavedFiles:
         if kwargs.get("dir_fd") is not None or not is_path(dst):
             return original(src, dst, *args, **kwargs)
         place = place_of(dst)
-        if place in self._kept and os.path.lexists(place):
+        if self._pretended.has_removed(place) and os.path.lexists(place):
             self._say("replacing existing links", dst)
             return None
+        self._pretended.make_room(place, self._aside)
         result = original(src, dst, *args, **kwargs)
         self._own.add(place)
         self._telling.has_saved(place, since=0)
         return result
 
-    def around_open(self, original: _Call, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """Python's `open`. What it would cut to nothing, or write to, comes back later if it is the user's.
+    def around_link(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.link`: what it names once more goes with what it names, if that is of this run."""
+        result = original(src, dst, *args, **kwargs)
+        if is_path(src) and is_path(dst) and kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
+            place = place_of(dst)
+            self._aside.has_linked(place)
+            if resolved(src) in self._own:
+                self._own.add(place)
+                self._telling.has_saved(place, since=0)
+        return result
 
-        Raises:
-            OSError: the user's would be lost, as on a full disk.
-        """
-        path, act = written_path(file, mode, args, kwargs), functools.partial(original, file, mode, *args, **kwargs)
-        return self._write_at(path, mode, act)
+    def around_utime(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.utime`, which `Path.touch` calls, too: a file of the user's stays old."""
+        if is_path(path) and kwargs.get("dir_fd") is None:
+            self._aside.dates(resolved(path))
+        return original(path, *args, **kwargs)
 
-    def around_os_open(self, original: _Call, path: Any, flags: int, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """`os.open`, in the same way; a path that is relative to some descriptor is not seen."""
-        act = functools.partial(original, path, flags, *args, **kwargs)
-        if kwargs.get("dir_fd") is not None or not is_path(path) or not flags & _CHANGES:
-            return act()
-        mode = "x" if flags & os.O_EXCL and flags & os.O_CREAT else "w" if flags & os.O_TRUNC else "a"
-        return self._write_at(resolved(path), mode, act)
-
-    def around_truncate(self, original: _Call, path: Any, length: int) -> object:  # noqa: ANN401
-        """`os.truncate`, in the same way."""
-        return self._write_at(resolved(path) if is_path(path) else None, "r+", lambda: original(path, length))
-
-    def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
-        if path is None or self._is_exempt(path) or not may_be_plain(path):
-            return act()
-        if not os.path.lexists(path):
-            if FILE.fullmatch(path.name):
-                self._made.add(path)
-            return act()
-        if not has_content(path):  # an empty one, such as a lock, has nothing to lose
-            return act()
-        with alone(_PATIENCE):
-            return self._opened(path, mode, act)
-
-    def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
-        """Opens a file that has content, which is kept if it is the user's."""
-        is_cut = "w" in mode
-        if "x" in mode:
-            if path in self._kept:
-                self._aside.take(path)
-            return act()
-        if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
-            return act()
-        if not is_cut and path.stat().st_size > _LARGEST_COPY:
-            self._say("keeping what was in a large file that the script writes to", path)
-            return act()
-        return self._aside.swap_for(path, act, is_empty=is_cut)
+    def _would_be_lost(self, place: Path) -> bool:
+        """Whether something of the user's is there that no other name keeps."""
+        return not self._aside.is_exempt(place) and self._aside.is_old(place) and not self._aside.is_link(place)
 
     def _has_taken_aside(self, place: Path) -> bool:
         """Removes something of the user's, as far as the script can see; False: it is gone, as by another rank."""
@@ -244,22 +223,21 @@ class SavedFiles:
             if not os.path.lexists(place):
                 return False
             self._say("removing existing files", place)
-            self._kept.add(place)
+            self._pretended.removes(place)
         return True
 
     def _moved(self, old: Path, new: Path, move: _Call) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
-        if may_replace and not self._is_exempt(new) and self._aside.is_old(new):
+        if may_replace and self._would_be_lost(new):
             with contextlib.suppress(OSError):
                 kept = self._aside.keep(new)
             if kept is None and os.path.lexists(new) and os.access(new.parent, os.W_OK):  # it would be lost
                 self._say("moving or replacing existing files", new)
                 return None
-        with contextlib.suppress(OSError):
-            if not self._is_exempt(old):
-                self._aside.moves(old, new)
         try:
+            if not self._aside.is_exempt(old):
+                self._aside.moves(old, new)
             return move()
         except BaseException:
             if kept is not None:
@@ -295,6 +273,3 @@ class SavedFiles:
         """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
         is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
         return path not in self._made and not is_temporary
-
-    def _is_exempt(self, path: Path) -> bool:
-        return self._territory.is_exempt(path, is_noted=self._aside.has_noted(path))

@@ -1,21 +1,25 @@
 """Places where what happens is nobody's loss: the run's own folder, and caches of libraries."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_COMPILED: Final = "torchinductor_"  # the folder in /tmp where torch.compile keeps what it has made
+_COMPILED: Final = "torchinductor_"  # the folder for temporary files where torch.compile keeps what it has made
 _CACHES: Final = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 # whose other folders may be the user's, such as a project beside them
-_HOMES: Final = {"HF_HOME": ("hub", "datasets", "modules", "assets", "xet"), "TORCH_HOME": ("hub", "checkpoints")}
+_HOMES: Final = {"HF_HOME": ("hub", "datasets", "modules", "assets", "xet"), "TORCH_HOME": ("hub",)}
 
 
-def _caches() -> Iterator[Path]:
-    """The folders that libraries cache in, links followed."""
+def _caches(working: Path) -> Iterator[Path]:
+    """The folders that libraries cache in, links followed; what the working folder has of a library is the user's."""
     named = [os.environ.get(name) for name in _CACHES]
-    homes = [Path(home) / part for name, parts in _HOMES.items() if (home := os.environ.get(name)) for part in parts]
-    yield from (Path(os.path.realpath(folder)) for folder in (*named, *homes, Path.home() / ".cache") if folder)
+    homes = ((os.path.realpath(home), parts) for name, parts in _HOMES.items() if (home := os.environ.get(name)))
+    found = [Path(home) / part for home, parts in homes if home != str(working) for part in parts]
+    for folder in (*named, *found, Path.home() / ".cache"):
+        if folder and not working.is_relative_to(resolved := Path(os.path.realpath(folder))):
+            yield resolved
 
 
 class Territory:
@@ -30,12 +34,18 @@ class Territory:
         self._working = working
         self._run_folder = Path(os.path.realpath(run_folder))
         self._named_folder = Path(os.path.abspath(run_folder))  # noqa: PTH100 - links are not followed
-        self._caches = [folder for folder in _caches() if not working.is_relative_to(folder)]
+        self._temporary = Path(os.path.realpath(tempfile.gettempdir()))
+        self._caches = [*_caches(working)]
 
     def is_cached(self, path: Path) -> bool:
         """Whether it lies in a cache of some library."""
-        is_compiled = any(part.startswith(_COMPILED) for part in path.parts)
+        is_compiled = path.is_relative_to(self._temporary) and self._is_compiled(path)
         return is_compiled or any(path.is_relative_to(cache) for cache in self._caches)
+
+    def _is_compiled(self, path: Path) -> bool:
+        folder = path.relative_to(self._temporary).parts[:1]
+        is_named_so = "".join(folder).startswith(_COMPILED)
+        return is_named_so and not self._working.is_relative_to(self._temporary.joinpath(*folder))
 
     def holds_the_run(self, path: Path) -> bool:
         """Whether something is the run's own folder, or has it, or is a link on the way to it."""
@@ -44,11 +54,13 @@ class Territory:
     def is_exempt(self, path: Path, *, is_noted: bool) -> bool:
         """Whether what happens there is nobody's loss: in the run's own, in caches, and elsewhere in hidden folders.
 
-        `is_noted`: something of the user's has been moved there.
+        `is_noted`: something of the user's has been moved there, which may be lost anywhere.
         """
+        if is_noted:
+            return False
         if path.is_relative_to(self._run_folder) or self.is_cached(path) or path.parts[1:2] in (("proc",), ("sys",)):
             return True
-        if path.is_relative_to(self._working) or is_noted:
+        if path.is_relative_to(self._working):
             return False
         beside = path.relative_to(os.path.commonpath([path, self._working]))
         return any(part.startswith(".") for part in beside.parts)

@@ -1,8 +1,8 @@
 """What runs on this machine have done with the user's files, whatever their study: so that none takes one for its own.
 
-It is kept with the machine's locks, until the machine is restarted, and read only where nobody else can write. Whoever
-calls these functions has the lock (`protocol/alone.py`). Where nothing can be written there, runs of several studies do
-not know of each other.
+It is kept with the machine's locks, until the machine is restarted, and read only where nobody else can write: a line
+each, of which the last one about a path counts. Whoever calls these functions has the lock (`protocol/alone.py`). Where
+nothing can be written there, runs of several studies do not know of each other.
 """
 
 import contextlib
@@ -15,32 +15,35 @@ from typing import Any, Final
 
 from dsopt.protocol.machine_folder import is_ours, machine_folder
 
-_FILE: Final = "files.json"
+_COPIES: Final = "copies.jsonl"
+_RETURNED: Final = "returned.jsonl"
 _MOST: Final = 10_000  # paths of a kind
+_MOST_BYTES: Final = 2**22  # after which what is no longer needed goes
 _open, _replace, _unlink = os.open, os.replace, os.unlink  # as they are before a rank wraps them
-_COPIES, _RETURNED = "copies", "returned"
+_Known = dict[str, list[Any]]
+_read_before: dict[Path, tuple[int, int, _Known]] = {}  # by file: its number, how much of it is known, and that
 
 
 def copy_of(path: Path) -> Path | None:
     """A copy of what the user's file at a path held, which a run has made that is not undone."""
-    copy, inode = _read().get(_COPIES, {}).get(str(path), ("", ""))
+    copy, inode = _known(_COPIES).get(str(path), ("", ""))
     return Path(copy) if copy and Path(copy).is_file() and inode == _inode(path) else None
 
 
 def note_copy(path: Path, copy: Path) -> None:
     """Notes that a run has made one, and is about to write to the file."""
-    _note(_COPIES, path, (str(copy), _inode(path)))
+    _note(_COPIES, [str(path), str(copy), _inode(path)])
 
 
 def is_returned(path: Path, since_ns: int) -> bool:
     """Whether the file at a path is the user's, which another run has put back there since then."""
-    inode, returned_ns = _read().get(_RETURNED, {}).get(str(path), ("", 0))
+    inode, returned_ns = _known(_RETURNED).get(str(path), ("", 0))
     return bool(inode) and inode == _inode(path) and returned_ns > since_ns
 
 
 def note_returned(path: Path) -> None:
     """Notes that it was put back."""
-    _note(_RETURNED, path, (_inode(path), time.time_ns()))
+    _note(_RETURNED, [str(path), _inode(path), time.time_ns()])
 
 
 def _inode(path: Path) -> str:
@@ -49,25 +52,68 @@ def _inode(path: Path) -> str:
     return ""
 
 
-def _read() -> dict[str, Any]:
+def _known(name: str) -> _Known:
+    """What the lines of a file say, by path; only what is new of it is read."""
+    file = machine_folder() / name
     try:
-        found = json.loads((machine_folder() / _FILE).read_bytes()) if is_ours(machine_folder()) else {}
-    except (OSError, ValueError):
+        found = file.stat() if is_ours(machine_folder()) else None
+    except OSError:
+        found = None
+    if found is None:
         return {}
-    return found if isinstance(found, dict) else {}
+    number, size, known = _read_before.get(file, (found.st_ino, 0, {}))
+    if number != found.st_ino or size > found.st_size:
+        size, known = 0, {}
+    if size < found.st_size:
+        with contextlib.suppress(OSError):
+            descriptor = _open(file, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                text = os.pread(descriptor, found.st_size - size, size)
+            finally:
+                os.close(descriptor)
+            whole = text[: text.rfind(b"\n") + 1]
+            for line in whole.splitlines():
+                _take(line, known)
+            size += len(whole)
+    _read_before[file] = (found.st_ino, size, known)
+    return known
 
 
-def _note(kind: str, path: Path, value: object) -> None:
-    content = _read()
-    known = {name: old for name, old in content.get(kind, {}).items() if name != str(path)} | {str(path): value}
-    content[kind] = dict(list(known.items())[-_MOST:])
-    new, text = machine_folder() / f"{uuid.uuid4().hex}.tmp", json.dumps(content).encode("ascii")
+def _take(line: bytes, known: _Known) -> None:
+    """Takes a line in; one that was written half, as on a full disk, says nothing."""
+    with contextlib.suppress(ValueError, TypeError):
+        path, *rest = json.loads(line)
+        if isinstance(path, str) and len(rest) == 2:
+            known.pop(path, None)
+            known[path] = rest
+
+
+def _note(name: str, value: list[Any]) -> None:
+    file = machine_folder() / name
     with contextlib.suppress(OSError):
+        descriptor = _open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            # after a line that was written half
+            os.write(descriptor, b"\n" + json.dumps(value).encode("ascii") + b"\n")
+            is_long = os.fstat(descriptor).st_size > _MOST_BYTES
+        finally:
+            os.close(descriptor)
+        if is_long:
+            _shorten(file, _known(name))
+
+
+def _shorten(file: Path, known: _Known) -> None:
+    """Writes what is known anew, without what later lines have replaced."""
+    new = file.with_name(f"{uuid.uuid4().hex}.tmp")
+    lines = [json.dumps([path, *rest]) for path, rest in [*known.items()][-_MOST:]]
+    text = "".join(f"{line}\n" for line in lines).encode("ascii")
+    try:
         descriptor = _open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
             if os.write(descriptor, text) == len(text):  # else what is known already is worth more
-                _replace(new, machine_folder() / _FILE)
+                _replace(new, file)
         finally:
             os.close(descriptor)
-    with contextlib.suppress(OSError):
-        _unlink(new)  # unless it is in its place
+    finally:
+        with contextlib.suppress(OSError):
+            _unlink(new)  # unless it is in its place

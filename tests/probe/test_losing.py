@@ -116,6 +116,24 @@ os.chdir(folder)
 os.rmdir(folder)
 os.remove(here + "/log")
 """,
+    "in the run's own folder, where it has moved them": """
+own = run_dir.path / "own"
+own.mkdir()
+for _ in range(2):
+    if os.path.exists("log"):
+        shutil.move("log", own / "log")
+    open(own / "log", "w").write("of the run")
+shutil.move("kept", own)
+shutil.rmtree(own)
+""",
+    "by a second name, for a moment": """
+os.link("log", "log.lnk")
+os.unlink("log.lnk")
+os.link("kept/log", "lock")
+os.rename("lock", "lock.1")
+os.remove("lock.1")
+assert open("log").read() == "the user's"
+""",
     "in a handler of a signal, and in threads": """
 import signal, threading
 signal.signal(signal.SIGUSR1, lambda *_: open("kept/log", "w").close())
@@ -146,6 +164,112 @@ def test_nothing_of_the_users_is_lost(tmp_path: Path, way: str) -> None:
         undo(run_dir)
         assert files(work) == before
         assert run_dir.undone.exists() and not run_dir.aside.exists()
+
+
+REMADE = {
+    "folders": "os.makedirs('out/deep'); Path('out/deep/more').mkdir(parents=True)",
+    "files": "os.mkdir('out'); open('out/log', 'x').write('new'); open('out/more', 'a').write('new'); "
+    "assert open('out/more').read() == open('out/log').read() == 'new'",
+    "links": "os.mkdir('out'); os.symlink('x', 'out/log')",
+    "folders that come from elsewhere": "os.mkdir('src'); os.mkdir('out'); os.rename('src', 'out/deep')",
+    "copies": "os.makedirs('src/deep'); open('src/log', 'w').write('new'); os.mkdir('out'); "
+    "shutil.copytree('src', 'out', dirs_exist_ok=True); assert open('out/log').read() == 'new'",
+}
+
+
+@pytest.mark.parametrize("way", REMADE)
+def test_what_was_removed_with_a_checkpoint_can_be_made_anew(tmp_path: Path, way: str) -> None:
+    """dsopt lets the folder be, and the script goes on as if it were gone."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    for name in ("out/model.pt", "out/log", "out/more", "out/deep/log"):
+        write_old(work / name)
+    before = files(work)
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, f"shutil.rmtree('out')\n{REMADE[way]}")
+    undo(run_dir)
+    assert {name: text for name, text in files(work).items() if name.startswith("out/")} == before
+
+
+def test_a_folder_that_is_made_a_second_time_is_there(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    write_old(work / "out" / "model.pt")
+    script = """
+shutil.rmtree("out")
+os.mkdir("out")
+try:
+    os.mkdir("out")
+except FileExistsError:
+    print("there")
+"""
+    assert run(RunDir.create(tmp_path / "results", "r"), work, script) == "there\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "shutil.rmtree('out'); os.mkdir('out'); save('out/model')",
+        "shutil.rmtree('out'); os.mkdir('out'); os.rename('log', 'out/log')",
+        "os.rename('out', 'out.old'); os.mkdir('out'); os.rename('log', 'out/log')",
+    ],
+)
+def test_a_folder_comes_back_also_where_nobody_was_there_when_the_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """What dsopt takes out of the new folder does not make that the user's."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    for name in ("out/metrics.csv", "log"):
+        write_old(work / name)
+    before = files(work)
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, script)
+    monkeypatch.setattr("dsopt.launch.undone._SAVING_NS", 0)
+    time.sleep(0.1)
+    undo(run_dir, is_late=True)
+    assert files(work) == before
+    assert run_dir.undone.exists() and not run_dir.aside.exists()
+
+
+def test_a_file_of_the_users_where_a_folder_was_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker died, and the user has gone on."""
+    work = tmp_path / "work"
+    write_old(work / "out" / "log")
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, "os.remove('out/log')")
+    monkeypatch.setattr("dsopt.launch.undone._SAVING_NS", 0)
+    time.sleep(0.1)
+    (work / "out").rmdir()
+    (work / "out").write_text("newer")
+    undo(run_dir, is_late=True)
+    assert files(work) == {"out": "newer"}
+    assert not run_dir.undone.exists()
+    assert len(list(run_dir.aside.iterdir())) == 1
+
+
+@pytest.mark.parametrize("variables", [{"TORCH_HOME": "."}, {"HF_HOME": "."}])
+def test_a_working_folder_is_no_cache_of_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    work = tmp_path / "torchinductor_bench"
+    names = ("checkpoints/log", "datasets/log", "log")
+    for name in names:
+        write_old(work / name)
+    for name in variables:
+        monkeypatch.setenv(name, str(work))
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, f"for name in {names}: open(name, 'w').write('of the run')")
+    undo(run_dir)
+    assert files(work) == dict.fromkeys(names, "the user's")
+
+
+def test_a_hard_link_to_what_a_run_has_saved_goes_with_it(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, "save('ck.pt'); os.link('ck.pt', 'best'); save('ck2'); os.link('ck2', 'last'); os.remove('ck2')")
+    undo(run_dir)
+    assert files(work) == {}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, which only root may")
@@ -282,7 +406,10 @@ for way in (
     "os.chmod('log', 0o600); open('log', 'w').write('of the run')",
     "os.rename('log', 'log.1'); open('log.1', 'a').write('of the run')",
     "os.rename('log', 'log.1'); os.remove('log.1')",
+    "Path('log').touch(); open('log', 'w').write('of the run')",
+    "os.utime('log'); os.remove('log')",
 ):
+    os.utime(folder / "work/log", (1e9, 1e9))
     run_dir = RunDir.create(folder / "results", "r")
     run(run_dir, folder / "work", way)
     undo(run_dir)
@@ -316,6 +443,25 @@ def test_a_forked_process_does_not_keep_the_lock_of_its_parent() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.kill(int(killed.stdout), signal.SIGKILL)
+
+
+def test_what_is_known_of_files_takes_bounded_room_and_half_a_line_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr(kept, "_MOST", 3)
+    monkeypatch.setattr(kept, "_MOST_BYTES", 1000)
+    make_private(tmp_path / "locks")
+    known, paths = tmp_path / "locks" / kept._RETURNED, [tmp_path / str(number) for number in range(20)]
+    for path in paths:
+        path.touch()
+        kept.note_returned(path)
+    assert kept.is_returned(paths[-1], 0) and not kept.is_returned(paths[0], 0)
+    assert known.stat().st_size < 2000
+    with known.open("a") as file:
+        file.write('["half')
+    kept.note_returned(paths[0])
+    assert kept.is_returned(paths[0], 0) and kept.is_returned(paths[-1], 0)
 
 
 def test_what_others_can_write_to_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,86 @@
+"""Keeps what is in the user's files where a script writes to them: it comes back after the run."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.probe.aside import Aside
+from dsopt.probe.opening import written_path
+from dsopt.probe.places import has_content, is_path, may_be_plain, resolved
+from dsopt.probe.pretended import Pretended
+from dsopt.protocol.alone import alone
+from dsopt.protocol.checkpoint_names import FILE
+
+PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
+_LARGEST_COPY: Final = 2**28  # bytes of a file that a script does not write anew; one that is larger is data, no log
+_CHANGES: Final = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+_Call = Callable[..., Any]
+
+
+class WrittenFiles:
+    """What a script opens to write, in one process.
+
+    Args:
+        say: told what is skipped, and where to.
+    """
+
+    def __init__(self, say: Callable[[str, object], None]) -> None:
+        self._say = say
+
+    def activate(self, aside: Aside, pretended: Pretended, made: set[Path]) -> None:
+        """From now on, this process is a rank of a run.
+
+        Args:
+            aside: has what would be lost.
+            pretended: what the script believes to have done.
+            made: gets what looks like a checkpoint and is made by itself.
+        """
+        self._aside, self._pretended, self._made = aside, pretended, made
+
+    def around_open(self, original: _Call, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """Python's `open`. What it would cut to nothing, or write to, comes back later if it is the user's.
+
+        Raises:
+            OSError: the user's would be lost, as on a full disk.
+        """
+        path, act = written_path(file, mode, args, kwargs), functools.partial(original, file, mode, *args, **kwargs)
+        return self._write_at(path, mode, act)
+
+    def around_os_open(self, original: _Call, path: Any, flags: int, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.open`, in the same way; a path that is relative to some descriptor is not seen."""
+        act = functools.partial(original, path, flags, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path) or not flags & _CHANGES:
+            return act()
+        mode = "x" if flags & os.O_EXCL and flags & os.O_CREAT else "w" if flags & os.O_TRUNC else "a"
+        return self._write_at(resolved(path), mode, act)
+
+    def around_truncate(self, original: _Call, path: Any, length: int) -> object:  # noqa: ANN401
+        """`os.truncate`, in the same way."""
+        return self._write_at(resolved(path) if is_path(path) else None, "r+", lambda: original(path, length))
+
+    def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
+        if path is None or self._aside.is_exempt(path) or not may_be_plain(path):
+            return act()
+        if not os.path.lexists(path):
+            if FILE.fullmatch(path.name):
+                self._made.add(path)
+            return act()
+        if not has_content(path):  # an empty one, such as a lock, has nothing to lose
+            return act()
+        with alone(PATIENCE):
+            return self._opened(path, mode, act)
+
+    def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
+        """Opens a file that has content, which is kept if it is the user's."""
+        is_cut = "w" in mode
+        if "x" in mode or (mode[:1] == "a" and self._pretended.is_removed(path)):
+            self._pretended.make_room(path, self._aside)
+            return act()
+        if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
+            return act()
+        if not is_cut and path.stat().st_size > _LARGEST_COPY:
+            self._say("keeping what was in a large file that the script writes to", path)
+            return act()
+        return self._aside.swap_for(path, act, is_empty=is_cut)
