@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.processes import run_dirs_in
+from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
 
 _SILENT_NS: Final = 60_000_000_000  # a run that has told nothing for so long has ended, and is not undone
@@ -15,6 +16,8 @@ _SILENT_NS: Final = 60_000_000_000  # a run that has told nothing for so long ha
 
 def began_ns(run_dir: RunDir, cwd: Path, longest_seconds: float) -> int:
     """When the first of the runs began that go on now, this one included: nanoseconds by the file system's clock.
+
+    It also notes with each of two runs of unlike studies that the other goes on, for `runs_beside`.
 
     Args:
         run_dir: of a run that is about to begin.
@@ -27,7 +30,24 @@ def began_ns(run_dir: RunDir, cwd: Path, longest_seconds: float) -> int:
         with contextlib.suppress(OSError):
             if other.may_go_on and (other.path in here or other.last_sign_ns() > now - _SILENT_NS):
                 began.append(other.mark.stat().st_mtime_ns)
+                if other.path.parent != run_dir.path.parent:
+                    meet(run_dir, other)
     return min(began)
+
+
+def meet(run_dir: RunDir, other: RunDir) -> None:
+    """Notes with each of two runs that the other goes on in the same working folder."""
+    for one, beside in ((run_dir, other), (other, run_dir)):
+        with append_lines(one.beside) as lines:
+            lines.write(f"{beside.path}\n")
+
+
+def runs_beside(run_dir: RunDir) -> Iterator[RunDir]:
+    """The other runs in the same results folder, and those of other studies that went on in its working folder."""
+    paths = [*run_dir.path.parent.iterdir()]
+    with contextlib.suppress(OSError):
+        paths += map(Path, run_dir.beside.read_text("utf-8", errors="surrogateescape").splitlines())
+    yield from (RunDir(path) for path in dict.fromkeys(paths) if path != run_dir.path)
 
 
 def _siblings(run_dir: RunDir, since: float) -> Iterator[RunDir]:

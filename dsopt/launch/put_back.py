@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from dsopt.launch.beside import runs_beside
 from dsopt.launch.told import told, told_here
 from dsopt.protocol import kept
 from dsopt.protocol.alone import alone
@@ -173,7 +174,7 @@ def _found(event: Moved, run_dir: RunDir, beside: _Beside) -> Path | None:
     moved = next((Path(moved.to) for moved in later if _is_at(event, moved.to)), None)
     if moved is not None or event.is_copy:
         return moved
-    kept_ones = (path for run in run_dir.path.parent.iterdir() for path in RunDir(run).replaced.glob("*/*"))
+    kept_ones = (path for run in (run_dir, *runs_beside(run_dir)) for path in run.replaced.glob("*/*"))
     return next((path for path in kept_ones if _has_number(str(path), event.inode) and _is_older(path, event)), None)
 
 
@@ -198,8 +199,7 @@ def _has_number(place: str, inode: str) -> bool:
 def _moved_beside(run_dir: RunDir) -> Iterator[Moved]:
     """What runs have moved that went on beside this one."""
     began_ns = run_dir.mark.stat().st_mtime_ns
-    for folder in run_dir.path.parent.iterdir():
-        other = RunDir(folder)
+    for other in runs_beside(run_dir):
         with contextlib.suppress(OSError):
-            if folder != run_dir.path and any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
+            if any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
                 yield from told_here(other, Moved)

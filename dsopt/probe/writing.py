@@ -58,7 +58,8 @@ class WrittenFiles:
 
     def around_truncate(self, original: _Call, path: Any, length: int) -> object:  # noqa: ANN401
         """`os.truncate`, in the same way."""
-        return self._write_at(resolved(path) if is_path(path) else None, "r+", lambda: original(path, length))
+        mode = "r+" if length else "w"
+        return self._write_at(resolved(path) if is_path(path) else None, mode, lambda: original(path, length))
 
     def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
         if path is None or self._aside.is_exempt(path) or not may_be_plain(path):

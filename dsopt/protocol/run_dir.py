@@ -141,6 +141,11 @@ class RunDir:
         return self.path / "replaced"
 
     @property
+    def beside(self) -> Path:
+        """Names the runs of other studies that went on in its working folder, a line each."""
+        return self.path / ".beside"
+
+    @property
     def undone(self) -> Path:
         """Tells that what the run did to files of this machine is undone: whatever is there since is the user's."""
         return self.undone_on(platform.node())

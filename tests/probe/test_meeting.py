@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.beside import began_ns
+from dsopt.launch.beside import began_ns, meet
 from dsopt.launch.undone import undo
 from dsopt.probe.territory import Territory
 from dsopt.protocol import birth
@@ -115,15 +115,21 @@ FOLDERS = {
 }
 
 
+@pytest.mark.parametrize("are_of_one_study", [True, False])
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("way", STEPS | FOLDERS)
-def test_two_runs_that_move_the_same_files_are_undone_in_any_order(tmp_path: Path, way: str, first: int) -> None:
+def test_two_runs_that_move_the_same_files_are_undone_in_any_order(
+    tmp_path: Path, way: str, first: int, are_of_one_study: bool
+) -> None:
     needs_births(tmp_path)
     work = tmp_path / "work"
     for name in ("log", "log.1", "d/m.csv", "d/n.csv"):
         write_old(work / name, f"the user's {name}")
-    before, runs = files(work), [RunDir.create(tmp_path / "results", name) for name in "ab"]
+    results = [tmp_path / "results", tmp_path / ("results" if are_of_one_study else "others")]
+    before, runs = files(work), [RunDir.create(folder, name) for folder, name in zip(results, "ab", strict=True)]
     began = [began_ns(run_dir, work, 900) for run_dir in runs]
+    if not are_of_one_study:
+        meet(*runs)
     steps = (STEPS | FOLDERS)[way]
     # the first run goes on while the second one does its part
     other = f"subprocess.run([sys.executable, '-c', {BEGINNING + steps[1]!r}, {str(runs[1].path)!r}], check=True)"
