@@ -15,6 +15,7 @@ from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
+from dsopt.study.script_parser import wrong_flags
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 from dsopt.worker.check_node import check_node
@@ -108,7 +109,9 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     taken = take_over(store, stored, source) if source is not None and stored.state != "finished" else None
     note = unsigned_note(store.engine)
     changed = None if is_new else _changed_note(store, stored)
-    told = [*warnings, *(text for text in (note, changed) if text)]
+    flags = [] if spec.is_simulated else wrong_flags(spec) or []
+    wrong = (f"{message}: runs will fail. {fix}".rstrip() for message, fix in flags)
+    told = [*warnings, *wrong, *(text for text in (note, changed) if text)]
     return Study(store, stored, warnings=told, is_new=is_new, taken_over=taken, earlier_results=aside)
 
 

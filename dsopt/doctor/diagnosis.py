@@ -31,9 +31,11 @@ def checks(
     spec = reading.spec
     yield from guarded(COMMAND, check_command, reading)
     yield from guarded(CONFIGURATION, check_configuration, reading)
-    if spec is not None:
-        yield from guarded(arguments.NAME, arguments.check_arguments, spec)
-    else:
+    is_wrong = bool(reading.mistakes)
+    for one in guarded(arguments.NAME, arguments.check_arguments, spec) if spec is not None else ():
+        is_wrong = is_wrong or one.status == "problem"
+        yield one
+    if spec is None:
         yield skipped(arguments.NAME, reading.why_none)
     yield from guarded(STORAGE, check_storage, storage)
     found = devices.find_devices(names, engine)
@@ -49,8 +51,8 @@ def checks(
     yield from guarded(limits.MEMORY, limits.check_locked_memory, spec, found.pool)
     yield from guarded(limits.FILES, limits.check_open_files)
     yield from guarded(limits.SPACE, limits.check_address_space)
-    if reading.mistakes:
-        why = f"{reading.why_none}: correct them first, since this takes minutes"
+    if is_wrong:
+        why = "the study or its command has mistakes: correct them first, since this takes minutes"
         yield from (skipped(name, why) for name in _SLOW)
     else:
         yield from _training(spec, found.pool)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import CONFIG_FLAGS, LaunchCommand
-from dsopt.study.documents import is_file, read_text
+from dsopt.study.documents import is_file, nearest, read_text
 from dsopt.study.ds_schema import Schema
 from dsopt.study.repair import parse_config, put_in_place
 
@@ -105,10 +105,13 @@ def _read(
 
 
 def _missing_hint(command: LaunchCommand) -> str:
-    """What to do about a missing configuration: Python's argparse takes any beginning of a flag, dsopt does not."""
+    """What to do about a missing configuration: Python's argparse takes any beginning of a flag, dsopt does not.
+
+    Or it is misspelt.
+    """
     flags = (arg.partition("=")[0] for arg in command.script_args)
-    short = next((flag for flag in flags if flag.startswith("--deepspeed_") and CONFIG_FLAGS[0].startswith(flag)), None)
-    return "Give one of them." if short is None else f"Write out {short} as {CONFIG_FLAGS[0]}."
+    meant = next((flag for flag in flags if nearest(flag, CONFIG_FLAGS, cutoff=0.85)), None)
+    return "Give one of them." if meant is None else f"Write {meant} as {CONFIG_FLAGS[0]}."
 
 
 def _decoded(text: str) -> str | None:

@@ -8,11 +8,11 @@ from typing import Final
 from markupsafe import Markup, escape
 
 _WIDTH: Final = 640
-_HEIGHT: Final = 300
+_HEIGHT: Final = 340
 _LEFT: Final = 64
 _RIGHT: Final = 16
-_TOP: Final = 12
-_BOTTOM: Final = 44
+_TOP: Final = 36  # for the unit above the axis, in a phone's letters too
+_BOTTOM: Final = 62
 _TICKS: Final = 5
 
 
@@ -106,15 +106,15 @@ class Chart:
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 6, y + 4, shown(value))
             )
         low, high, _ = self._range
-        for value in [2.0**n for n in range(21) if low <= 2**n <= high] if self.is_log else ticks(high):
+        marked = [2.0**n for n in range(21) if low <= 2**n <= high] if self.is_log else ticks(high)
+        for value in marked if self.is_square else map(int, filter(float.is_integer, marked)):  # runs, or samples
             place = Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>')
-            parts.append(place.format(self._x(value), _HEIGHT - _BOTTOM + 18, shown(value)))
+            parts.append(place.format(self._x(value), _HEIGHT - _BOTTOM + 22, shown(value)))
         middle = (_LEFT + _WIDTH - _RIGHT) / 2
         parts.append(
             Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(middle, _HEIGHT - 8, self.x_label)
         )
-        turned = Markup('<text transform="translate(14 {}) rotate(-90)" text-anchor="middle">{}</text>')
-        parts.append(turned.format((_TOP + _HEIGHT - _BOTTOM) / 2, self.y_label))
+        parts.append(Markup('<text x="0" y="{}">{}</text>').format(_TOP - 16, self.y_label))
         if self.is_square:
             parts.append(self._line([(low, low), (high, high)], "grid"))
         return parts
@@ -143,18 +143,18 @@ class Chart:
 def stacked(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: str) -> Markup:
     """Horizontal bars of parts, each below its name: each row a name and its parts (class, value)."""
     most = max((sum(value for _, value in parts) for _, parts in rows), default=1.0) or 1.0
-    height, width = 48, _WIDTH - 110
+    height, width = 60, _WIDTH - 110
     drawn = []
     for index, (name, parts) in enumerate(rows):
         y, x = index * height, 0.0
-        drawn.append(Markup('<text x="0" y="{}">{}</text>').format(y + 18, name))
+        drawn.append(Markup('<text x="0" y="{}">{}</text>').format(y + 24, name))
         for kind, value in parts:
             wide = round(value / most * width, 1)
             bar = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="16"><title>{} {} {}</title></rect>')
-            drawn.append(bar.format(kind, round(x, 1), y + 24, wide, kind, shown(value), unit))
+            drawn.append(bar.format(kind, round(x, 1), y + 32, wide, kind, shown(value), unit))
             x += wide
         total = Markup('<text x="{}" y="{}">{} {}</text>')
-        drawn.append(total.format(round(x, 1) + 6, y + 37, shown(sum(value for _, value in parts)), unit))
+        drawn.append(total.format(round(x, 1) + 6, y + 46, shown(sum(value for _, value in parts)), unit))
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         _WIDTH, len(rows) * height + 8, title, Markup("").join(drawn)
     )

@@ -160,7 +160,7 @@ def _figures(store: Store, study: StoredStudy, history: History, standing: Stand
         Figure(
             heading="Memory, predicted and measured",
             svg=plots.memory(study.spec, facts, history, standing),
-            why_not="No candidate was measured on a device whose memory is known.",
+            why_not="Nothing but your own configuration was measured so far, or not on a device whose memory is known.",
         ),
         Figure(
             heading="Time of a typical step (median)",

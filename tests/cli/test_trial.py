@@ -1,6 +1,7 @@
 """`dsopt trial`: one run of a study, and its logs."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def test_a_run_is_shown_with_what_came_of_it(url: str) -> None:
     text = run(url, "trial", "show", "dry", "z1_gas1_tmbspg4", "--round", "0")
     assert text.startswith("ZeRO 1 · 4 × 1: measured\nname: z1_gas1_tmbspg4\nmetric: ")
     assert "memory: " in text and "files: " in text
+    assert re.search(
+        r"^launched \d times: [0-9.]+ in round 0, [0-9.]+ in round 1",
+        run(url, "trial", "show", "dry", "baseline"),
+        re.M,
+    )
     assert json.loads(run(url, "trial", "show", "dry", "baseline", "--json"))["round"] >= 1  # the last one
 
 

@@ -28,7 +28,7 @@ def told(folder: Path, script: str, words: str, **keys: object) -> list[tuple[st
     return [(one.status, one.message, one.fix) for one in found]
 
 
-FINE = [("ok", "train.py has every flag that the command gives it", "")]
+FINE = [("ok", "train.py has every flag that it is given", "")]
 
 
 @pytest.mark.parametrize("words", ["", "--epochs 3 -b 4", "--ep=3 -b4 --no-compile", "--epochs -1 --deepspeed"])
@@ -44,9 +44,8 @@ def test_a_misspelt_flag_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_a_flag_to_try_must_be_there_too(tmp_path: Path) -> None:
     search = {"args": {"--gradient_checkpointing": [None, ""]}}
-    [first, second] = told(tmp_path, PARSER, "", search=search)
+    [first] = told(tmp_path, PARSER, "", search=search)
     assert first[:2] == ("problem", "train.py has no flag --gradient_checkpointing")
-    assert [second] == FINE
 
 
 def test_a_flag_that_is_needed(tmp_path: Path) -> None:

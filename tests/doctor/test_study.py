@@ -119,4 +119,6 @@ def test_mistakes_come_first_and_nothing_is_compiled_for_a_study_that_has_them(t
     assert found["command"].status == "problem"
     for name in ("python-packages", "operators", "all-reduce"):
         assert found[name].status == "skipped"
-        assert found[name].message == "the study has mistakes: correct them first, since this takes minutes"
+        assert (
+            found[name].message == "the study or its command has mistakes: correct them first, since this takes minutes"
+        )

@@ -121,7 +121,7 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"command": "deepspeed train.py"}, "no DeepSpeed configuration"),
         (
             {"command": "deepspeed train.py --deepspeed_conf=ds.json"},
-            "Write out --deepspeed_conf as --deepspeed_config.",
+            "Write --deepspeed_conf as --deepspeed_config.",
         ),
         ({"command": "deepspeed train.py --deepspeed_config ds.json && echo hi"}, "'&&' is shell syntax"),
         ({"command": "deepspeed train.py --deepspeed_config ds.json > log"}, "'>' is shell syntax"),
