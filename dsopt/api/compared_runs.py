@@ -13,13 +13,12 @@ from dsopt.study.check_command import check_command
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import secret_warnings
 from dsopt.study.compared import ComparedRun, check_name
-from dsopt.study.comparison import VANILLA, configured_run, vanilla_run
+from dsopt.study.comparison import OPTIMUM, VANILLA, configured_run, vanilla_run
 from dsopt.study.ds_schema import Schema, schema_if_readable
 from dsopt.study.given_config import config_in, find_config
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 
-_OPTIMUM: Final = "dsopt"
 _AUTOTUNER: Final = "autotuner"
 
 
@@ -79,7 +78,7 @@ def _tuned(spec: StudySpec, history: History) -> list[ComparedRun]:
         command, config = candidate_command(spec, best), run_config(spec, best, history.aio)
         runs.append(ComparedRun(name=_AUTOTUNER, command=str(command), ds_config=config))
     found = optimum(spec, history)
-    return [*runs, ComparedRun(name=_OPTIMUM, command=str(found.command), ds_config=found.ds_config)]
+    return [*runs, ComparedRun(name=OPTIMUM, command=str(found.command), ds_config=found.ds_config)]
 
 
 def _given(spec: StudySpec, text: str, schema: Schema | None) -> tuple[ComparedRun, list[str]]:

@@ -15,7 +15,7 @@ from dsopt.report.compare import ComparisonTable
 from dsopt.report.files import set_aside_earlier
 from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
-from dsopt.study.comparison import comparison_spec
+from dsopt.study.comparison import comparison_name, comparison_spec
 from dsopt.worker.capacity import check_capacity
 from dsopt.worker.history import load_history
 from dsopt.worker.results import confirmed_summary
@@ -100,7 +100,7 @@ def _make(
         assert command is not None
         (spec, warnings), history = spec_of_command(command, {}), None
     runs, more = compared_runs(spec, given, history)
-    made = comparison_spec(spec, name or f"{spec.name}-compare", runs, rounds)
+    made = comparison_spec(spec, name or comparison_name(spec.name), runs, rounds)
     check_capacity(made, pool)  # before anything is created
     stored, is_new = store.create(made)
     aside = set_aside_earlier(made) if is_new else None

@@ -18,6 +18,7 @@ from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
 from dsopt.study.spec import Confirmation, StudySpec
 
 VANILLA: Final = "vanilla"
+OPTIMUM: Final = "dsopt"  # a study's best
 # what a comparison keeps of the study that it is made from; the rest of a spec is about a search
 _KEPT: Final = (
     *("cwd", "ds_config", "start", "timeout_seconds", "isolate", "pass_env", "memory_per_device", "measurement"),
@@ -26,6 +27,11 @@ _KEPT: Final = (
 _KEPT_AUTOTUNING: Final = (
     *("results_dir", "exps_dir", "metric", "start_profile_step", "end_profile_step", "mp_size", "arg_mappings"),
 )
+
+
+def comparison_name(study: str) -> str:
+    """What a comparison of a study is called, unless somebody gives it another name."""
+    return f"{study}-compare"
 
 
 def rounds_of(spec: StudySpec) -> int:

@@ -14,6 +14,7 @@ from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers
 from dsopt.store.studies import Store
 from dsopt.store.workers import SILENT_SECONDS
+from dsopt.study.comparison import comparison_name
 from dsopt.study.node_rates import rates_in
 from dsopt.web.histories import Histories
 from dsopt.worker.results import summary_of, table_of
@@ -125,7 +126,7 @@ class Overview:
     def __init__(self, store: Store, histories: Histories) -> None:
         self._store = store
         self._histories = histories
-        self._cards: dict[str, tuple[int, Card]] = {}
+        self._cards: dict[str, tuple[tuple[int, int], Card]] = {}
         self._labels: dict[str, dict[str, str]] = {}  # by study and canonical name
         self._lock = threading.Lock()
 
@@ -137,7 +138,8 @@ class Overview:
             running = who_works.running_attempts(connection)
             devices = who_works.devices_of_workers(connection)
         with self._lock:  # browsers that come at once let one of them read
-            cards = [self._card(row) for row in studies]
+            versions = {row["name"]: row["version"] for row in studies}
+            cards = [self._card(row, versions.get(comparison_name(row["name"]), 0)) for row in studies]
             gone = self._cards.keys() - {row["id"] for row in studies}
             for study_id in gone:
                 del self._cards[study_id]
@@ -160,10 +162,10 @@ class Overview:
             ],
         )
 
-    def _card(self, row: Record) -> Card:
-        known = self._cards.get(row["id"])
-        if known is None or known[0] != row["version"]:
-            known = self._cards[row["id"]] = (row["version"], self._made(row["name"], row["state"]))
+    def _card(self, row: Record, of_comparison: int) -> Card:
+        known, version = self._cards.get(row["id"]), (row["version"], of_comparison)
+        if known is None or known[0] != version:
+            known = self._cards[row["id"]] = (version, self._made(row["name"], row["state"]))
         return known[1]
 
     def _running(self, row: Record, heard: Collection[str]) -> Running:
@@ -184,6 +186,9 @@ class Overview:
             if study.spec.compare:
                 table = table_of(self._store, study, history)
                 fastest = f"; {table.fastest} is the fastest" if table.fastest is not None else ""
+                ratio = next((row.factor for row in table.rows if row.name == table.fastest), None)
+                if fastest and ratio is not None and table.fastest != table.reference:
+                    fastest += f", {ratio.factor:.2f} times {table.reference}"
                 so_far = " so far" if fastest and state != "finished" else ""
                 return Card(
                     name=name,

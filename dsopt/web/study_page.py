@@ -24,6 +24,7 @@ from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown
 from dsopt.web import plots
 from dsopt.web.histories import Histories
+from dsopt.worker.compared_later import comparison_version
 from dsopt.worker.results import running_now, summary_of, table_of
 
 _BARS = 6  # configurations whose step is shown in its parts, next to the user's own
@@ -77,7 +78,7 @@ class StudyPages:
     def __init__(self, store: Store, histories: Histories) -> None:
         self._store = store
         self._histories = histories
-        self._known: dict[str, tuple[int, StudyPage]] = {}
+        self._known: dict[str, tuple[tuple[int, int], StudyPage]] = {}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def read(self, name: str) -> StudyPage:
@@ -87,7 +88,8 @@ class StudyPages:
             DsoptError: there is none of that name, or this version cannot read it.
         """
         study = self._store.read(name)
-        version, running = self._store.now(study).version, running_now(self._store, study)
+        version = (self._store.now(study).version, comparison_version(self._store, study))
+        running = running_now(self._store, study)
         with self._locks[study.id]:
             known = self._known.get(study.id)
             if known is None or known[0] != version:

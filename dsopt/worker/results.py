@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dsopt.errors import DsoptError
@@ -19,6 +20,7 @@ from dsopt.store.studies import Store
 from dsopt.store.who_works import running_attempts
 from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.part import REFERENCE, Part
+from dsopt.worker.compared_later import contradiction
 from dsopt.worker.history import load_history
 
 
@@ -27,7 +29,7 @@ def summary_of(store: Store, study: StoredStudy, history: History | None = None)
     now = store.read(study.name)
     history = history or load_history(store, now)
     finished_at = now.finished_at if now.state == "finished" else None
-    return summarize(
+    summary = summarize(
         now.spec,
         history,
         qualities_of(history),
@@ -37,6 +39,8 @@ def summary_of(store: Store, study: StoredStudy, history: History | None = None)
         worked_seconds=None if finished_at is None else worked_seconds(store, now, history),
         launches=_launches(store, now, history) if now.spec.price_per_gpu_hour else (),
     )
+    warning = contradiction(store, now, summary)
+    return replace(summary, unlike_runs=[*summary.unlike_runs, warning]) if warning else summary
 
 
 def running_now(store: Store, study: StoredStudy) -> list[Now]:
