@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.processes import run_dirs_in
-from dsopt.protocol.private import append_lines
+from dsopt.protocol.private import append_private
 from dsopt.protocol.run_dir import RunDir
 
 _SILENT_NS: Final = 60_000_000_000  # a run that has told nothing for so long has ended, and is not undone
@@ -38,15 +38,15 @@ def began_ns(run_dir: RunDir, cwd: Path, longest_seconds: float) -> int:
 def meet(run_dir: RunDir, other: RunDir) -> None:
     """Notes with each of two runs that the other goes on in the same working folder."""
     for one, beside in ((run_dir, other), (other, run_dir)):
-        with append_lines(one.beside) as lines:
-            lines.write(f"{beside.path}\n")
+        with append_private(one.beside) as lines:
+            lines.write(os.fsencode(beside.path) + b"\n")
 
 
 def runs_beside(run_dir: RunDir) -> Iterator[RunDir]:
     """The other runs in the same results folder, and those of other studies that went on in its working folder."""
     paths = [*run_dir.path.parent.iterdir()]
     with contextlib.suppress(OSError):
-        paths += map(Path, run_dir.beside.read_text("utf-8", errors="surrogateescape").splitlines())
+        paths += (Path(os.fsdecode(line)) for line in run_dir.beside.read_bytes().split(b"\n") if line)
     yield from (RunDir(path) for path in dict.fromkeys(paths) if path != run_dir.path)
 
 

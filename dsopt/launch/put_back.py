@@ -66,7 +66,8 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", retur
     origin, now = _place_now(event.path, event, beside), _found(event, run_dir, beside)
     if now is None or now == origin:
         return  # somebody has moved it since, or put something else there
-    _make_folder(origin.parent, run_dir, until_ns)
+    if not _has_made_folder(origin.parent, run_dir, until_ns):
+        return
     is_there = os.path.lexists(origin)
     if is_there and _changed_ns(origin) > until_ns:
         return
@@ -96,28 +97,27 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
         _keep(copy, run_dir)
 
 
-def _make_folder(folder: Path, run_dir: RunDir, until_ns: int) -> None:
-    """Makes a folder in the place of what the run has put there.
-
-    Raises:
-        FileExistsError: what is there is newer.
-    """
+def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int) -> bool:
+    """Makes a folder in the place of what the run has put there; False: what is there is newer."""
     for path in reversed((folder, *folder.parents)):
         if os.path.lexists(path) and not path.is_dir():
             if _changed_ns(path) > until_ns:
-                raise FileExistsError(path)
+                return False
             _keep(path, run_dir)
     folder.mkdir(parents=True, exist_ok=True)
+    return True
 
 
 def _changed_ns(path: Path) -> int:
     """When somebody last changed a file, its name or its date, or any in a folder.
 
     The date of a folder does not tell: it changes where something is taken out of it again. An empty one was made then.
+    Where only its own entry has changed, somebody has moved it.
     """
-    if path.is_dir() and not path.is_symlink():
-        return max(map(_changed_ns, path.iterdir()), default=birth_ns(path) or 0)
     found = path.lstat()
+    if path.is_dir() and not path.is_symlink():
+        moved_ns = found.st_ctime_ns if found.st_ctime_ns > found.st_mtime_ns else 0
+        return max(moved_ns, max(map(_changed_ns, path.iterdir()), default=birth_ns(path) or 0))
     return max(found.st_mtime_ns, found.st_ctime_ns)
 
 

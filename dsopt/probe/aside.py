@@ -46,8 +46,8 @@ class Aside:
         self._began_ns = _began_ns(run_dir)  # what was there before is the user's
         self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script
-        self._linked: set[Path] = set()  # further names that the script has given to files
-        self._dated: set[int] = set()  # the user's whose date the script has changed, by their numbers
+        self._above_noted: set[Path] = set()  # the folders above these
+        self._linked: dict[Path, tuple[int, int]] = {}  # further names that the script gave to files, and of which
 
     def take(self, path: Path) -> Path:
         """Moves what a script removes out of its way, and says where it is now.
@@ -120,9 +120,10 @@ class Aside:
 
     def has_moved(self, old: Path, new: Path) -> None:
         """A script has moved something: what was in the place of the user's goes with the run from there, too."""
-        if old in self._linked:
-            self._linked.discard(old)
-            self._linked.add(new)
+        self._linked.pop(new, None)
+        for path in [path for path in tuple(self._linked) if path.is_relative_to(old)]:
+            with contextlib.suppress(KeyError):  # another thread
+                self._linked[new / path.relative_to(old)] = self._linked.pop(path)
         for path in tuple(self._new):
             if path.is_relative_to(old):
                 self._new.discard(path)
@@ -133,37 +134,39 @@ class Aside:
 
     def has_removed(self, place: Path) -> None:
         """A script has removed something: what comes there next may be the user's."""
-        self._linked.discard(place)
+        for path in [path for path in tuple(self._linked) if path.is_relative_to(place)]:
+            self._linked.pop(path, None)
         self._new.difference_update([path for path in tuple(self._new) if path.is_relative_to(place)])
 
     def moves(self, old: Path, new: Path) -> None:
         """Notes what a script is about to move."""
-        if self.is_old(old) and old not in self._linked:
+        if self.is_old(old) and not self.is_link(old):
             self._noted.add(new)
+            self._above_noted.update(new.parents)
             self._tell(old, new)
 
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
-        is_noted = any(path == to or path in to.parents or to in path.parents for to in tuple(self._noted))
+        is_noted = path in self._noted or path in self._above_noted or not self._noted.isdisjoint(path.parents)
         return self._territory.is_exempt(path, is_noted=is_noted)
 
     def has_linked(self, new: Path) -> None:
         """A script has given a file a further name, which is no loss by itself."""
-        self._linked.add(new)
+        with contextlib.suppress(OSError):  # another rank has removed it
+            found = new.lstat()
+            self._linked[new] = (found.st_dev, found.st_ino)
 
     def is_link(self, path: Path) -> bool:
-        """Whether this is only a further name that the script has given to a file."""
-        return path in self._linked
-
-    def dates(self, path: Path) -> None:
-        """A script is about to change a file's date, by which alone some file systems tell what is old."""
-        if self.is_old(path):
-            self._dated.add(path.lstat().st_ino)
+        """Whether this is only a further name that the script has given to a file, which has others still."""
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            return self._linked.get(path) == (found.st_dev, found.st_ino) and found.st_nlink > 1
+        return False
 
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
         try:
-            return was_there(path, self._began_ns) or path.lstat().st_ino in self._dated
+            return was_there(path, self._began_ns)
         except OSError:
             return False
 

@@ -74,6 +74,7 @@ _WRITERS: Final = (
     ("torch.serialization", None, "save", 1, "f"),
     ("torch.jit._serialization", None, "save", 1, "f"),
     ("torch.jit._script", "ScriptModule", "save", 1, "f"),
+    ("torch.jit._script", "RecursiveScriptModule", "save", 1, "f"),
     ("torch.export", None, "save", 1, "f"),
     ("safetensors.torch", None, "save_file", 1, "filename"),
     ("safetensors.torch", None, "save_model", 1, "filename"),
@@ -120,7 +121,7 @@ class Isolation:
             self._wrap_everywhere(shutil, None, name, self._files.around_copy_of_mode)
         self._wrap_everywhere(os, None, "symlink", self._files.around_symlink)
         self._wrap_everywhere(os, None, "link", self._files.around_link)
-        self._wrap_everywhere(os, None, "utime", self._files.around_utime)
+        self._wrap_everywhere(os, None, "utime", self._files.written.around_utime)
         self._wrap_everywhere(os, None, "mkdir", self._files.around_mkdir)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)

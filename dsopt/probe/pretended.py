@@ -1,5 +1,6 @@
-"""What a script believes to have done with the user's files, which are where they were."""
+"""What a script believes to have done with the user's files, which stayed where they were."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,33 +12,36 @@ class Pretended:
 
     def __init__(self) -> None:
         self._removed: set[Path] = set()
-        self._remade: set[Path] = set()  # of what is in these, what it has made anew, as it believes
+        self._remade: set[Path] = set()  # of what is in these, what is there as it believes
         self._moved_to: set[Path] = set()
         self._copied_to: set[Path] = set()  # by the last copy to there
 
     def removes(self, place: Path) -> None:
         """It believes to have removed something, with all that is in it."""
         self._removed.add(place)
-        self._remade = {path for path in self._remade if not path.is_relative_to(place)}
+        self._remade.difference_update([path for path in tuple(self._remade) if path.is_relative_to(place)])
 
     def moves(self, old: Path, new: Path) -> None:
         """It believes to have moved something."""
         self.removes(old)
         self._moved_to.add(new)
 
+    def moves_back(self, old: Path, new: Path) -> None:
+        """It believes to have moved something back to where it still is."""
+        self._moved_to.discard(old)
+        self._removed.discard(new)
+
     def makes(self, place: Path) -> None:
-        """It makes anew what it believes to have removed."""
-        self._remade.add(place)
+        """It has made something, perhaps where it believes to have removed what was there."""
+        if self.is_removed(place):
+            self._remade.add(place)
 
     def make_room(self, place: Path, aside: Aside) -> None:
-        """Takes aside what it believes to have removed, where it makes something else.
-
-        Raises:
-            OSError: it cannot be taken aside.
-        """
+        """Takes aside what it believes to have removed, where it makes something else, if that can be."""
         if self.is_removed(place) and os.path.lexists(place):
-            if aside.is_old(place):
-                aside.take(place)
+            with contextlib.suppress(OSError):
+                if aside.is_old(place):
+                    aside.take(place)
             self.makes(place)
 
     def is_removed(self, place: Path) -> bool:

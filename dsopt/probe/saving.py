@@ -17,14 +17,13 @@ from dsopt.probe.places import files_at, is_folder, is_path, place_of, resolved
 from dsopt.probe.pretended import Pretended
 from dsopt.probe.telling import DEPTH, Telling
 from dsopt.probe.territory import Territory
-from dsopt.probe.writing import WrittenFiles
+from dsopt.probe.writing import PATIENCE, WrittenFiles
 from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import CLOCK_NS
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
-_PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
 REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _Call = Callable[..., Any]
 
@@ -88,7 +87,7 @@ class SavedFiles:
         act = functools.partial(original, *args, **kwargs)
         if old == new:
             return act()
-        with alone(_PATIENCE):  # else another rank puts something else there meanwhile
+        with alone(PATIENCE):  # else another rank puts something else there meanwhile
             return self._move(old, new, act)
 
     def _move(self, old: Path, new: Path, act: Callable[[], object]) -> object:
@@ -107,7 +106,9 @@ class SavedFiles:
             self._say("moving or replacing existing files", new)
             if is_checkpoint:
                 self._pretended.moves(old, new)
-            for path in moved:
+            elif self._pretended.has_moved_to(old) and not os.path.lexists(old):
+                self._pretended.moves_back(old, new)
+            for path in {*moved, *([old] if self._aside.is_link(old) else [])}:
                 with contextlib.suppress(OSError):
                     path.unlink()
             return None
@@ -116,6 +117,7 @@ class SavedFiles:
         result = self._moved(old, new, act)
         if is_own:
             self._made.add(new)
+        self._pretended.makes(new)
         self._aside.has_moved(old, new)
         self._own -= {*moved, new}
         for path in (new / path.relative_to(old) for path in moved):
@@ -151,7 +153,7 @@ class SavedFiles:
         act = functools.partial(original, path, *args, **kwargs)
         if kwargs.get("dir_fd") is not None or not is_path(path) or not path:
             return act()
-        with alone(_PATIENCE):  # else another rank puts something else there meanwhile
+        with alone(PATIENCE):  # else another rank puts something else there meanwhile
             return self._remove(place_of(path), act, removes_folders=getattr(original, "__name__", "") == "rmtree")
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
@@ -173,12 +175,15 @@ class SavedFiles:
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        if kwargs.get("dir_fd") is None and is_path(path) and os.path.isdir(path):  # noqa: PTH112
-            place = place_of(path)
-            if self._pretended.is_removed(place):
-                self._pretended.makes(place)
-                return None
-        return original(path, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path):
+            return original(path, *args, **kwargs)
+        place = place_of(path)
+        is_there = self._pretended.is_removed(place) and is_folder(place)
+        if not is_there:
+            self._pretended.make_room(place, self._aside)
+            original(path, *args, **kwargs)
+        self._pretended.makes(place)
+        return None
 
     def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A link may name the last checkpoint: the user's still does, and a new one goes with what it names."""
@@ -190,26 +195,27 @@ class SavedFiles:
             return None
         self._pretended.make_room(place, self._aside)
         result = original(src, dst, *args, **kwargs)
+        self._pretended.makes(place)
         self._own.add(place)
         self._telling.has_saved(place, since=0)
         return result
 
     def around_link(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`os.link`: what it names once more goes with what it names, if that is of this run."""
+        if not is_path(src) or not is_path(dst) or not kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
+            return original(src, dst, *args, **kwargs)
+        place = place_of(dst)
+        if self._pretended.has_removed(place) and os.path.lexists(place):
+            self._say("replacing existing files", dst)
+            return None
+        self._pretended.make_room(place, self._aside)
         result = original(src, dst, *args, **kwargs)
-        if is_path(src) and is_path(dst) and kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
-            place = place_of(dst)
-            self._aside.has_linked(place)
-            if resolved(src) in self._own:
-                self._own.add(place)
-                self._telling.has_saved(place, since=0)
+        self._pretended.makes(place)
+        self._aside.has_linked(place)
+        if resolved(src) in self._own:
+            self._own.add(place)
+            self._telling.has_saved(place, since=0)
         return result
-
-    def around_utime(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """`os.utime`, which `Path.touch` calls, too: a file of the user's stays old."""
-        if is_path(path) and kwargs.get("dir_fd") is None:
-            self._aside.dates(resolved(path))
-        return original(path, *args, **kwargs)
 
     def _would_be_lost(self, place: Path) -> bool:
         """Whether something of the user's is there that no other name keeps."""

@@ -1,7 +1,6 @@
 """Places where what happens is nobody's loss: the run's own folder, and caches of libraries."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,9 @@ class Territory:
         self._working = working
         self._run_folder = Path(os.path.realpath(run_folder))
         self._named_folder = Path(os.path.abspath(run_folder))  # noqa: PTH100 - links are not followed
-        self._temporary = Path(os.path.realpath(tempfile.gettempdir()))
+        # what `tempfile` would say, which would stay with that then
+        named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+        self._temporary = Path(os.path.realpath(next(filter(None, named), "/tmp")))  # noqa: S108
         self._caches = [*_caches(working)]
 
     def is_cached(self, path: Path) -> bool:

@@ -11,6 +11,7 @@ from dsopt.probe.opening import written_path
 from dsopt.probe.places import has_content, is_path, may_be_plain, resolved
 from dsopt.probe.pretended import Pretended
 from dsopt.protocol.alone import alone
+from dsopt.protocol.birth import has_birth
 from dsopt.protocol.checkpoint_names import FILE
 
 PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
@@ -61,12 +62,22 @@ class WrittenFiles:
         mode = "r+" if length else "w"
         return self._write_at(resolved(path) if is_path(path) else None, mode, lambda: original(path, length))
 
+    def around_utime(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.utime`, which `Path.touch` calls, too: where a date alone tells an age, the user's keeps its own."""
+        act = functools.partial(original, path, *args, **kwargs)
+        if not is_path(path) or not {"dir_fd", "follow_symlinks"}.isdisjoint(kwargs):
+            return act()
+        place = resolved(path)
+        has_date_alone = os.path.isfile(place) and not has_birth(place)  # noqa: PTH113 - takes any text
+        return self._write_at(place, "r+", act) if has_date_alone else act()
+
     def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
         if path is None or self._aside.is_exempt(path) or not may_be_plain(path):
             return act()
         if not os.path.lexists(path):
             if FILE.fullmatch(path.name):
                 self._made.add(path)
+            self._pretended.makes(path)
             return act()
         if not has_content(path):  # an empty one, such as a lock, has nothing to lose
             return act()
@@ -76,8 +87,10 @@ class WrittenFiles:
     def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
         """Opens a file that has content, which is kept if it is the user's."""
         is_cut = "w" in mode
-        if "x" in mode or (mode[:1] == "a" and self._pretended.is_removed(path)):
+        if self._pretended.is_removed(path) and ("x" in mode or "a" in mode):
             self._pretended.make_room(path, self._aside)
+            is_cut = is_cut or "a" in mode  # where it is there still
+        if "x" in mode or not os.path.lexists(path):
             return act()
         if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
             return act()

@@ -43,6 +43,11 @@ def was_there(path: Path, began_ns: int) -> bool:
     return born_ns < began_ns - CLOCK_NS or (born_ns <= began_ns and changed_ns < began_ns - CLOCK_NS)
 
 
+def has_birth(path: Path) -> bool:
+    """Whether the file system tells when this was made; else its date alone tells its age."""
+    return _kind_of(path) != _OVERLAY and birth_ns(path) is not None
+
+
 def _inner_was_there(path: Path, began_ns: int) -> bool:
     try:
         return was_there(path, began_ns)

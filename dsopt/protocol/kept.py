@@ -105,8 +105,14 @@ def _note(name: str, value: list[Any]) -> None:
 def _shorten(file: Path, known: _Known) -> None:
     """Writes what is known anew, without what later lines have replaced."""
     new = file.with_name(f"{uuid.uuid4().hex}.tmp")
-    lines = [json.dumps([path, *rest]) for path, rest in [*known.items()][-_MOST:]]
-    text = "".join(f"{line}\n" for line in lines).encode("ascii")
+    lines, left = list[bytes](), _MOST_BYTES // 2
+    for path, rest in [*known.items()][: -_MOST - 1 : -1]:
+        line = json.dumps([path, *rest]).encode("ascii") + b"\n"
+        left -= len(line)
+        if left < 0:
+            break
+        lines.append(line)
+    text = b"".join(reversed(lines))
     try:
         descriptor = _open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:

@@ -110,7 +110,9 @@ def _missing_hint(command: LaunchCommand) -> str:
     Or it is misspelt.
     """
     flags = (arg.partition("=")[0] for arg in command.script_args)
-    meant = next((flag for flag in flags if nearest(flag, CONFIG_FLAGS, cutoff=0.85)), None)
+    meant = next(
+        (flag for flag in flags if flag not in CONFIG_FLAGS and nearest(flag, CONFIG_FLAGS, cutoff=0.85)), None
+    )
     return "Give one of them." if meant is None else f"Write {meant} as {CONFIG_FLAGS[0]}."
 
 

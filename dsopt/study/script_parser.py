@@ -1,23 +1,28 @@
-"""Whether the script has the flags that it gets, where its own source says which it has."""
+"""The flags that a script has, read off its `argparse` calls; only where these alone decide."""
 
 import ast
-import re
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import is_file, nearest
 from dsopt.study.spec import StudySpec
 
 _OF_DEEPSPEED: Final = ("--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config")
+_ADDS_THEM: Final = "add_config_arguments"
 _LOCAL_RANK: Final = "--local_rank"
-# with these, other flags than those that the source names are allowed, or the words are read in another way
-_ELSEWHERE: Final = frozenset(
-    "parse_known_args parse_known_intermixed_args parse_intermixed_args add_subparsers HfArgumentParser argv".split()
+_LAUNCHED_HERE: Final = (None, "pdsh")  # values of --launcher whose ranks the deepspeed launcher starts itself
+_GROUPS: Final = frozenset(("add_argument_group", "add_mutually_exclusive_group"))
+_CALLED: Final = _GROUPS | {"add_argument", "parse_args", "set_defaults", "print_help", "print_usage", "error"}
+# of `ArgumentParser`; others change how words are read, or bring flags
+_PLAIN: Final = frozenset(("prog", "usage", "description", "epilog", "formatter_class", "add_help"))
+_ACTIONS: Final = frozenset(
+    "store store_const store_true store_false append append_const extend count help version".split()
 )
-_OF_PARSER: Final = frozenset("parents fromfile_prefix_chars prefix_chars".split())
-_GROUPS: Final = frozenset("add_argument_group add_mutually_exclusive_group".split())
+_BOTH_WAYS: Final = "BooleanOptionalAction"
 
 
 @dataclass(slots=True)
@@ -29,13 +34,11 @@ class _Flags:
 
     def has(self, flag: str) -> bool:
         """Whether the parser takes this word: it takes beginnings of long flags, and values right after short ones."""
-        if flag.startswith("--"):
-            return any(name.startswith(flag) for name in self.names)
-        return any(name in self.names for name in (flag, flag[:2]))
+        return any(_is_meant(flag, name) for name in self.names)
 
 
 def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
-    """What the script gets that its `argparse` parser does not take, or lacks. It reads the source, and starts nothing.
+    """What the script gets that its parser does not take, or lacks. It reads the source, and starts nothing.
 
     Returns:
         What is wrong and what helps, if that is known; None if the source alone does not tell.
@@ -46,81 +49,137 @@ def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
     if known is None:
         return None
     found = []
-    given = [flag for flag in command.given_flags if not re.match(r"-\d|-\.|-$|--$", flag)]
+    given = [*_given(command)]
     for flag in dict.fromkeys([*given, *spec.search.args]):
         if not known.has(flag):
             meant = nearest(flag, known.names)
             found.append((f"{command.script} has no flag {flag}", f"It has {meant}." if meant else ""))
-    if _gets_local_rank(spec) and not known.has(_LOCAL_RANK):
+    if _gets_local_rank(command) and not known.has(_LOCAL_RANK):
         told = f"the deepspeed launcher gives each rank {_LOCAL_RANK}, which {command.script} does not have"
         add = f'Add parser.add_argument("{_LOCAL_RANK}", type=int) to it, or --no_local_rank after deepspeed.'
         found.append((told, add))
-    lacking = [of for of in known.required if not any(name.startswith(flag) for name in of for flag in given)]
+    added = {_LOCAL_RANK, *_OF_DEEPSPEED}  # by launchers, and by dsopt
+    needed = [of for of in known.required if added.isdisjoint(of)]
+    lacking = [of for of in needed if not any(_is_meant(flag, name) for name in of for flag in given)]
     return found + [(f"{command.script} needs {of[-1]}, which the command does not give", "") for of in lacking]
 
 
-def _gets_local_rank(spec: StudySpec) -> bool:
-    return spec.launch.launcher.name == "deepspeed" and not spec.launch.has_launcher_flag("--no_local_rank")
+def _is_meant(flag: str, name: str) -> bool:
+    return name.startswith(flag) if flag.startswith("--") else name in (flag, flag[:2])
+
+
+def _given(command: LaunchCommand) -> Iterator[str]:
+    """The words of a command that `argparse` takes for flags."""
+    for word in itertools.takewhile(lambda word: word != "--", command.script_args):
+        is_number = word[1:].replace(".", "", 1).replace("e-", "", 1).isdecimal()
+        if word.startswith("-") and word != "-" and " " not in word and not is_number:
+            yield word.partition("=")[0]
+
+
+def _gets_local_rank(command: LaunchCommand) -> bool:
+    is_launched = command.launcher.name == "deepspeed" and command.option("--launcher") in _LAUNCHED_HERE
+    return is_launched and not command.has_launcher_flag("--no_local_rank")
 
 
 def _flags_of(path: Path) -> _Flags | None:
     """The flags of the one parser in a file; None if they depend on anything else."""
     try:
-        nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))] if is_file(path) else []
+        tree = ast.parse(path.read_text("utf-8")) if is_file(path) else ast.Module([], [])
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
+    nodes = [*ast.walk(tree)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     parsers = [call for call in calls if _called(call) == "ArgumentParser"]
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    if len(parsers) != 1 or names & _ELSEWHERE or _OF_PARSER & {word.arg for word in parsers[0].keywords}:
+    if len(parsers) != 1 or parsers[0].args or any(word.arg not in _PLAIN for word in parsers[0].keywords):
         return None
-    if any(call.args or call.keywords for call in calls if _called(call) == "parse_args"):
+    if not _imports_argparse(nodes) or not _decides_alone(nodes, calls, parsers[0]):
         return None
-    if _may_get_flags_elsewhere(nodes):
-        return None
-    return _read(calls)
+    return _read(tree, calls)
 
 
-def _called(node: ast.AST) -> str:
+def _imports_argparse(nodes: Sequence[ast.AST]) -> bool:
+    """Whether `ArgumentParser` is the standard library's."""
+    plain = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules = [node.module for node in found for alias in node.names if alias.name == "ArgumentParser"]
+    is_named = any(alias.name == "argparse" and alias.asname is None for alias in plain)
+    return modules == ["argparse"] or (is_named and not modules)
+
+
+def _called(call: ast.AST) -> str:
     """The last name of what is called; empty if it has none, or if nothing is called."""
-    of = node.func if isinstance(node, ast.Call) else None
-    return of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
+    return _name(call.func) if isinstance(call, ast.Call) else ""
 
 
-def _may_get_flags_elsewhere(nodes: Sequence[ast.AST]) -> bool:
-    """Whether the parser, or a group of its flags, goes to anything but DeepSpeed's function, whose flags are known."""
-    holding = {"ArgumentParser", "add_config_arguments", *_GROUPS}
+def _decides_alone(nodes: Sequence[ast.AST], calls: Sequence[ast.Call], parser: ast.Call) -> bool:
+    """Whether flags come to the parser, and to groups of its flags, by calls that are to be seen alone.
+
+    Both are in plain variables, which stand nowhere but before the dot of such a call, or go to DeepSpeed's function.
+    """
+    holding = {_ADDS_THEM, "ArgumentParser", *_GROUPS}
     assigned = [node for node in nodes if isinstance(node, ast.Assign) and _called(node.value) in holding]
     targets = [target for node in assigned for target in node.targets]
-    parsers = {target.id for target in targets if isinstance(target, ast.Name)}
-    harmless = {node.value for node in nodes if isinstance(node, ast.Attribute | ast.Return)}
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    harmless |= {one for call in calls if _called(call) == "add_config_arguments" for one in call.args}
-    used = {
-        node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in parsers
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    if not any(node.value is parser for node in assigned) or not all(isinstance(one, ast.Name) for one in targets):
+        return False
+    receivers: set[ast.expr] = {
+        call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in _CALLED
     }
-    return len(parsers) < len({ast.dump(target) for target in targets}) or not used <= harmless
+    receivers |= {call.args[0] for call in calls if _called(call) == _ADDS_THEM and len(call.args) == 1}
+    groups = {call for call in calls if _called(call) in _GROUPS}
+    loads = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    parsings = [call for call in calls if _called(call).startswith("parse_")]
+    is_plain = [(_called(call), call.args, call.keywords) for call in parsings] == [("parse_args", [], [])]
+    reads_words = any(isinstance(node, ast.Attribute) and node.attr == "argv" for node in nodes)
+    are_kept = groups <= {*receivers, *(node.value for node in assigned)}
+    is_seen = {node for node in loads if node.id in names} <= receivers and are_kept
+    return is_seen and is_plain and not reads_words
 
 
-def _read(calls: Sequence[ast.Call]) -> _Flags | None:
-    """The flags of all `add_argument`; None if one has a name that only running the script would tell."""
+def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
+    """The flags of all `add_argument`; None if one has what only running the script would tell."""
     found = _Flags(names={"-h", "--help"})
+    always = _unconditional(tree)
     for call in calls:
-        if _called(call) == "add_config_arguments":
+        if _called(call) == _ADDS_THEM:
             found.names |= {*_OF_DEEPSPEED}
         if _called(call) != "add_argument":
             continue
-        words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        options = {word.arg: word.value for word in call.keywords}
-        if len(words) != len(call.args) or None in options:
+        flags = _flags_in(call)
+        if flags is None:
             return None
-        flags = tuple(word for word in words if word.startswith("-"))
-        found.names |= {*flags}
-        action = options.get("action")
-        if isinstance(action, ast.Attribute) and action.attr == "BooleanOptionalAction":
+        options = {word.arg: word.value for word in call.keywords}
+        if _name(options.get("action")) == _BOTH_WAYS:
             found.names |= {f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")}
-        needs = options.get("required")
-        if flags and isinstance(needs, ast.Constant) and needs.value is True:
+        found.names |= {*flags}
+        if flags and call in always and _constant(options.get("required")) is True:
             found.required.append(flags)
     return found
+
+
+def _flags_in(call: ast.Call) -> tuple[str, ...] | None:
+    """The flags that an `add_argument` adds; None if it says them, or how words are read, in another way."""
+    words = [word for one in call.args if isinstance(word := _constant(one), str)]
+    options = {word.arg: word.value for word in call.keywords}
+    flags = tuple(word for word in words if word.startswith("-"))
+    action = options.get("action")
+    is_usual = action is None or _constant(action) in _ACTIONS or _name(action) == _BOTH_WAYS
+    takes_rest = "nargs" in options and _constant(options["nargs"]) in (None, "...")
+    has_long = any(len(flag) > len("-x") and not flag.startswith("--") for flag in flags)  # begin as others may
+    is_all = len(words) == len(call.args) and None not in options
+    return flags if is_all and is_usual and not takes_rest and not has_long else None
+
+
+def _unconditional(tree: ast.Module) -> set[ast.AST]:
+    """The calls that are statements of the module, or of a function of it, outside of any condition."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    statements = [*tree.body, *itertools.chain.from_iterable(function.body for function in functions)]
+    return {statement.value for statement in statements if isinstance(statement, ast.Expr)}
+
+
+def _name(node: ast.AST | None) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _constant(node: ast.AST | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None

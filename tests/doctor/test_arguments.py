@@ -78,11 +78,48 @@ def test_the_launchers_own_flag(tmp_path: Path) -> None:
         ("import argparse", "import sys; print(sys.argv); import argparse"),
         ("import argparse", "import argparse ((("),
         ("parser = argparse", "parser, other = argparse"),
+        ("parser = argparse", "parser: object = argparse"),
+        ("args = ", "add = parser.add_argument\nadd('--lr')\nargs = "),
+        ("args = ", "mine(parser.add_argument_group('x'))\nargs = "),
+        ("argparse.ArgumentParser()", "Model.add_flags(argparse.ArgumentParser())"),
+        ("import argparse", "import jsonargparse as argparse"),
+        ("import argparse", "from simple_parsing import ArgumentParser; import argparse"),
+        ("args = parser.parse_args()", "main()"),
+        ("args = ", "parser.add_argument('rest', nargs=argparse.REMAINDER)\nargs = "),
+        ("args = ", "parser.add_argument('--x', action=MyAction)\nargs = "),
+        ("args = ", "parser.add_argument('-learning_rate')\nargs = "),
+        ("args = ", "def made(): return parser\nadd(made())\nargs = "),
+        ("ArgumentParser()", "ArgumentParser(**more)"),
+        ("args = ", "parser._add_action(mine)\nargs = "),
     ],
 )
 def test_nothing_is_said_where_the_source_alone_does_not_tell(tmp_path: Path, change: tuple[str, str]) -> None:
     [(status, message, _)] = told(tmp_path, PARSER.replace(*change), "--not-there")
     assert (status, message) == ("skipped", "the source of train.py alone does not say which flags it has")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"--epochs", type=int', '"-e", "--epochs", required=True'), "-e3"),
+        (('"--epochs", type=int', '"--epochs"'), "--epochs '- one two' -- --not-there"),
+        (("args = ", "if bad: parser.add_argument('--seed', required=True)\nargs = "), ""),
+        (('"--local_rank", type=int', '"--local_rank", required=True'), ""),
+        (("args = ", "parser.add_argument('--no_cuda', action='store_true')\nargs = "), "--no_cuda --epochs -1e-3"),
+        (
+            ("import argparse,", "from argparse import ArgumentParser, BooleanOptionalAction\nimport argparse,"),
+            "--no-compile",
+        ),
+    ],
+)
+def test_what_argparse_takes_is_fine(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    assert told(tmp_path, PARSER.replace(*change), words) == FINE
+
+
+def test_ranks_that_others_start_get_no_local_rank(tmp_path: Path) -> None:
+    script = PARSER.replace('parser.add_argument("--local_rank", type=int)', "")
+    command = "deepspeed --launcher openmpi --hostfile h --num_gpus 2 train.py --deepspeed_config ds.json"
+    assert told(tmp_path, script, "", command=command) == FINE
 
 
 @pytest.mark.parametrize("file", sorted(STUDIES.rglob("study.yaml")), ids=lambda file: file.parent.name)

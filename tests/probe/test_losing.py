@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.beside import began_ns
+from dsopt.launch.beside import began_ns, meet, runs_beside
 from dsopt.launch.undone import undo
 from dsopt.protocol import kept
 from dsopt.protocol.machine_folder import machine_folder
@@ -134,6 +134,20 @@ os.rename("lock", "lock.1")
 os.remove("lock.1")
 assert open("log").read() == "the user's"
 """,
+    "where it was given a further name, which something else has since": """
+os.link("log", "b")
+os.replace("model.pkl.csv", "b")
+os.remove("b")
+os.makedirs("d", exist_ok=True)
+os.link("log", "d/b")
+os.rename("d", "e")
+os.makedirs("d", exist_ok=True)
+os.rename("kept/log", "d/b")
+os.remove("d/b")
+os.remove("e/b")
+os.rmdir("d")
+os.rmdir("e")
+""",
     "in a handler of a signal, and in threads": """
 import signal, threading
 signal.signal(signal.SIGUSR1, lambda *_: open("kept/log", "w").close())
@@ -155,7 +169,7 @@ def test_nothing_of_the_users_is_lost(tmp_path: Path, way: str) -> None:
     work = tmp_path / "work"
     if way == COPIES:
         needs_births(tmp_path)
-    for name in ("log", "kept/log", "model.pkl", "n" * 250):
+    for name in ("log", "kept/log", "model.pkl", "model.pkl.csv", "n" * 250):
         write_old(work / name)
     before = files(work)
     for _ in range(2):
@@ -170,7 +184,11 @@ REMADE = {
     "folders": "os.makedirs('out/deep'); Path('out/deep/more').mkdir(parents=True)",
     "files": "os.mkdir('out'); open('out/log', 'x').write('new'); open('out/more', 'a').write('new'); "
     "assert open('out/more').read() == open('out/log').read() == 'new'",
-    "links": "os.mkdir('out'); os.symlink('x', 'out/log')",
+    "links": "os.mkdir('out'); os.symlink('x', 'out/log'); Path('a').touch(); os.link('a', 'out/more')",
+    "a folder where a file was": "os.makedirs('out/log'); os.remove('out.pt'); os.mkdir('out.pt'); os.rmdir('out.pt')",
+    "what is then appended to": "os.mkdir('out'); Path('notes').write_text('notes'); os.rename('notes', 'out/log'); "
+    "open('out/log', 'a').write(' more'); assert open('out/log').read() == 'notes more'; "
+    "open('out/more', 'ba').write(b'new'); assert open('out/more').read() == 'new'",
     "folders that come from elsewhere": "os.mkdir('src'); os.mkdir('out'); os.rename('src', 'out/deep')",
     "copies": "os.makedirs('src/deep'); open('src/log', 'w').write('new'); os.mkdir('out'); "
     "shutil.copytree('src', 'out', dirs_exist_ok=True); assert open('out/log').read() == 'new'",
@@ -182,13 +200,13 @@ def test_what_was_removed_with_a_checkpoint_can_be_made_anew(tmp_path: Path, way
     """dsopt lets the folder be, and the script goes on as if it were gone."""
     needs_births(tmp_path)
     work = tmp_path / "work"
-    for name in ("out/model.pt", "out/log", "out/more", "out/deep/log"):
+    for name in ("out/model.pt", "out/log", "out/more", "out/deep/log", "out.pt"):
         write_old(work / name)
     before = files(work)
     run_dir = RunDir.create(tmp_path / "results", "r")
     run(run_dir, work, f"shutil.rmtree('out')\n{REMADE[way]}")
     undo(run_dir)
-    assert {name: text for name, text in files(work).items() if name.startswith("out/")} == before
+    assert {name: text for name, text in files(work).items() if name.startswith("out")} == before
 
 
 def test_a_folder_that_is_made_a_second_time_is_there(tmp_path: Path) -> None:
@@ -196,13 +214,34 @@ def test_a_folder_that_is_made_a_second_time_is_there(tmp_path: Path) -> None:
     write_old(work / "out" / "model.pt")
     script = """
 shutil.rmtree("out")
-os.mkdir("out")
-try:
-    os.mkdir("out")
-except FileExistsError:
-    print("there")
+for name in ("out", "out/lock"):
+    os.mkdir(name)
+    try:
+        os.mkdir(name)
+    except FileExistsError:
+        print("there")
 """
-    assert run(RunDir.create(tmp_path / "results", "r"), work, script) == "there\n"
+    assert run(RunDir.create(tmp_path / "results", "r"), work, script) == "there\n" * 2
+
+
+def test_the_best_checkpoint_may_be_another_name_of_the_last(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    for name in ("last.pt", "best.pt"):
+        write_old(work / name)
+    script = """
+for _ in range(2):
+    save("last.pt")
+    os.remove("best.pt")
+    os.link("last.pt", "best.pt")
+    os.link("last.pt", "best.pt.tmp")
+    os.replace("best.pt.tmp", "best.pt")
+os.environ["TMPDIR"] = os.path.realpath(".")
+assert os.path.dirname(tempfile.mkdtemp()) == os.getcwd()
+"""
+    before, run_dir = files(work), RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, script)
+    undo(run_dir)
+    assert files(work) == before
 
 
 @pytest.mark.parametrize(
@@ -243,8 +282,30 @@ def test_a_file_of_the_users_where_a_folder_was_stays(tmp_path: Path, monkeypatc
     (work / "out").write_text("newer")
     undo(run_dir, is_late=True)
     assert files(work) == {"out": "newer"}
-    assert not run_dir.undone.exists()
-    assert len(list(run_dir.aside.iterdir())) == 1
+    assert run_dir.undone.exists()
+    assert len(list(run_dir.aside.iterdir())) == 1  # `dsopt doctor` names it
+
+
+def test_a_folder_that_the_user_puts_there_later_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    for name in ("data/a", "backup/b"):
+        write_old(work / name)
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, "shutil.rmtree('data'); os.mkdir('data')")
+    monkeypatch.setattr("dsopt.launch.undone._SAVING_NS", 0)
+    time.sleep(0.1)
+    (work / "data").rmdir()
+    (work / "backup").rename(work / "data")
+    undo(run_dir, is_late=True)
+    assert files(work) == {"data/b": "the user's"}
+
+
+def test_runs_beside_each_other_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    names = [os.fsdecode(b"\xff\x85"), "a\u2028b"]
+    one, other = (RunDir.create(tmp_path / name, "r") for name in names)
+    meet(one, other)
+    assert [run.path for run in runs_beside(one)] == [other.path]
+    assert [run.path for run in runs_beside(other)] == [one.path]
 
 
 @pytest.mark.parametrize("variables", [{"TORCH_HOME": "."}, {"HF_HOME": "."}])
@@ -270,6 +331,23 @@ def test_a_hard_link_to_what_a_run_has_saved_goes_with_it(tmp_path: Path) -> Non
     run(run_dir, work, "save('ck.pt'); os.link('ck.pt', 'best'); save('ck2'); os.link('ck2', 'last'); os.remove('ck2')")
     undo(run_dir)
     assert files(work) == {}
+
+
+def test_what_torch_writes_in_c_replaces_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    for name in ("script.pt", "trace.pt", "export.pt2"):
+        write_old(work / name)
+    script = """
+import torch
+model = torch.nn.Linear(2, 2)
+torch.jit.script(model).save("script.pt")
+torch.jit.trace(model, torch.ones(1, 2)).save("trace.pt")
+torch.export.save(torch.export.export(model, (torch.ones(1, 2),)), "export.pt2")
+"""
+    before, run_dir = files(work), RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, script)
+    undo(run_dir)
+    assert files(work) == before
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, which only root may")
