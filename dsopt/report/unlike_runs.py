@@ -13,6 +13,7 @@ from dsopt.study.own_settings import settings_in
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
+_FEW: Final = 2  # runs, of which one tells enough
 _WIDE: Final = 50.0  # per cent of a run's mean: its steps are of several kinds
 _NARROWER: Final = 5.0  # times
 _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much weight
@@ -94,10 +95,12 @@ def _other_rows(history: History) -> list[str]:
 
 
 def _slow_input(history: History) -> list[str]:
-    """A warning if runs were too short to show that reading is slower than training."""
-    most = max((quality.read_ahead for quality in qualities_of(history)), default=0)
-    if not most:
+    """A warning if runs were too short to show that reading is slower than training; one of many may be an odd one."""
+    qualities = qualities_of(history)
+    told = [quality.read_ahead for quality in qualities if quality.read_ahead]
+    if not told or (len(told) == 1 and len(qualities) > _FEW):
         return []
+    most = max(told)
     return [
         f"WARNING: your script reads its input more slowly than it trains. What it read while it began lasts for up to "
         f"{most} steps, and runs ended before: a whole training is slower than all figures, and may gain nothing. "

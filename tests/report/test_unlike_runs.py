@@ -35,6 +35,10 @@ def test_figures_of_input_that_was_read_ahead_come_with_a_warning() -> None:
     [warning] = unlike_runs(spec(), history(short, baseline=facts()))
     assert warning.startswith("WARNING: your script reads its input more slowly than it trains.")
     assert "lasts for up to 65 steps" in warning and "max_steps: 100" in warning
+    others = [replace(observation(at(1, size), 2.0), quality=quality()) for size in (16, 32, 64)]
+    assert unlike_runs(spec(), history(short, *others, baseline=facts())) == []
+    also = replace(others[0], quality=quality(read_ahead=40))
+    assert unlike_runs(spec(), history(short, also, *others[1:], baseline=facts())) == [warning]
 
 
 def test_steps_of_several_kinds_come_with_a_warning() -> None:
