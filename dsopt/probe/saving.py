@@ -122,8 +122,7 @@ class SavedFiles:
         self._own -= {*moved, new}
         for path in (new / path.relative_to(old) for path in moved):
             if not self._aside.is_old(path):  # the user's may have come to a path of the run's own
-                self._own.add(path)
-                self._telling.has_saved(path, since=0)
+                self._owns(path)
         return result
 
     def around_copy(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -190,32 +189,35 @@ class SavedFiles:
         if kwargs.get("dir_fd") is not None or not is_path(dst):
             return original(src, dst, *args, **kwargs)
         place = place_of(dst)
-        if self._pretended.has_removed(place) and os.path.lexists(place):
-            self._say("replacing existing links", dst)
-            return None
-        self._pretended.make_room(place, self._aside)
-        result = original(src, dst, *args, **kwargs)
-        self._pretended.makes(place)
-        self._own.add(place)
-        self._telling.has_saved(place, since=0)
-        return result
+        if self._has_named(place, functools.partial(original, src, dst, *args, **kwargs), "links", dst):
+            self._owns(place)
+        return None
 
     def around_link(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`os.link`: what it names once more goes with what it names, if that is of this run."""
         if not is_path(src) or not is_path(dst) or not kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
             return original(src, dst, *args, **kwargs)
         place = place_of(dst)
+        if self._has_named(place, functools.partial(original, src, dst, *args, **kwargs), "files", dst):
+            self._aside.has_linked(place)
+            if resolved(src) in self._own:
+                self._owns(place)
+        return None
+
+    def _has_named(self, place: Path, act: Callable[[], object], what: str, given: object) -> bool:
+        """Makes a link; False: what the script believes to have removed there stays."""
         if self._pretended.has_removed(place) and os.path.lexists(place):
-            self._say("replacing existing files", dst)
-            return None
+            self._say(f"replacing existing {what}", given)
+            return False
         self._pretended.make_room(place, self._aside)
-        result = original(src, dst, *args, **kwargs)
+        act()
         self._pretended.makes(place)
-        self._aside.has_linked(place)
-        if resolved(src) in self._own:
-            self._own.add(place)
-            self._telling.has_saved(place, since=0)
-        return result
+        return True
+
+    def _owns(self, path: Path) -> None:
+        """What is there is of this run, and goes with it."""
+        self._own.add(path)
+        self._telling.has_saved(path, since=0)
 
     def _would_be_lost(self, place: Path) -> bool:
         """Whether something of the user's is there that no other name keeps."""

@@ -21,8 +21,11 @@ def contradiction(store: Store, study: StoredStudy, summary: Summary) -> str | N
 
     It launches both in turn, so it is the one to believe.
     """
-    told, found = summary.comparison, _comparison(store, study)
-    if told is None or told.interval is None or found is None or found.state != "finished":
+    told = summary.comparison
+    if told is None or told.interval is None:
+        return None
+    found = _comparison(store, study)
+    if found is None or found.state != "finished":
         return None
     table = comparison_table(found.spec, load_history(store, found), found.state)
     ratio = next((row.factor for row in table.rows if row.name == OPTIMUM), None)
