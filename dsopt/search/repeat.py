@@ -14,6 +14,7 @@ from dsopt.search.speeds import Shown
 from dsopt.search.standing import Standing, standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
 from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
+from dsopt.study.launch_noise import USUAL
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -28,6 +29,8 @@ _LINKS: Final = 2
 _MOST_RUNS: Final = 8
 _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
+_CONTRADICTS: Final = "its two launches contradict each other"
+_LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
 
 def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
@@ -67,7 +70,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
         return Finish()
     if failed and lacks_baseline(history):
         return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
-    second = _second(history, believed, shown, own) or _contradiction(history, shown, own)
+    second = _second(history, believed, shown, own) or _disagreeing(history, believed, shown, own)
     if second is not None:
         return second
     standing = standing_of(spec, history)
@@ -107,17 +110,17 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     return _another(history, best, why, only, sorted(_nodes_of(own).difference(only)) if own is not None else [])
 
 
-def _contradiction(history: History, best: Shown, own: Shown | None) -> RunReference | None:
-    """Another launch, once, where two of one configuration cannot both be right: of it, or of a best with only one."""
-    for one in (best,) if own is None else (best, own):
-        if not one.contradicts_itself:
-            continue
-        why, again = "its two launches contradict each other", one
-        if len(one.scores) != _PAIR:
-            why, again = "launches of your own configuration contradict each other", best
-        is_due = len(one.scores) == _PAIR or len(best.scores) == 1
-        if is_due and not any((o.name, o.why) == (again.name, why) for o in history.reference):
-            return _another(history, again, why)
+def _disagreeing(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
+    """Another launch, once, of what has two that cannot both be right, or of a best that has one where they differ.
+
+    One launch of it may have been lucky.
+    """
+    due = [(one, _CONTRADICTS) for one in (best, own) if one and one.contradicts_itself and len(one.scores) == _PAIR]
+    if own is not None and best is not own and len(best.scores) == 1 and believed.launch > USUAL:
+        due.append((best, _LUCKY))
+    for one, why in due:
+        if not any((o.name, o.why) == (one.name, why) for o in history.reference):
+            return _another(history, one, why)
     return None
 
 

@@ -105,6 +105,15 @@ def test_launches_of_two_kinds_are_no_certainty_of_what_was_launched_once() -> N
     assert isinstance(step, RunReference) and step.name == OTHER.name
 
 
+@pytest.mark.parametrize(("second", "due"), [(309.0, True), (300.6, False)])
+def test_the_best_has_two_launches_where_launches_differ(second: float, due: bool) -> None:
+    step = next_of(known([300.0, second], [601.0]))
+    assert isinstance(step, RunReference if due else Finish)
+    if isinstance(step, RunReference):
+        assert step.name == OTHER.name
+        assert step.why == "launches differ by more than usual here, and it has had only one"
+
+
 @pytest.mark.parametrize(("own", "other"), [([400.0, 600.0], [640.0]), ([600.0, 604.0], [606.0, 606.0, 606.0])])
 def test_a_baseline_that_no_longer_runs_is_not_launched_for_ever(own: list[float], other: list[float]) -> None:
     history, launches = known(own, other), 0
