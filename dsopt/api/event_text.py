@@ -139,7 +139,7 @@ def progress_text(progress: Progress | None) -> str:
     text = f"measuring, {progress.steps} steps"
     m = progress.measurement
     if m is not None:
-        text += f", {significant(m.samples_per_second, 4)} samples/s ±{100 * m.relative_half_width:.1f} %"
+        text += f", {significant(m.samples_per_second)} samples/s ±{100 * m.relative_half_width:.1f} %"
     return text
 
 
@@ -153,11 +153,11 @@ def best_text(study: StoredStudy, history: History | None) -> str:
     if history is None or not history.measured:
         if baseline is None or baseline.value is None:
             return "none yet"
-        return f"yours: {significant(baseline.value, 4)} {study.spec.autotuning.unit}"
+        return f"yours: {significant(baseline.value)} {study.spec.autotuning.unit}"
     best = max(history.measured, key=history.score)
-    against = f" (baseline {significant(baseline.value, 4)})" if baseline and baseline.value is not None else ""
+    against = f" (baseline {significant(baseline.value)})" if baseline and baseline.value is not None else ""
     origin = " (imported)" if best.imported is not None else ""
-    value = f"{significant(best.value or 0.0, 4)} {study.spec.autotuning.unit}"
+    value = f"{significant(best.value or 0.0)} {study.spec.autotuning.unit}"
     return f"{readable_name(best.name, best.candidate)}{origin}: {value}{against}"
 
 

@@ -128,7 +128,7 @@ def _searched(row: "Row", *, maximize: bool) -> Text:
         return Text(row.outcome)
     precision = "" if row.searched_percent is None else f" ±{row.searched_percent:.1f} %"
     how = "imported" if row.is_imported else ""
-    return Text(f"{significant(row.searched, 5)}{precision} {how}".rstrip())
+    return Text(f"{significant(row.searched)}{precision} {how}".rstrip())
 
 
 def _estimated(row: "Row") -> Text:
@@ -139,7 +139,7 @@ def _estimated(row: "Row") -> Text:
     from dsopt.api.standing import significant
 
     low, high = row.estimate_interval
-    return Text(f"{significant(row.estimate, 5)} ({significant(low, 4)}–{significant(high, 4)})")
+    return Text(f"{significant(row.estimate)} ({significant(low)}–{significant(high)})")
 
 
 def _memory(row: "Row") -> Text:

@@ -17,8 +17,11 @@ def plain_text(text: str) -> str:
     return _CONTROL.sub("\ufffd", lines).encode("utf-8", "replace").decode("utf-8")
 
 
-def significant(value: float, digits: int = 6) -> str:
-    """A number with this many significant digits, and never as a power of ten."""
+def significant(value: float, digits: int = 4) -> str:
+    """A number with this many significant digits, and never as a power of ten.
+
+    Nothing is measured more precisely than to the four digits that are told.
+    """
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))

@@ -135,8 +135,8 @@ def _certainty(summary: Summary) -> str:
     if result is None or result.probability is None or result.regret is None:
         return ""
     return (
-        f"{percent(result.probability).capitalize()} likely the fastest of those that ran, in {result.runs} runs; "
-        f"expected loss {100 * result.regret:.1f} %."
+        f"{percent(result.probability).capitalize()} likely the fastest of those that ran, "
+        f"in {result.runs} measured runs; expected loss {100 * result.regret:.1f} %."
     )
 
 

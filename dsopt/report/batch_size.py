@@ -136,12 +136,12 @@ class BatchAdvice:
         if applied and not changes:
             return (
                 f"WARNING: dsopt has changed no learning rate, because it knows none. Multiply yours by {rule} "
-                f"= {significant(self.factor, 4)}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
+                f"= {significant(self.factor)}, or map its flag: autotuning.arg_mappings, optimizer.params.lr."
             )
         if applied:
-            return f"The learning rate was scaled by {rule} = {significant(self.factor, 4)}{told}."
+            return f"The learning rate was scaled by {rule} = {significant(self.factor)}{told}."
         how = f" (dsopt study best {self.study} --apply-lr-scaling writes it)" if changes else ""
-        return f"Scale the learning rate by {rule} = {significant(self.factor, 4)}{told}{how}."
+        return f"Scale the learning rate by {rule} = {significant(self.factor)}{told}{how}."
 
 
 def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> BatchAdvice | None:

@@ -138,7 +138,7 @@ class ComparisonTable:
             row.name,
             deepspeed,
             significant(row.value),
-            "–".join(significant(bound, 4) for bound in row.interval),
+            "–".join(significant(bound) for bound in row.interval),
             "1" if row.name == self.reference else f"{factor.factor:.2f}" if factor else "",
             "{:.2f}–{:.2f}".format(*factor.interval) if factor else "",
             *(str(size) for size in (row.micro_batch, row.gas, row.ranks, row.dtype)),

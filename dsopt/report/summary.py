@@ -224,7 +224,7 @@ class Summary:
 
     def _basis(self, result: Comparison) -> list[str]:
         """What the result is based on, and what it leaves out."""
-        runs = "1 run" if result.runs == 1 else f"{result.runs} runs"
+        runs = "1 measured run" if result.runs == 1 else f"{result.runs} measured runs"
         if result.baseline is None:
             return [f"Based on {runs} and what they have in common; your configuration does not run."]
         return [

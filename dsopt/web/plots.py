@@ -17,6 +17,7 @@ from dsopt.study.spec import StudySpec
 from dsopt.web.chart import Chart, Mark, stacked
 
 _PARTS = ("forward", "backward", "step")
+STEP_PARTS = "Time of a typical step (median) per sample"
 _MOST = 300  # points of a chart: more only hide each other
 
 
@@ -131,16 +132,21 @@ def memory(spec: StudySpec, facts: ModelFacts | None, history: History, standing
 
 
 def step_parts(rows: Sequence[Row], passes: Mapping[str, Mapping[str, Sequence[float]]]) -> Markup | None:
-    """Where the time of a step goes, for the best few; `passes`: by name, the seconds of each pass of each step."""
+    """Where the time of a step goes, per sample of its global batch, for the best few.
+
+    `passes`: by name, the seconds of each pass of each step.
+    """
     bars = []
     for row in rows:
-        seconds = passes.get(row.name, {})
-        means = [(part, _median(seconds[part]) * 1000) for part in _PARTS if seconds.get(part)]
-        total = _median(seconds.get("all", ())) * 1000
+        seconds, batch = passes.get(row.name, {}), row.batch
+        if not batch:
+            continue
+        means = [(part, _median(seconds[part]) * 1000 / batch) for part in _PARTS if seconds.get(part)]
+        total = _median(seconds.get("all", ())) * 1000 / batch
         rest = total - sum(value for _, value in means)
         if means:
             bars.append((row.label, [*means, *([("rest", rest)] if rest > 0 else [])]))
-    return stacked("Time of a typical step (median) in its parts", bars, "ms") if bars else None
+    return stacked(f"{STEP_PARTS}, in its parts", bars, "ms") if bars else None
 
 
 def _median(values: Sequence[float]) -> float:

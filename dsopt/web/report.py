@@ -204,7 +204,7 @@ def _estimated(row: Row) -> str:
     if row.estimate is None or row.estimate_interval is None:
         return "-"
     low, high = row.estimate_interval
-    return f"{number(row.estimate)} ({significant(low, 4)}–{significant(high, 4)})"
+    return f"{number(row.estimate)} ({significant(low)}–{significant(high)})"
 
 
 def _fenced(text: str) -> list[str]:

@@ -165,7 +165,7 @@ def _figures(store: Store, study: StoredStudy, history: History, standing: Stand
             why_not="Nothing but your own configuration was measured so far, or not on a device whose memory is known.",
         ),
         Figure(
-            heading="Time of a typical step (median)",
+            heading=plots.STEP_PARTS,
             svg=plots.step_parts(best, passes),
             why_not="No run has told how long its passes take.",
         ),

@@ -137,19 +137,22 @@ def test_a_raylet_that_dies_is_no_fault_of_the_candidate(dsopt: Dsopt) -> None:
         assert [node.run("ls", "-A", str(results)) for node in trainers] == [""] * 3
 
 
-def test_the_commands_of_the_page_lead_to_a_finished_study(dsopt: Dsopt, ray_cluster: Raylets) -> None:
+@pytest.mark.parametrize(("page", "name"), [("clusters", "two-nodes"), ("guides/ray", "my-study")])
+def test_the_commands_of_a_page_lead_to_a_finished_study(
+    dsopt: Dsopt, ray_cluster: Raylets, page: str, name: str
+) -> None:
     made_folder(dsopt.cwd)
     shutil.copy(SCRIPTS / "pretends.py", dsopt.cwd / "train.py")
-    found = list(blocks(DOCS / "clusters.md"))
-    [study] = [block.text for block in found if block.caption == "two-nodes.yaml"]
-    (dsopt.cwd / "two-nodes.yaml").write_text(study)
+    found = list(blocks(DOCS / f"{page}.md"))
+    [study] = [block.text for block in found if block.caption == f"{name}.yaml"]
+    (dsopt.cwd / f"{name}.yaml").write_text(study)
     [commands] = [block.text for block in found if "test_ray_runs.py" in block.reason]
     environment = {**dsopt.environment, **ray_cluster.environment}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     script = f"set -e; cd {dsopt.cwd}\n{commands}"
     told = ray_cluster.nodes["head"].run("bash", "-c", script, environment=environment, seconds=300)
     assert "Working with 4 devices of 2 nodes (Ray)." in told
-    assert "Study 'two-nodes' is finished." in told
+    assert f"Study '{name}' is finished." in told
 
 
 def test_a_run_that_ray_can_never_hold_is_refused(dsopt: Dsopt, ray_cluster: Raylets) -> None:

@@ -67,7 +67,7 @@ def test_the_next_finalist_takes_the_place_of_one_that_fails() -> None:
     text = machine.summary().text()
     assert machine.summary().sentence().startswith(f"{shown(machine, second)}: ")
     assert f"Left out: {shown(machine, best)} failed when dsopt measured it again (round 1): no disk." in text
-    assert f"by which your configuration has {result.baseline:.6g} samples/s" in text
+    assert f"by which your configuration has {result.baseline:.4g} samples/s" in text
 
 
 def test_a_finalist_that_fails_in_a_later_round_is_no_result_either() -> None:
@@ -110,7 +110,7 @@ def test_without_a_baseline_or_a_finalist_nothing_is_confirmed(failing: RUNS, ru
     summary = machine.summary()
     assert summary.comparison is None
     text = summary.text()
-    assert f"Not confirmed. In the search {shown(machine, best.name)} had {best.value:.6g} samples/s" in text
+    assert f"Not confirmed. In the search {shown(machine, best.name)} had {best.value:.4g} samples/s" in text
     assert f"your own configuration had {baseline.value:.6g}" in text
     assert "your configuration (round 1): no disk." in text
     assert "dsopt study resume s" in text

@@ -28,7 +28,7 @@ def test_every_study_and_every_trial_has_a_note_in_words(tmp_path: Path) -> None
         for trial in found.get_trials(deepcopy=False):
             note = attributes[f"dashboard:{trial._trial_id}:note_str:0"]
             if trial.state == TrialState.COMPLETE:
-                assert note.startswith(f"**{trial.value:.6g} samples/s** (±")
+                assert note.startswith(f"**{trial.value:.4g} samples/s** (±")
             assert attributes[f"dashboard:{trial._trial_id}:note_ver"] == 1
     store.close()
 
