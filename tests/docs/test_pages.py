@@ -15,7 +15,7 @@ from tests.docs.pages import DOCS, PAGES, Block, blocks
 
 ROOT = DOCS.parent
 REAL = ("accelerate", "trainer")  # these guides train
-MOST_NOT_RUN = 2
+MOST_NOT_RUN = 3
 HOME = "/home/me/train"  # where the pages say that their reader is
 ONE_BY_ONE = {  # a dry run's figures come out alike
     "dsopt worker my-study\n": "dsopt worker my-study --devices cpu:1\n",
