@@ -4,6 +4,7 @@ Runs of one worker on devices of their own may have moved the same file one afte
 """
 
 import contextlib
+import filecmp
 import os
 import shutil
 import uuid
@@ -77,10 +78,10 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", retur
         if now.lstat().st_nlink > 1:  # the script was ended before it replaced it
             now.unlink()
     elif origin not in returned and kept.is_returned(origin, since_ns=event.time):
-        _keep(now, run_dir)  # this run has moved what the other one had made
+        keep_replaced(now, run_dir)  # this run has moved what the other one had made
     else:
         if is_there:
-            _keep(origin, run_dir)
+            keep_replaced(origin, run_dir)
         now.rename(origin)
         kept.note_returned(origin)
         returned.add(origin)
@@ -90,11 +91,13 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
     """Gives a file its content back that stayed where it was; nothing was to be moved there."""
     origin, copy = Path(event.path), Path(event.to)
     if _has_number(event.path, event.inode):
+        if not filecmp.cmp(copy, origin, shallow=False):  # others may have written to it, too
+            shutil.copy2(origin, _new_folder(run_dir) / origin.name)
         shutil.copyfile(copy, origin)
         shutil.copystat(copy, origin)
         copy.unlink()
     else:
-        _keep(copy, run_dir)
+        keep_replaced(copy, run_dir)
 
 
 def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int) -> bool:
@@ -103,7 +106,7 @@ def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int) -> bool:
         if os.path.lexists(path) and not path.is_dir():
             if _changed_ns(path) > until_ns:
                 return False
-            _keep(path, run_dir)
+            keep_replaced(path, run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     return True
 
@@ -121,11 +124,15 @@ def _changed_ns(path: Path) -> int:
     return max(found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _keep(path: Path, run_dir: RunDir) -> None:
+def keep_replaced(path: Path, run_dir: RunDir) -> None:
     """Moves what has come in the place of the user's to the run's own folder."""
+    shutil.move(path, _new_folder(run_dir) / path.name)
+
+
+def _new_folder(run_dir: RunDir) -> Path:
     folder = run_dir.replaced / uuid.uuid4().hex[:8]
     folder.mkdir(mode=0o700, parents=True)
-    shutil.move(path, folder / path.name)
+    return folder
 
 
 class _Beside:

@@ -5,31 +5,37 @@ import os
 import stat
 from pathlib import Path
 
+from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.events import Saved, being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 
-def remove_saved(run_dir: RunDir, until_ns: int) -> None:
+def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> None:
     """Removes the files that a run has made by functions that save, if they are as it left them, and links to nothing.
 
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
+
+    `is_late`: others may have written since to what the run was saving when it ended, so that goes to its own folder.
     """
     last = {(event.rank, event.path): event for event in told_here(run_dir, Saved)}
     removed = set[Path]()
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
-            if _is_removed(saved, until_ns):
+            if _is_removed(saved, until_ns, run_dir if is_late else None):
                 removed.add(Path(os.path.realpath(saved.path)))
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):
             _remove_links(folder, removed, run_dir.mark.stat().st_mtime_ns)
 
 
-def _is_removed(saved: Saved, until_ns: int) -> bool:
-    """Removes a file that is as it was saved, or a link to nothing; whether it was a file, which others may name."""
+def _is_removed(saved: Saved, until_ns: int, keeper: RunDir | None) -> bool:
+    """Removes a file that is as it was saved, or a link to nothing; whether it was a file, which others may name.
+
+    `keeper`: gets what may have changed since it was told.
+    """
     path = Path(saved.path)
     found = os.lstat(path)
     seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
@@ -38,7 +44,10 @@ def _is_removed(saved: Saved, until_ns: int) -> bool:
         return False
     if seen != saved or not (stat.S_ISREG(found.st_mode) or is_empty_link):
         return False
-    path.unlink()
+    if keeper is not None and not saved.changed and not is_empty_link:
+        keep_replaced(path, keeper)
+    else:
+        path.unlink()
     return not is_empty_link
 
 

@@ -24,7 +24,9 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
         return
     remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
     until_ns = run_dir.last_sign_ns() + _SAVING_NS if is_late else time.time_ns() + _SAVING_NS
-    remove_saved(run_dir, until_ns)
-    if put_back(run_dir, until_ns):
+    remove_saved(run_dir, until_ns, is_late=is_late)
+    is_done = put_back(run_dir, until_ns)
+    remove_saved(run_dir, until_ns, is_late=is_late)  # what it had saved in a folder of the user's that it then removed
+    if is_done:
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster
             create_private(run_dir.undone).close()

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from dsopt.probe.places import HIDDEN_ASIDE
 from dsopt.probe.territory import Territory
-from dsopt.protocol.birth import was_there
+from dsopt.protocol.birth import has_birth, was_there
 from dsopt.protocol.events import EventWriter, being_saved, moved_file
-from dsopt.protocol.kept import copy_of, note_copy
-from dsopt.protocol.run_dir import ASIDE, BEGAN_VARIABLE, RunDir
+from dsopt.protocol.kept import copy_of, is_users, note_copy
+from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
 
 # as they are before anything wraps them
 rename: Final = os.rename
@@ -139,11 +140,10 @@ class Aside:
         self._new.difference_update([path for path in tuple(self._new) if path.is_relative_to(place)])
 
     def moves(self, old: Path, new: Path) -> None:
-        """Notes what a script is about to move."""
-        if self.is_old(old) and not self.is_link(old):
-            self._noted.add(new)
-            self._above_noted.update(new.parents)
-            self._tell(old, new)
+        """Notes what of the user's a script is about to move."""
+        self._noted.add(new)
+        self._above_noted.update(new.parents)
+        self._tell(old, new)
 
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
@@ -165,15 +165,16 @@ class Aside:
 
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
-        try:
-            return was_there(path, self._began_ns)
-        except OSError:
-            return False
+        with contextlib.suppress(OSError):
+            return was_there(path, self._began_ns) or (not has_birth(path) and is_users(path))
+        return False
 
     def _away(self, path: Path, move: Callable[[Path, Path], None]) -> Path:
-        device = path.lstat().st_dev
-        above = (self._working, path.parent.parent, path.parent)
-        for folder in (self._aside, *(place / f".{ASIDE}" for place in above)):
+        device, user = path.lstat().st_dev, os.geteuid()
+        # far above, where a script that empties its own folder does not come by
+        ours = [place for place in reversed(path.parents[:-1]) if _owner_of(place) == user]
+        above = (self._working, *ours, path.parent.parent, path.parent)
+        for folder in (self._aside, *(place / HIDDEN_ASIDE for place in above)):
             if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
                 with contextlib.suppress(OSError):  # it may be another mount of the same disk, or be closed to us
                     folder.mkdir(mode=0o700, exist_ok=True)
@@ -249,6 +250,13 @@ def _write_content(source: Path, target: int) -> None:
                 block = block[os.write(target, block) :]
     finally:
         os.close(descriptor)
+
+
+def _owner_of(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_uid
+    except OSError:
+        return None
 
 
 def _device_of(folder: Path) -> int | None:

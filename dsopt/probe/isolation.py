@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from dsopt.probe.imports import after_import
 from dsopt.probe.like_built_in import LikeBuiltIn
+from dsopt.probe.places import place_of
 from dsopt.probe.saving import REMOVERS, SavedFiles
 from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
@@ -117,8 +118,6 @@ class Isolation:
         for name in ("replace", "rename"):
             self._wrap_everywhere(os, None, name, self._files.around_move)
         self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
-        for name in ("copymode", "copystat"):
-            self._wrap_everywhere(shutil, None, name, self._files.around_copy_of_mode)
         self._wrap_everywhere(os, None, "symlink", self._files.around_symlink)
         self._wrap_everywhere(os, None, "link", self._files.around_link)
         self._wrap_everywhere(os, None, "utime", self._files.written.around_utime)
@@ -150,7 +149,10 @@ class Isolation:
         def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             path = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
-            self._say(what, path if isinstance(path, str | os.PathLike) else None)
+            is_given = isinstance(path, str | os.PathLike)
+            self._say(what, path if is_given else None)
+            if is_given:
+                self._files.skips(place_of(path))
             return path if answer is _ITS_PATH else answer
 
         self._wrap_everywhere(module, owner, function, around)

@@ -3,7 +3,11 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from dsopt.protocol.run_dir import ASIDE
+
+HIDDEN_ASIDE: Final = f".{ASIDE}"  # where no folder of the run is on the same file system
 
 
 def is_path(value: object) -> bool:
@@ -29,6 +33,29 @@ def place_of(path: Any) -> Path:  # noqa: ANN401 - of a path
 def is_folder(path: Path) -> bool:
     """Whether it is a folder, and no link to one."""
     return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114 - these tell of nothing closed to us
+
+
+def are_one(one: Path, other: Path) -> bool:
+    """Whether two names are of one file."""
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except OSError:
+        return False
+
+
+def path_of_open(file: Any) -> Path | None:  # noqa: ANN401 - whatever a script has
+    """Where a file is that is open, if that can be told."""
+    name = getattr(file, "name", None)
+    try:
+        found, path = os.fstat(file.fileno()), resolved(name) if is_path(name) else None
+        return path if path is not None and os.path.samestat(found, path.stat()) else None
+    except (AttributeError, OSError, ValueError):  # it is none, has moved, or is closed
+        return None
+
+
+def is_aside(path: Path) -> bool:
+    """Whether it is where dsopt keeps something of the user's beside it, while a run lasts."""
+    return HIDDEN_ASIDE in path.parts
 
 
 def may_be_plain(path: Path) -> bool:

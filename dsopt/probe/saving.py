@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.probe.aside import Aside
-from dsopt.probe.places import files_at, is_folder, is_path, place_of, resolved
-from dsopt.probe.pretended import Pretended
+from dsopt.probe.places import are_one, files_at, is_aside, is_folder, is_path, path_of_open, place_of, resolved
 from dsopt.probe.telling import DEPTH, Telling
 from dsopt.probe.territory import Territory
 from dsopt.probe.writing import PATIENCE, WrittenFiles
@@ -42,7 +41,8 @@ class SavedFiles:
         self._say = say
         self._own: set[Path] = set()  # what the script itself has saved in this run
         self.written = WrittenFiles(say)
-        self._pretended = Pretended()
+        self._skipped: set[Path] = set()  # what it believes to have saved there, and has not
+        self._stayed: set[Path] = set()  # folders with the run's own, which it believes to have moved or removed
         self._made: set[Path] = set()  # what looks like a checkpoint, and it has made by itself
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
@@ -52,23 +52,34 @@ class SavedFiles:
         self._territory = Territory(working, run_dir.path)
         self._telling = Telling(writer, self._territory)
         self._aside = Aside(writer, run_dir, working, self._territory)
-        self.written.activate(self._aside, self._pretended, self._made)
+        self.written.activate(self._aside, self._made)
+
+    def skips(self, path: Path) -> None:
+        """Takes note of where a script believes to have saved: it may remove or move that later."""
+        self._skipped.add(path)
 
     def around_save(self, original: _Call, what: str, target: Any, *, is_folder: bool) -> object:  # noqa: ANN401
-        """A function that writes to a path.
+        """A function that writes to a path, or to a file that is open.
 
         Args:
             original: does it.
             what: its name.
-            target: the path; anything else is none of the user's.
+            target: the path or the file.
             is_folder: whether it writes files into a folder of this name.
         """
         if not is_path(target):
+            path = path_of_open(target)
+            if path is not None and not self._aside.is_old(path):
+                self._own.add(path)
+                self._telling.begins(path)  # it changes until the script closes it
             return original()
         path = resolved(target)
         if self._is_the_users(path):
             self._say(f"{what} over existing files", target)
+            self.skips(path)
             return None
+        if not is_folder and self._aside.is_old(path) and os.path.isfile(path):  # noqa: PTH113 - it is empty
+            self._aside.take(path)
         self._own.add(path)
         began = time.time_ns() - CLOCK_NS
         if not is_folder:
@@ -85,39 +96,29 @@ class SavedFiles:
             return original(*args, **kwargs)
         old, new = map(place_of, given)
         act = functools.partial(original, *args, **kwargs)
-        if old == new:
+        if old == new or are_one(old, new):  # which `rename` leaves as they are
             return act()
         with alone(PATIENCE):  # else another rank puts something else there meanwhile
             return self._move(old, new, act)
 
     def _move(self, old: Path, new: Path, act: Callable[[], object]) -> object:
+        if self._was_skipped(old):
+            self.skips(new)
+            return None
+        if is_aside(old):
+            return None
         if self._territory.holds_the_run(old) or self._territory.holds_the_run(new):
             if not os.path.lexists(old) or not is_folder(new.parent):
                 return act()
             self._say("moving or replacing a folder with this run's own", old)
-            self._pretended.moves(old, new)
+            self._stayed.add(old)
             return None
         inner = [path for path in tuple(self._own) if path.is_relative_to(old)] if is_folder(old) else [old]
         moved = self._own.intersection(inner)
-        is_checkpoint = self._is_checkpoint(old, self._is_theirs)
-        if not self._territory.is_cached(new) and (
-            is_checkpoint or self._is_checkpoint(new, self._is_theirs) or (moved and self._is_the_users(new))
-        ):
-            self._say("moving or replacing existing files", new)
-            if is_checkpoint:
-                self._pretended.moves(old, new)
-            elif self._pretended.has_moved_to(old) and not os.path.lexists(old):
-                self._pretended.moves_back(old, new)
-            for path in {*moved, *([old] if self._aside.is_link(old) else [])}:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            return None
         is_own = not self._is_theirs(old)
-        self._pretended.make_room(new, self._aside)
-        result = self._moved(old, new, act)
+        result = self._moved(old, new, act, is_saved=bool(moved))
         if is_own:
             self._made.add(new)
-        self._pretended.makes(new)
         self._aside.has_moved(old, new)
         self._own -= {*moved, new}
         for path in (new / path.relative_to(old) for path in moved):
@@ -126,26 +127,19 @@ class SavedFiles:
         return result
 
     def around_copy(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """`shutil.copyfile`, which `copy` and `copy2` call, too."""
+        """`shutil.copyfile`, which `copy` and `copy2` call, too. It opens the file as a script does."""
+        act = functools.partial(original, src, dst, *args, **kwargs)
         if not is_path(src) or not is_path(dst):
-            return original(src, dst, *args, **kwargs)
-        is_own, path = resolved(src) in self._own, resolved(dst)
-        is_checkpoint = self._is_checkpoint(path, self._is_theirs)
-        is_kept = not self._territory.is_cached(path) and (is_checkpoint or (is_own and self._is_the_users(path)))
-        self._pretended.copies(path, pretends=is_kept)
-        if is_kept:
-            self._say("copying over existing files", dst)
-            return dst
-        if is_own:
+            return act()
+        path, is_saved = resolved(dst), resolved(src) in self._own | self._skipped
+        with alone(PATIENCE):
+            if self._would_be_replaced(path, is_saved=is_saved) and not self._aside.is_old(path):
+                self._aside.take(path)  # it was made since the run began; one that is older is kept where it is opened
+        if is_saved:
             self._own.add(path)
-            self._telling.begins(path)  # `copy2` changes its date after this
-        return original(src, dst, *args, **kwargs)
-
-    def around_copy_of_mode(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """`shutil.copymode` and `copystat`, which `copy` and `copy2` call after it: the user's file stays as it is."""
-        if is_path(dst) and self._pretended.has_copied_to(resolved(dst)):
-            return None
-        return original(src, dst, *args, **kwargs)
+            if not self._is_the_users(path):
+                self._telling.begins(path)  # `copy2` changes its date after this
+        return act()
 
     def around_remove(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Functions that remove a file, or a folder with all that is in it: a script may keep its last checkpoints."""
@@ -156,16 +150,18 @@ class SavedFiles:
             return self._remove(place_of(path), act, removes_folders=getattr(original, "__name__", "") == "rmtree")
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
-        has_checkpoint = self._is_checkpoint(place, self._aside.is_old) and not self._territory.is_cached(place)
-        is_above_the_run = (removes_folders or os.path.islink(place)) and self._territory.holds_the_run(place)  # noqa: PTH114
-        if has_checkpoint or is_above_the_run:
-            self._say("removing existing files", place)
-            self._pretended.removes(place)
+        if self._was_skipped(place) or is_aside(place):
             return None
-        if self._pretended.has_moved_to(place) and not os.path.lexists(place):
+        if (removes_folders or os.path.islink(place)) and self._territory.holds_the_run(place):  # noqa: PTH114
+            self._say("removing a folder with this run's own", place)
+            self._stayed.add(place)
             return None
-        is_lost = is_folder(place) == removes_folders and self._would_be_lost(place)
-        result = None if is_lost and self._has_taken_aside(place) else act()
+        is_lost = is_folder(place) == removes_folders and self._would_be_lost(place, self._aside.is_old)
+        if is_lost and os.access(place.parent, os.W_OK):
+            self._aside.take(place)
+            result = None
+        else:
+            result = act()
         if not os.path.lexists(place):
             inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
             self._own.difference_update([place, *inner])
@@ -174,77 +170,60 @@ class SavedFiles:
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        if kwargs.get("dir_fd") is not None or not is_path(path):
-            return original(path, *args, **kwargs)
-        place = place_of(path)
-        is_there = self._pretended.is_removed(place) and is_folder(place)
-        if not is_there:
-            self._pretended.make_room(place, self._aside)
-            original(path, *args, **kwargs)
-        self._pretended.makes(place)
-        return None
+        if kwargs.get("dir_fd") is None and is_path(path) and (place := place_of(path)) in self._stayed:
+            self._stayed.discard(place)
+            return None
+        return original(path, *args, **kwargs)
 
     def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
-        """A link may name the last checkpoint: the user's still does, and a new one goes with what it names."""
-        if kwargs.get("dir_fd") is not None or not is_path(dst):
-            return original(src, dst, *args, **kwargs)
-        place = place_of(dst)
-        if self._has_named(place, functools.partial(original, src, dst, *args, **kwargs), "links", dst):
-            self._owns(place)
-        return None
+        """A link may name the last checkpoint: a new one goes with what it names."""
+        result = original(src, dst, *args, **kwargs)
+        if kwargs.get("dir_fd") is None and is_path(dst):
+            self._owns(place_of(dst))
+        return result
 
     def around_link(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`os.link`: what it names once more goes with what it names, if that is of this run."""
-        if not is_path(src) or not is_path(dst) or not kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
-            return original(src, dst, *args, **kwargs)
-        place = place_of(dst)
-        if self._has_named(place, functools.partial(original, src, dst, *args, **kwargs), "files", dst):
+        result = original(src, dst, *args, **kwargs)
+        if is_path(src) and is_path(dst) and kwargs.keys().isdisjoint(("src_dir_fd", "dst_dir_fd")):
+            place = place_of(dst)
             self._aside.has_linked(place)
             if resolved(src) in self._own:
                 self._owns(place)
-        return None
+        return result
 
-    def _has_named(self, place: Path, act: Callable[[], object], what: str, given: object) -> bool:
-        """Makes a link; False: what the script believes to have removed there stays."""
-        if self._pretended.has_removed(place) and os.path.lexists(place):
-            self._say(f"replacing existing {what}", given)
-            return False
-        self._pretended.make_room(place, self._aside)
-        act()
-        self._pretended.makes(place)
-        return True
+    def _was_skipped(self, place: Path) -> bool:
+        """Whether nothing is there that the script believes to have saved."""
+        return not os.path.lexists(place) and not self._skipped.isdisjoint((place, *place.parents))
 
     def _owns(self, path: Path) -> None:
         """What is there is of this run, and goes with it."""
         self._own.add(path)
         self._telling.has_saved(path, since=0)
 
-    def _would_be_lost(self, place: Path) -> bool:
-        """Whether something of the user's is there that no other name keeps."""
-        return not self._aside.is_exempt(place) and self._aside.is_old(place) and not self._aside.is_link(place)
+    def _would_be_lost(self, place: Path, counts: Callable[[Path], bool]) -> bool:
+        """Whether something of the user's is there that no other name keeps.
 
-    def _has_taken_aside(self, place: Path) -> bool:
-        """Removes something of the user's, as far as the script can see; False: it is gone, as by another rank."""
-        try:
-            self._aside.take(place)
-        except OSError:  # such as a full disk
-            if not os.path.lexists(place):
-                return False
-            self._say("removing existing files", place)
-            self._pretended.removes(place)
-        return True
+        What looks like a checkpoint is, wherever it is, if `counts` is true for it.
+        """
+        if self._aside.is_link(place):
+            return False
+        if not self._aside.is_exempt(place) and self._aside.is_old(place):
+            return True
+        return not self._territory.is_cached(place) and self._is_checkpoint(place, counts)
 
-    def _moved(self, old: Path, new: Path, move: _Call) -> object:
+    def _would_be_replaced(self, path: Path, *, is_saved: bool) -> bool:
+        """Whether a file of the user's is there; if what comes was saved by this run, any that is not the run's is."""
+        is_others = is_saved and self._is_the_users(path) and not self._territory.is_cached(path)
+        return is_others or self._would_be_lost(path, self._is_theirs)
+
+    def _moved(self, old: Path, new: Path, move: _Call, *, is_saved: bool) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
-        if may_replace and self._would_be_lost(new):
-            with contextlib.suppress(OSError):
-                kept = self._aside.keep(new)
-            if kept is None and os.path.lexists(new) and os.access(new.parent, os.W_OK):  # it would be lost
-                self._say("moving or replacing existing files", new)
-                return None
+        if may_replace and self._would_be_replaced(new, is_saved=is_saved) and os.access(new.parent, os.W_OK):
+            kept = self._aside.keep(new)
         try:
-            if not self._aside.is_exempt(old):
+            if self._would_be_lost(old, self._is_theirs):
                 self._aside.moves(old, new)
             return move()
         except BaseException:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from dsopt.probe.places import is_aside
+
 _COMPILED: Final = "torchinductor_"  # the folder for temporary files where torch.compile keeps what it has made
 _CACHES: Final = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 # whose other folders may be the user's, such as a project beside them
@@ -57,7 +59,7 @@ class Territory:
 
         `is_noted`: something of the user's has been moved there, which may be lost anywhere.
         """
-        if is_noted:
+        if is_noted or is_aside(path):
             return False
         if path.is_relative_to(self._run_folder) or self.is_cached(path) or path.parts[1:2] in (("proc",), ("sys",)):
             return True

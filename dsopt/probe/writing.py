@@ -9,10 +9,10 @@ from typing import Any, Final
 from dsopt.probe.aside import Aside
 from dsopt.probe.opening import written_path
 from dsopt.probe.places import has_content, is_path, may_be_plain, resolved
-from dsopt.probe.pretended import Pretended
 from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import has_birth
 from dsopt.protocol.checkpoint_names import FILE
+from dsopt.protocol.kept import note_users
 
 PATIENCE: Final = 2.0  # seconds for whoever is at the user's files now
 _LARGEST_COPY: Final = 2**28  # bytes of a file that a script does not write anew; one that is larger is data, no log
@@ -30,15 +30,14 @@ class WrittenFiles:
     def __init__(self, say: Callable[[str, object], None]) -> None:
         self._say = say
 
-    def activate(self, aside: Aside, pretended: Pretended, made: set[Path]) -> None:
+    def activate(self, aside: Aside, made: set[Path]) -> None:
         """From now on, this process is a rank of a run.
 
         Args:
             aside: has what would be lost.
-            pretended: what the script believes to have done.
             made: gets what looks like a checkpoint and is made by itself.
         """
-        self._aside, self._pretended, self._made = aside, pretended, made
+        self._aside, self._made = aside, made
 
     def around_open(self, original: _Call, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Python's `open`. What it would cut to nothing, or write to, comes back later if it is the user's.
@@ -77,7 +76,6 @@ class WrittenFiles:
         if not os.path.lexists(path):
             if FILE.fullmatch(path.name):
                 self._made.add(path)
-            self._pretended.makes(path)
             return act()
         if not has_content(path):  # an empty one, such as a lock, has nothing to lose
             return act()
@@ -87,14 +85,13 @@ class WrittenFiles:
     def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
         """Opens a file that has content, which is kept if it is the user's."""
         is_cut = "w" in mode
-        if self._pretended.is_removed(path) and ("x" in mode or "a" in mode):
-            self._pretended.make_room(path, self._aside)
-            is_cut = is_cut or "a" in mode  # where it is there still
         if "x" in mode or not os.path.lexists(path):
             return act()
         if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
             return act()
         if not is_cut and path.stat().st_size > _LARGEST_COPY:
             self._say("keeping what was in a large file that the script writes to", path)
+            if not has_birth(path):
+                note_users(path)
             return act()
         return self._aside.swap_for(path, act, is_empty=is_cut)

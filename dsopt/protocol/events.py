@@ -6,6 +6,7 @@ needs only the standard library.
 
 import contextlib
 import json
+import mmap
 import os
 import platform
 import time
@@ -267,7 +268,7 @@ class EventWriter:
 
     def __init__(self, run_dir: RunDir, rank: int) -> None:
         self.rank = rank
-        self.has_stepped = False
+        self._stepped = mmap.mmap(-1, 1)  # processes that it forks have the same one
         self._pid = os.getpid()
         self._file: TextIO = append_lines(run_dir.events(rank))
 
@@ -275,12 +276,18 @@ class EventWriter:
         """Writes one event; a process that a rank has forked, and that is none, only tells what it saves and moves."""
         if os.getpid() != self._pid and not isinstance(event, Saved | Moved):
             return
-        self.has_stepped = self.has_stepped or isinstance(event, Step)
+        if isinstance(event, Step):
+            self._stepped[0] = 1
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
         if isinstance(event, Oom | Error | End | Moved):  # last words, and what must outlive a power cut
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether the rank has made a step; processes that it had forked before know it, too."""
+        return self._stepped[0] == 1
 
     def close(self) -> None:
         """Closes the file."""

@@ -17,6 +17,7 @@ from dsopt.protocol.machine_folder import is_ours, machine_folder
 
 _COPIES: Final = "copies.jsonl"
 _RETURNED: Final = "returned.jsonl"
+_USERS: Final = "users.jsonl"
 _MOST: Final = 10_000  # paths of a kind
 _MOST_BYTES: Final = 2**22  # after which what is no longer needed goes
 _open, _replace, _unlink = os.open, os.replace, os.unlink  # as they are before a rank wraps them
@@ -44,6 +45,23 @@ def is_returned(path: Path, since_ns: int) -> bool:
 def note_returned(path: Path) -> None:
     """Notes that it was put back."""
     _note(_RETURNED, [str(path), _inode(path), time.time_ns()])
+
+
+def is_users(path: Path) -> bool:
+    """Whether the file at a path is the user's, whatever its date says since a run has written to it."""
+    return _number(path) in _known(_USERS)
+
+
+def note_users(path: Path) -> None:
+    """Notes that it is, before a run writes to it: its date alone would tell its age."""
+    _note(_USERS, [_number(path), str(path), time.time_ns()])
+
+
+def _number(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        return f"{found.st_dev}:{found.st_ino}"
+    return ""
 
 
 def _inode(path: Path) -> str:

@@ -197,7 +197,6 @@ REMADE = {
 
 @pytest.mark.parametrize("way", REMADE)
 def test_what_was_removed_with_a_checkpoint_can_be_made_anew(tmp_path: Path, way: str) -> None:
-    """dsopt lets the folder be, and the script goes on as if it were gone."""
     needs_births(tmp_path)
     work = tmp_path / "work"
     for name in ("out/model.pt", "out/log", "out/more", "out/deep/log", "out.pt"):
@@ -234,7 +233,8 @@ for _ in range(2):
     os.remove("best.pt")
     os.link("last.pt", "best.pt")
     os.link("last.pt", "best.pt.tmp")
-    os.replace("best.pt.tmp", "best.pt")
+    os.replace("best.pt.tmp", "best.pt")  # which leaves a second name of the same file
+    os.remove("best.pt.tmp")
 os.environ["TMPDIR"] = os.path.realpath(".")
 assert os.path.dirname(tempfile.mkdtemp()) == os.getcwd()
 """

@@ -175,12 +175,13 @@ def test_a_cache_that_the_working_folder_lies_in_is_none(tmp_path: Path, monkeyp
     assert found.is_cached(tmp_path / "hub" / "models--gpt2")
 
 
-def test_what_is_not_copied_leaves_mode_and_date_as_they_are(tmp_path: Path) -> None:
+def test_what_a_copy_replaces_comes_back_with_its_mode_and_date(tmp_path: Path) -> None:
     work = tmp_path / "work"
     write_old(work / "model.pt")
     (work / "model.pt").chmod(0o600)
     before, run_dir = (work / "model.pt").stat(), RunDir.create(tmp_path, "run")
     run(run_dir, work, "save('new.pt')\nfor copy in (shutil.copy, shutil.copy2): copy('new.pt', 'model.pt')")
+    undo(run_dir)
     after = (work / "model.pt").stat()
     assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
 
@@ -234,7 +235,7 @@ def test_the_users_file_may_replace_what_the_run_saved(tmp_path: Path) -> None:
     work = tmp_path / "work"
     write_old(work / "data")
     run_dir = RunDir.create(tmp_path, "run")
-    run(run_dir, work, "writer.has_stepped = False\nsave('model')\nos.replace('data', 'model')\nsave('model')")
+    run(run_dir, work, "writer._stepped[0] = 0\nsave('model')\nos.replace('data', 'model')\nsave('model')")
     undo(run_dir)
     assert files(work) == {"data": "the user's"}
 
