@@ -17,6 +17,7 @@ from dsopt.launch.launch import Launch
 
 FEWEST_STEPS: Final = 3  # after warm-up, however long they take: with fewer there is no interval
 _MIN_STEPS_AT_END = 5  # after warm-up, of a script that ends by itself
+_MISSED: Final = "the script missed a checkpoint, which no experiment saves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def judge(
             return _checked(replace(figures, ended=why_enough), seen, rules)
         if spent or ended_well:
             figures = _figures(seen, rules, measurement)
-            why_ended = "its budget was spent" if spent else "the script ended"
+            why_ended = "its budget was spent" if spent else _MISSED if lacks_a_save else "the script ended"
             return _checked(replace(figures, ended=why_ended), seen, rules)
         stake = rules.stake
         why = stake.lost(measurement) if stake is not None and rules.window is None and enough else None
