@@ -95,14 +95,16 @@ def list_(storage: str | None, as_json: bool) -> None:
     """List the studies."""
     studies = dsopt.list_studies(storage=storage)
     if as_json:
-        print_json([{"name": s.name, "state": s.state, "created_at": s.created_at} for s in studies])
+        keys = ("name", "state", "created_at", "workers")
+        print_json([{key: getattr(found, key) for key in keys} for found in studies])
         return
     if not studies:
         say(f"There is no study yet in {shown_storage(storage)}. Create one with: dsopt study create FILE")
     width = max((len(s.name) for s in studies), default=0)
     for found in studies:
         created = datetime.datetime.fromtimestamp(found.created_at).strftime("%Y-%m-%d %H:%M")
-        click.echo(f"{found.name.ljust(width)}  {found.state.ljust(10)}  created {created}")
+        left = f"  nobody works on it: dsopt worker {found.name}" if found.is_left else ""
+        click.echo(f"{found.name.ljust(width)}  {found.state.ljust(10)}  created {created}{left}")
 
 
 @study.command()

@@ -55,9 +55,14 @@ class StoredStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyHeader:
-    """What is known of a study without reading its spec."""
+    """What is known of a study without reading its spec.
+
+    `workers` are those that live and work on it. It is left if it has begun, is not over, and there are none.
+    """
 
     id: str
     name: str
     state: str
     created_at: float
+    workers: int = 0
+    is_left: bool = False

@@ -4,6 +4,7 @@ What only those need who read, create, upgrade or delete is imported there: to l
 """
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
 from dsopt.store.revision import check, state
 from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
+from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 
@@ -192,7 +194,19 @@ class Store:
         """All studies, oldest first, including those that only another version of dsopt can read."""
         with self.engine.connect() as connection:
             rows = queries.all_studies(connection)
-        return [StudyHeader(id=r["id"], name=r["name"], state=r["state"], created_at=r["created_at"]) for r in rows]
+            seen = queries.other_workers(connection, None)
+        at_work = Counter(worker["study_id"] for worker in seen if worker["silent_seconds"] <= SILENT_SECONDS)
+        return [
+            StudyHeader(
+                id=row["id"],
+                name=row["name"],
+                state=row["state"],
+                created_at=row["created_at"],
+                workers=at_work[row["id"]],
+                is_left=row["state"] in UNFINISHED and row["state"] != "created" and not at_work[row["id"]],
+            )
+            for row in rows
+        ]
 
     def header(self, name: str) -> StudyHeader:
         """The study of that name, whether or not it can be read.

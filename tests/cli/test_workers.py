@@ -31,6 +31,8 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
         assert "simulated: your configuration, for " in line
         assert "silent" not in line
         assert "silent" not in dsopt_on("study", "show", "simulated")
+        assert "nobody works on it" not in dsopt_on("study", "list")
+        assert dsopt_on.json("study", "list")[0]["workers"] == 1
     finally:
         process.kill()
         process.communicate(timeout=60)
@@ -43,6 +45,7 @@ def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> N
     shown = dsopt_on("study", "show", "simulated")
     assert "; its worker is silent" in shown
     assert "Any worker goes on from here: dsopt worker simulated" in shown
+    assert "  nobody works on it: dsopt worker simulated" in dsopt_on("study", "list")
     [silent] = dsopt_on.json("workers")
     assert silent["is_silent"] is True
     assert silent["silent_seconds"] >= 7200
