@@ -131,7 +131,12 @@ def pool_of(devices: Devices) -> DevicePool:
     """
     if isinstance(devices, DevicePool):
         return devices
-    return replace(parse_devices(devices), is_measured=os.environ.get(SPEED_CHECK) != "off")
+    return replace(parse_devices(devices), is_measured=measures_nodes())
+
+
+def measures_nodes() -> bool:
+    """Whether workers of this environment measure how fast their nodes are."""
+    return os.environ.get(SPEED_CHECK) != "off"
 
 
 def work_on(

@@ -79,13 +79,14 @@ def pool_with_nodes(devices: str | None, *, is_exclusive: bool = False) -> "Devi
     Raises:
         DsoptError: they do not exist, or cannot be used.
     """
-    from dsopt.api.workers import pool_of, with_placer
+    from dsopt.api.workers import measures_nodes, pool_of, with_placer
 
-    engine = given_engine()
+    engine, is_trusted = given_engine(), click.get_current_context().meta.get(_TRUSTED, False)
     if engine is None:
-        pool, is_trusted = pool_of(devices), click.get_current_context().meta.get(_TRUSTED, False)
-        return replace(pool, is_exclusive=is_exclusive, is_measured=pool.is_measured and not is_trusted)
-    return with_placer(devices, *engine, is_exclusive=is_exclusive)
+        pool = replace(pool_of(devices), is_exclusive=is_exclusive)
+    else:
+        pool = with_placer(devices, *engine, is_exclusive=is_exclusive)
+    return replace(pool, is_measured=measures_nodes() and not is_trusted)
 
 
 def _keep(placer: Callable[[Any], tuple[str, str]]) -> Callable[[click.Context, click.Parameter, Any], None]:

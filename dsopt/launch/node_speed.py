@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,20 +18,26 @@ _CPU_RANKS: Final = 2  # CPU slots share what the machine has: more of them show
 
 def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float, **variables: str) -> list[Program]:
     """The ranks of a run on a pool's first devices. Each ends with this process, or a second after these seconds."""
-    backend = "nccl" if pool.kind == "gpu" else "gloo"
-    common = {
-        **variables,
-        "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(next(free_ports())),
-    }
-    if pool.kind == "gpu":
-        common["CUDA_VISIBLE_DEVICES"] = ",".join(pool.uuids[index] for index in pool.indices[:ranks])
-    args = (backend, str(seconds + 1), str(os.getpid()))
+    is_gpu = pool.kind == "gpu"
+    devices = ",".join(pool.uuids[index] for index in pool.indices[:ranks]) if is_gpu else None
+    args = ("nccl" if is_gpu else "gloo", str(seconds + 1), str(os.getpid()))
     return [
-        training.program(MODULE, *args, cwd=Path("/"), RANK=rank, LOCAL_RANK=rank, **common)
-        for rank in map(str, range(ranks))
+        training.program(MODULE, *args, cwd=Path("/"), **rank, **variables)
+        for rank in variables_of(ranks, next(free_ports()), devices)
     ]
+
+
+def variables_of(ranks: int, port: int, devices: str | None) -> list[Mapping[str, str]]:
+    """The environment of each rank on one node; `devices`: what it sees of GPUs, None: all that it is given."""
+    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    if devices is not None:
+        common["CUDA_VISIBLE_DEVICES"] = devices
+    return [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in map(str, range(ranks))]
+
+
+def ranks_of(kind: str, devices: int) -> int:
+    """How many ranks show what so many devices of a node do."""
+    return devices if kind == "gpu" else min(_CPU_RANKS, devices, os.cpu_count() or 1)
 
 
 class Unmeasured(Exception):  # noqa: N818 - no error: runs begin all the same
@@ -52,7 +58,7 @@ def measure(
     Raises:
         Unmeasured: a rank failed, or has not shown in time what it does.
     """
-    ranks = len(pool.indices) if pool.kind == "gpu" else min(_CPU_RANKS, len(pool.indices), os.cpu_count() or 1)
+    ranks = ranks_of(pool.kind, len(pool.indices))
     programs = programs_of(training, pool, ranks, MOST_SECONDS, DSOPT_RUN_DIR=str(run_dir))
     ended = run_all(programs, seconds=MOST_SECONDS, should_end=should_end)
     rates = rates_of([result_of(one) for one in ended])

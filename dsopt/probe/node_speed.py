@@ -3,9 +3,9 @@
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=20000 python -m dsopt.probe.node_speed gloo 60 $$
 
 A worker starts one for each device, `dsopt doctor` two. The arguments are the backend, the seconds after which the
-process ends, most of which are for imports, which take long on shared disks, and the process with which it ends. Once
-all ranks are there, they measure for ten seconds at most. Each prints a line after each part, "dsopt-result " and a
-JSON object with all that it knows: what was measured counts even if the rest takes too long.
+process ends, most of which are for imports, which take long on shared disks, and the process with which it ends, or 0.
+Once all ranks are there, they measure for ten seconds at most. Each prints a line after each part, "dsopt-result " and
+a JSON object with its rank and all that it knows: what was measured counts even if the rest takes too long.
 """
 
 import json
@@ -49,13 +49,13 @@ def main() -> None:
         distributed.all_reduce(torch.ones(1, device=device))  # NCCL connects the ranks at the first one
     signal.setitimer(signal.ITIMER_REAL, _MEASURING_SECONDS)
     known = {"matmul_tflops": _matrix_products(device)}
-    _tell(known)
+    _tell(rank, known)
     known["copy_gb_per_s"] = _copies(device)
-    _tell(known)
+    _tell(rank, known)
     if size > 1:
         known["all_reduce_gb_per_s"] = _all_reduce(device, rank, size)
         distributed.destroy_process_group()
-        _tell(known)
+        _tell(rank, known)
 
 
 def _end_with(pid: int) -> None:
@@ -128,8 +128,8 @@ def _wait_for_nothing() -> None:
     """A CPU has done its work when it returns."""
 
 
-def _tell(known: Mapping[str, float]) -> None:
-    rounded = {name: float(f"{value:.4g}") for name, value in known.items()}
+def _tell(rank: int, known: Mapping[str, float]) -> None:
+    rounded = {"rank": rank, **{name: float(f"{value:.4g}") for name, value in known.items()}}
     print(f"dsopt-result {json.dumps(rounded)}", flush=True)  # noqa: T201 - who started this reads it
 
 

@@ -24,7 +24,7 @@ class Assignment:
         history: what was known when it was chosen.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
         nodes: the names of the nodes that it runs on; none of a dry run.
-        rates: what was measured of the worker's own node, if it runs there alone.
+        rates: what was measured of its node, if it runs on one alone.
         script: the digest of its script's file, by its name (`script_source`).
     """
 

@@ -140,8 +140,9 @@ class Desk:
             if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
                 try:
                     if not self._count_in_hand():
-                        self._hand.speed.measure_if_due(
-                            self._study, self._hand.ledger.me, self._hand.pool, self._ask, self._should_end
+                        hand = self._hand
+                        hand.speed.measure_if_due(
+                            self._study, hand.ledger.me, hand.pool, hand.lost_nodes, self._ask, self._should_end
                         )
                     assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:

@@ -197,7 +197,8 @@ class StudyGround:
             except BaseException:
                 run_dir.discard()
                 raise
-        others = tuple(attempt.hosts or places.hosts)
+        nodes = tuple(attempt.hosts or places.hosts) or (hand.ledger.me.node,)
+        nodes = () if study.spec.is_simulated else nodes
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),
@@ -205,8 +206,8 @@ class StudyGround:
             run_dir=run_dir,
             history=self.history,
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
-            nodes=() if study.spec.is_simulated else others or (hand.ledger.me.node,),
-            rates=None if others else hand.speed.rates,
+            nodes=nodes,
+            rates=hand.speed.of(nodes),
             script=script,
         )
 

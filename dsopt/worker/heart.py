@@ -121,7 +121,7 @@ class Heart:
 
     def _beat(self) -> None:
         began, me = _now(), self.me
-        rates = self._speed.rates
+        rates = self._speed.of([me.node])
         is_draining = beat(self._engine, me, self._study_id, rates.to_text() if rates else None)
         self.problem = None
         if is_draining is not None:

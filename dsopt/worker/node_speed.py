@@ -1,30 +1,36 @@
-"""How fast a worker's own node is: measured when it joins, and after a run that died there for no fault of its own."""
+"""How fast a worker's nodes are: measured when it joins, and after a run that died there for no fault of its own."""
 
-import contextlib
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
-from dsopt.launch.devices import DevicePool
+from dsopt.launch.devices import DevicePool, is_this_node
+from dsopt.launch.far_speed import measure_far
 from dsopt.launch.node_speed import Unmeasured, measure
-from dsopt.launch.training import training_of
-from dsopt.store.own_lease import NODE_SPEED, leave_node, take_node
+from dsopt.launch.placers.placer import LeasingPlacer
+from dsopt.launch.training import Training, training_of
+from dsopt.store.leases import Lease, Request
+from dsopt.store.own_lease import NODE_SPEED, leave_nodes, take_nodes
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken
 from dsopt.store.workers import Registration
 from dsopt.study.folders import results_folder
 from dsopt.study.node_rates import NodeRates
+from dsopt.study.wanted import Wanted
 from dsopt.worker.happenings import Happening, NodeMeasured
 
 _MOST: Final = 3  # times that a worker measures: a node that fails on and on says nothing new
 
 
 class NodeSpeed:
-    """Measures the node of a worker, while nobody has any of its devices.
+    """Measures the nodes of a worker, while nobody has any of their devices.
 
-    Where runs use other nodes, too, or are dry, or where nobody could compare, nothing is measured: on a CPU beside an
-    SQLite file there is one node, and slots have no speed of their own.
+    Where an engine chooses nodes by itself, runs are dry, or nobody could compare, nothing is measured: on a CPU beside
+    an SQLite file there is one node, and slots have no speed of their own.
 
     Args:
         store: the storage.
@@ -32,16 +38,21 @@ class NodeSpeed:
         tell: told what was measured.
 
     Attributes:
-        rates: what was measured last.
+        rates: what was measured last, by node.
     """
 
     def __init__(self, store: Store, pool: DevicePool, tell: Callable[[Happening], None]) -> None:
-        is_comparable = pool.kind == "gpu" or store.engine.dialect.name != "sqlite"
-        self._left = _MOST if pool.is_measured and pool.placer is None and is_comparable else 0
+        is_comparable = pool.kind == "gpu" or pool.placer is not None or store.engine.dialect.name != "sqlite"
+        is_ours = pool.placer is None or isinstance(pool.placer, LeasingPlacer)
+        self._left = _MOST if pool.is_measured and is_ours and is_comparable else 0
         self._is_due = True
         self._engine = store.engine
         self._tell = tell
-        self.rates: NodeRates | None = None
+        self.rates: dict[str, NodeRates] = {}
+
+    def of(self, nodes: Collection[str]) -> NodeRates | None:
+        """What was measured of the only one of these nodes; None of several, or if nothing was."""
+        return self.rates.get(next(iter(nodes))) if len(nodes) == 1 else None
 
     def measure_again(self) -> None:
         """Measures once more when nothing runs here."""
@@ -52,15 +63,17 @@ class NodeSpeed:
         study: StoredStudy,
         me: Registration,
         pool: DevicePool,
+        lost: Sequence[str],
         ask: Callable[[Callable[[], Any]], Any],
         should_end: Callable[[], bool],
     ) -> None:
-        """Measures, if that is due and nobody has devices of this node; else the next call may.
+        """Measures, if that is due and nobody has devices of these nodes; else the next call may.
 
         Args:
             study: whose runs it is for: it is measured with their Python.
             me: the worker.
             pool: the devices that the worker has left.
+            lost: nodes that runs have been lost on, which are left out.
             ask: how the database is asked.
             should_end: asked meanwhile whether the worker is to end its runs.
 
@@ -71,25 +84,76 @@ class NodeSpeed:
             return
         run_dir = results_folder(study.spec) / f"{NODE_SPEED}{me.id}"
         try:
-            training = training_of(study.spec)
-            ask(lambda: take_node(self._engine, me, pool, run_dir))
+            training, request = training_of(study.spec), _request_of(pool, lost)
+            lease = ask(lambda: take_nodes(self._engine, me, request, run_dir))
         except DevicesTaken:
             return
         except DsoptError:
-            self._left = 0  # nobody knows the Python of these runs
+            self._left = 0  # nobody knows the Python of these runs, or the nodes
             return
-        found, why = None, ""
+        one = _Measuring(pool=pool, training=training, run_dir=run_dir, lease=lease, node=me.node)
+        found: dict[str, NodeRates | str] = {}
         try:
             run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
-            found = measure(training, pool, run_dir, should_end=should_end)
-        except (Unmeasured, OSError) as error:  # as when that Python is not there
-            why = str(error)
+            found = one.found(should_end)
+        except OSError as error:  # as when that Python is not there
+            found = {me.node: str(error)}
         finally:
-            with contextlib.suppress(OSError):
-                run_dir.rmdir()
-            ask(lambda: leave_node(self._engine, me))
+            shutil.rmtree(run_dir, ignore_errors=True)
+            ask(lambda: leave_nodes(self._engine, me))
         self._is_due, self._left = False, self._left - 1
-        if found is not None and not should_end():
-            self.rates = found
-        if not should_end():
-            self._tell(NodeMeasured(node=me.node, pool=pool, rates=found, why=why))
+        if should_end():
+            return
+        for node, rates in found.items():
+            why = rates if isinstance(rates, str) else ""
+            if isinstance(rates, NodeRates):
+                self.rates[node] = rates
+            self._tell(
+                NodeMeasured(node=node, pool=one.pool_on(node), rates=self.rates[node] if not why else None, why=why)
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measuring:
+    """One measuring of leased devices.
+
+    Attributes:
+        pool: the worker's.
+        training: what runs of the study start with.
+        run_dir: what the processes are known by.
+        lease: the devices.
+        node: the worker's own.
+    """
+
+    pool: DevicePool
+    training: Training
+    run_dir: Path
+    lease: Lease
+    node: str
+
+    def found(self, should_end: Callable[[], bool]) -> dict[str, NodeRates | str]:
+        """What the devices of each node do, or why they have not shown it."""
+        placer = self.pool.placer
+        if isinstance(placer, LeasingPlacer):
+            place = placer.place(self.lease.hosts)
+            return measure_far(place, self.training, self.pool.kind, self.run_dir, should_end=should_end)
+        try:
+            return {self.node: measure(self.training, self.pool, self.run_dir, should_end=should_end)}
+        except Unmeasured as error:
+            return {self.node: str(error)}
+
+    def pool_on(self, node: str) -> DevicePool:
+        """The devices that were measured on a node."""
+        return replace(self.pool, placer=None, indices=self.lease.hosts.get(node, self.pool.indices))
+
+
+def _request_of(pool: DevicePool, lost: Sequence[str]) -> Request:
+    """All devices of a worker on its node, or on those of its placer."""
+    placer = pool.placer
+    if not isinstance(placer, LeasingPlacer):
+        return Request(pool=pool, count=len(pool.indices))
+    hosts = {node: indices for node, indices in placer.hosts().items() if node not in lost}
+    own = None if placer.is_granting else next(filter(is_this_node, hosts), None)
+    if own is not None:
+        hosts[own] = tuple(index for index in hosts[own] if index in pool.indices)
+    return Request(pool=pool, count=0, wanted=Wanted(hosts=hosts, nodes=len(hosts)), own=own, scope=placer.scope)

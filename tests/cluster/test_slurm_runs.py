@@ -36,10 +36,12 @@ def submitted(
         "DSOPT_STORAGE",
         "XDG_CONFIG_HOME",
         "DSOPT_DEVICE_LOCKS",
+        "DSOPT_SPEED_CHECK",
         "OMP_NUM_THREADS",
         "PRETENDED_SECONDS",
         "PRETENDED_MEETING",
         "SIMULATED_SECONDS",
+        "PATH",
     )
     variables = [f"export {name}='{dsopt.environment[name]}'" for name in names if name in dsopt.environment]
     script.write_text(of.format(cpus=cpus, more=more, variables="\n".join(variables), dsopt=_DSOPT, study=study))

@@ -16,8 +16,9 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.processes import processes_of
 from dsopt.launch.training import training_of
 from dsopt.store.lease_queries import leases_on
+from dsopt.store.leases import Request
 from dsopt.store.orphans import find_orphans, sweep
-from dsopt.store.own_lease import NODE_SPEED, leave_node, take_node
+from dsopt.store.own_lease import NODE_SPEED, leave_nodes, take_nodes
 from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken, WorkerGone
 from dsopt.store.who_works import holders_on
@@ -30,6 +31,7 @@ from tests.outages import on_node
 from tests.studies import write_study
 
 POOL = DevicePool(kind="cpu", indices=(0, 1))
+REQUEST = Request(pool=POOL, count=2)
 ONE = {"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}}
 RATES = ("matmul_tflops", "copy_gb_per_s", "all_reduce_gb_per_s")
 
@@ -121,23 +123,23 @@ def test_what_was_measured_is_told_shown_and_kept_with_each_run(measuring: Dsopt
 def test_nobody_gets_devices_of_a_node_while_it_is_measured(store: Store) -> None:
     measuring, other = (register(store.engine) for _ in range(2))
     for _ in range(2):  # again, as after a lost answer
-        take_node(store.engine, measuring, POOL, Path("/absent/dsopt-run"))
+        take_nodes(store.engine, measuring, REQUEST, Path("/absent/dsopt-run"))
     with pytest.raises(DevicesTaken):
-        take_node(store.engine, other, POOL, Path("/absent/dsopt-other"))
+        take_nodes(store.engine, other, REQUEST, Path("/absent/dsopt-other"))
     with store.engine.connect() as connection:
         assert find_orphans(connection, other, POOL) == []
         [(_, name, node)] = holders_on(connection, {measuring.node}, without=other.id)
     assert (name, node) == ("", measuring.node)
-    leave_node(store.engine, measuring)
-    take_node(store.engine, other, POOL, Path("/absent/dsopt-other"))
+    leave_nodes(store.engine, measuring)
+    take_nodes(store.engine, other, REQUEST, Path("/absent/dsopt-other"))
 
 
 def test_devices_of_a_worker_that_died_while_it_measured_come_free(store: Store) -> None:
     dead, other = (register(store.engine) for _ in range(2))
-    take_node(store.engine, dead, POOL, Path("/absent/dsopt-run"))
+    take_nodes(store.engine, dead, REQUEST, Path("/absent/dsopt-run"))
     leave(store.engine, dead)
     with pytest.raises(WorkerGone):
-        take_node(store.engine, dead, POOL, Path("/absent/dsopt-run"))
+        take_nodes(store.engine, dead, REQUEST, Path("/absent/dsopt-run"))
     with store.engine.connect() as connection:
         orphans = find_orphans(connection, other, POOL)
     assert sweep(store.engine, orphans)
@@ -151,7 +153,7 @@ def test_those_who_do_not_see_the_processes_free_the_devices_too(store: Store, t
     run_dir = tmp_path / f"{NODE_SPEED}{dead.id}"
     run_dir.mkdir()
     elsewhere = replace(dead, host=f"{dead.host.partition('/')[0]}/another")
-    take_node(store.engine, elsewhere, POOL, run_dir)
+    take_nodes(store.engine, elsewhere, REQUEST, run_dir)
     leave(store.engine, dead)
     with store.engine.connect() as connection:
         [(_, name, _)] = holders_on(connection, {dead.node}, without=other.id)
@@ -198,12 +200,12 @@ def test_who_is_to_work_until_there_is_nothing_waits_for_a_measurement(measuring
     dsopt("study", "create", "study.yaml")
     store = Store.open(postgres_url)
     other = replace(register(store.engine), node="here")
-    take_node(store.engine, other, POOL, dsopt.cwd)
+    take_nodes(store.engine, other, REQUEST, dsopt.cwd)
     worker = on_node(dsopt, "here", "worker", "simulated", "--devices", "cpu:2", "--until-idle")
     assert worker.stdout is not None
     while "a worker that measures them" not in worker.stdout.readline():
         assert worker.poll() is None
-    leave_node(store.engine, other)
+    leave_nodes(store.engine, other)
     output, _ = worker.communicate(timeout=100)
     assert "Study 'simulated' is finished." in output
     store.close()

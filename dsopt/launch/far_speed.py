@@ -1,0 +1,97 @@
+"""Measures how fast the devices of several nodes are: on each as `launch/node_speed` does here, on all at once."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.launch.devices import free_ports
+from dsopt.launch.far_part import FarPart
+from dsopt.launch.node_speed import MODULE, MOST_SECONDS, ranks_of, variables_of
+from dsopt.launch.placement import Place, Placement
+from dsopt.launch.training import RESULT, Training
+from dsopt.protocol.private import make_private
+from dsopt.protocol.run_dir import RunDir
+from dsopt.study.node_rates import NodeRates, rates_of
+from dsopt.study.own_programs import own_program
+
+_CONNECT_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.1
+_NOBODY: Final = "0"  # to end with: the part of a node ends its ranks with the connection
+_LATE: Final = "they were not done in time"
+
+
+def measure_far(
+    placement: Placement, training: Training, kind: str, run_dir: Path, *, should_end: Callable[[], bool]
+) -> dict[str, NodeRates | str]:
+    """What the devices of each node do, or why they have not shown it.
+
+    Args:
+        placement: the nodes, with devices that nobody else uses meanwhile.
+        training: what runs of the study start with; its Python is in the same folder on every node.
+        kind: of the devices, `gpu` or `cpu`.
+        run_dir: a folder for what the nodes tell.
+        should_end: asked meanwhile whether it is to end at once.
+    """
+    nodes = [_Node(place, training, kind, run_dir) for place in placement.places]
+    try:
+        for node in nodes:
+            node.start()
+        deadline = time.monotonic() + MOST_SECONDS
+        while not all(node.is_done for node in nodes) and time.monotonic() < deadline and not should_end():
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        for node in nodes:
+            node.part.end(0.0)
+        for node in nodes:
+            node.part.wait_until_gone(_CONNECT_SECONDS)
+    return {node.part.place.node: node.found() for node in nodes}
+
+
+class _Node:
+    def __init__(self, place: Place, training: Training, kind: str, run_dir: Path) -> None:
+        self._ranks = ranks_of(kind, len(place.devices))
+        self._run_dir = RunDir(run_dir / place.node)
+        make_private(self._run_dir.path)
+        self._kind, self._python = kind, str(training.python)
+        self.part = FarPart(place, self._run_dir, training.environment)
+
+    def start(self) -> None:
+        """Starts a rank for each device; what hinders it is the part's `problem`."""
+        where = self.part.ask(_CONNECT_SECONDS, look=next(free_ports()), address=None)
+        if where is None:
+            return
+        backend = "nccl" if self._kind == "gpu" else "gloo"
+        argv = own_program(MODULE, backend, str(MOST_SECONDS), _NOBODY, python=self._python)
+        place = self.part.place
+        devices = ",".join(map(str, place.devices)) if self._kind == "gpu" and not place.is_granted else None
+        ranks = variables_of(self._ranks, int(where["port"]), devices)
+        order = {
+            "run_dir": str(self._run_dir.path),
+            "cwd": "/",
+            "port": where["port"],
+            "folders": [],
+            "files": {},
+            "processes": [{"argv": argv, "environment": dict(rank)} for rank in ranks],
+        }
+        self.part.started(order, _CONNECT_SECONDS)
+
+    @property
+    def is_done(self) -> bool:
+        return self.part.problem is not None or len(self.part.exits) == self._ranks or any(self.part.exits.values())
+
+    def found(self) -> NodeRates | str:
+        told: dict[int, dict[str, Any]] = {}
+        for line in _lines(self._run_dir.stdout):
+            if line.startswith(RESULT):
+                one = json.loads(line[len(RESULT) :])
+                told[one.pop("rank")] = one
+        rates = rates_of([told.get(rank) for rank in range(self._ranks)])
+        said = _lines(self._run_dir.stderr) if any(self.part.exits.values()) else []
+        return rates or (said[-1] if said else self.part.problem or _LATE)
+
+
+def _lines(log: Path) -> list[str]:
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,71 @@
+"""A worker for all nodes measures each of them before its first run, by ssh and within a Slurm job."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsopt.store.reading import kept_trials
+from dsopt.store.studies import Store
+from dsopt.study.trial_attributes import attributes_of, rates_of_node
+from tests.cluster.left import present
+from tests.cluster.slurm import Slurm
+from tests.cluster.sshd import Hosts
+from tests.cluster.studies import check_finished, create
+from tests.cluster.test_slurm_runs import submitted
+from tests.conftest import Dsopt
+
+pytestmark = pytest.mark.cluster
+
+FEW = {"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [1, 2]}}
+
+
+def measuring(dsopt: Dsopt, environment: dict[str, str]) -> Dsopt:
+    """The command where workers measure, in an environment that is activated: launchers run with it."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.environ["PATH"])])
+    dsopt.environment |= {**environment, "DSOPT_SPEED_CHECK": "", "PATH": path}
+    return dsopt
+
+
+def check_rates(dsopt: Dsopt, told: str) -> None:
+    """Each node was told of, and each run on one node knows how fast that is."""
+    for node in ("node1", "node2"):
+        assert f"Node {node}: " in told and "TFLOP/s, copies" in told.split(f"Node {node}: ")[1].split("\n")[0]
+    check_finished(dsopt)
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    try:
+        known = [rates_of_node(attributes_of(one.trial)) for one in kept_trials(store, store.get("simulated"))]
+    finally:
+        store.close()
+    assert known and all(set(rates) >= {"matmul_tflops", "copy_gb_per_s"} for rates in known)
+
+
+@pytest.mark.xdist_group("ssh")
+def test_the_nodes_of_a_host_file_are_measured(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
+    measuring(dsopt, dict(ssh_hosts.environment))
+    (dsopt.cwd / "hosts").write_text(ssh_hosts.host_file(2))
+    create(dsopt, "deepspeed", nodes=1, ranks=1, ds_config=FEW)
+    before = present(ssh_hosts.config.parent)
+    check_rates(dsopt, dsopt("worker", "simulated", "--hostfile", "hosts"))
+    assert present(ssh_hosts.config.parent) == before
+    assert not list((dsopt.cwd / "autotuning_results").glob("node-speed-*"))
+
+
+@pytest.mark.xdist_group("ssh")
+def test_a_node_that_is_not_measured_is_told_and_takes_runs(dsopt: Dsopt, ssh_hosts: Hosts) -> None:
+    measuring(dsopt, dict(ssh_hosts.environment))
+    (dsopt.cwd / "hosts").write_text("node1 slots=1\nnode9 slots=1\n")
+    create(dsopt, "deepspeed", nodes=1, ranks=1, ds_config=FEW)
+    told = dsopt("worker", "simulated", "--hostfile", "hosts")
+    assert "Node node9: its devices did not show their speed: " in told
+    assert "Node node1: " in told
+
+
+@pytest.mark.xdist_group("slurm")
+def test_the_nodes_of_a_slurm_job_are_measured(dsopt: Dsopt, slurm_cluster: Slurm) -> None:
+    measuring(dsopt, {})
+    create(dsopt, "deepspeed", nodes=1, ranks=1, ds_config=FEW)
+    job = submitted(dsopt, slurm_cluster)
+    assert slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=600) == "COMPLETED", (dsopt.cwd / "out").read_text()
+    check_rates(dsopt, (dsopt.cwd / "out").read_text())
