@@ -11,7 +11,7 @@ from dsopt.api.output import refuse_existing
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import CONFIG, optimum, others_text, were_scaled, write_config
+from dsopt.report.files import CONFIG, optimum, others_text, training_config, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.neighbours import Neighbour, neighbours
@@ -251,6 +251,6 @@ def training_of(store: Store, study: StoredStudy, *, scale_lr: bool) -> LaunchCo
     Raises:
         DsoptError: the study has no result.
     """
-    found = find_best(store, study, None, scale_lr=scale_lr)
+    find_best(store, study, None, scale_lr=scale_lr)
     best = optimum(study.spec, load_history(store, study), scale_lr=scale_lr)
-    return best.command.with_config(str(found.config_file))
+    return best.command.with_config(str(training_config(study.spec, best.ds_config)))

@@ -16,7 +16,7 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
-from dsopt.protocol.machine_folder import machine_folder
+from dsopt.protocol.machine_folder import is_trusted, machine_folder
 from dsopt.protocol.private import make_private
 
 _LOCK_SECONDS: Final = 2.0
@@ -36,12 +36,14 @@ class DeviceLocks:
         self._files: dict[Path, int] = {}
 
     def hold(self, pool: DevicePool) -> None:
-        """Locks the devices of a pool until `close`. Where the folder cannot be written, this does nothing.
+        """Locks the devices of a pool until `close`; not where the folder cannot be written, or is another user's.
 
         Raises:
             DsoptError: workers on another database have one of them.
         """
         folder = machine_folder()
+        if folder.exists() and not is_trusted(folder):
+            return
         paths = {folder / name: index for index, name in _names(pool).items()}
         with contextlib.suppress(OSError), _alone(folder):
             for path, index in paths.items():
@@ -95,6 +97,8 @@ def reserve(pool: DevicePool) -> list[int]:
 
 def without_reserved(pool: DevicePool) -> DevicePool:
     """The devices of a pool that no training of `dsopt run` has now."""
+    if not is_trusted(machine_folder()):  # what others have put there keeps nobody off
+        return pool
     reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_locked(path)}
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return pool.without(taken) if taken else pool

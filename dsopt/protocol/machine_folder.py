@@ -17,6 +17,11 @@ def is_ours(folder: Path) -> bool:
     return found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022
 
 
+def is_trusted(folder: Path) -> bool:
+    """Whether what is locked there counts: only this user can have put it there, or has named the folder."""
+    return FOLDER_VARIABLE in os.environ or is_ours(folder)
+
+
 def machine_folder() -> Path:
     """Where it is; it may not be there yet."""
     return Path(os.environ.get(FOLDER_VARIABLE) or f"/dev/shm/dsopt-{os.getuid()}")  # noqa: S108 - of this user alone

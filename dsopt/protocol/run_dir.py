@@ -48,8 +48,11 @@ class RunDir:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, results_dir: Path, name: str) -> "RunDir":
-        """Creates a new folder: `name`, then `name.2`, `name.3` …, safely even if others do the same."""
+    def create(cls, results_dir: Path, name: str, owner: str = "") -> "RunDir":
+        """Creates a new folder: `name`, then `name.2`, `name.3` …, safely even if others do the same.
+
+        `owner` identifies the database that the run is of.
+        """
         make_private(results_dir)
         number = 1
         while True:
@@ -60,7 +63,8 @@ class RunDir:
                 number += 1
             else:
                 run_dir = cls(path)
-                create_private(run_dir.mark).close()
+                with create_private(run_dir.mark) as mark:
+                    mark.write(owner)
                 return run_dir
 
     def discard(self) -> None:
@@ -73,6 +77,12 @@ class RunDir:
     def mark(self) -> Path:
         """Tells that dsopt has made this folder for a run: nobody who can only write to a database has."""
         return self.path / ".dsopt-run"
+
+    def is_of_another(self, owner: str) -> bool:
+        """Whether the run is known to be of another database."""
+        with contextlib.suppress(OSError):
+            return self.mark.read_text("utf-8") not in ("", owner)
+        return False
 
     @property
     def ds_config(self) -> Path:

@@ -1,5 +1,6 @@
 """The files a finished study leaves in its results folder."""
 
+import hashlib
 import json
 import shlex
 import uuid
@@ -24,6 +25,7 @@ _COMMAND: Final = "cmd_optimal.txt"
 _SUMMARY: Final = "summary.txt"
 _NOTE: Final = ".dsopt-results"  # says which study the files belong to; written last
 _EARLIER: Final = "earlier"
+_TRAINING: Final = "training"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,15 @@ def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
     return [path]
 
 
+def training_config(spec: StudySpec, ds_config: Mapping[str, Any]) -> Path:
+    """Writes what a training begins with to a file that is named after its content, and that no other study changes."""
+    text = _config_text(ds_config)
+    folder = results_folder(spec) / _TRAINING / hashlib.sha256(text.encode()).hexdigest()[:12]
+    make_private(folder)
+    _write(folder / CONFIG, text)
+    return folder / CONFIG
+
+
 def write_config(path: Path, ds_config: Mapping[str, Any]) -> None:
     """Writes a DeepSpeed configuration to a file of the user's choice."""
     write_private(path, _config_text(ds_config))
@@ -170,6 +181,8 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
     make_private(aside, exist_ok=False)
     for path in found:
         path.replace(aside / path.name)
+    if (command := aside / _COMMAND).is_file():  # it names the file that is here now
+        _write(command, command.read_text("utf-8").replace(str(folder / CONFIG), str(aside / CONFIG)))
     (folder / _NOTE).unlink(missing_ok=True)  # last: files without a note are those of an earlier version of dsopt
     return aside
 

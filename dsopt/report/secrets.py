@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.secrets import HIDDEN, NAME, SHORTEST, TOKENS, is_secret_name, is_sensitive
+from dsopt.study.secrets import FORMS, HIDDEN, NAME, SHORTEST, TOKENS, is_secret_name, is_sensitive
 
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
 
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
-    # a password may contain an @ or a / that was not written as %40 or %2F
-    (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),
-    (re.compile(r"\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),  # the name, too
+    *FORMS,
     (re.compile(rf"(--?[\w-]*{NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(rf"""([\w.-]*{NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
     # JSON inside a text, and a secret in a sentence: nearly all secrets contain a digit

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shlex
 import sqlite3
 import uuid
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
-from dsopt.launch.processes import host_identity, start_ticks
+from dsopt.launch.processes import host_identity, processes_of, start_ticks
 from dsopt.store.engine import shown
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.revision import refuse_newer, state
@@ -70,6 +71,9 @@ def forget_workers(engine: sa.Engine) -> None:
     They may go on in the database that the backup was made of: nobody here may end their runs. In a backup of an older
     revision, the upgrade takes its workers for dead.
     """
+    with engine.connect() as connection, connection.begin():
+        # those who look at it forget what they know (`queries.incarnation`)
+        connection.exec_driver_sql(f"PRAGMA user_version = {secrets.randbelow(2**31 - 1) + 1}")
     with writing(engine) as connection:
         connection.execute(sa.delete(leases))
     if state(engine).is_current:
@@ -137,9 +141,14 @@ def refuse_to_lose(engine: sa.Engine, *, replace: bool) -> None:
         return
     with engine.connect() as connection:
         living, names = living_workers(connection), study_names(connection)
+        run_dirs = connection.execute(sa.select(leases.c.run_dir).distinct()).scalars().all()
     if living:
         listed = ", ".join(f"{row['node']} (process {row['pid']})" for row in living)
         raise DsoptError(f"{where}: workers are at work: {listed}. Stop them first; see: dsopt workers")
+    if going := [path for path in run_dirs if processes_of(Path(path))]:
+        raise DsoptError(
+            f"{where}: a run without a worker goes on: {going[0]}. dsopt worker ends it, or end its processes by hand."
+        )
     if names and not replace:
         raise DsoptError(
             f"{where} has studies, which would be lost: {', '.join(names)}. To replace them, add --replace; to keep "

@@ -14,6 +14,7 @@ from dsopt.launch.undone import undo
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import lease_queries as queries
+from dsopt.store.identity import identity_of
 from dsopt.store.leases import ANYWHERE, host_of
 from dsopt.store.own_lease import NODE_SPEED
 from dsopt.store.queries import Row
@@ -71,12 +72,16 @@ def _boot(host: str) -> str:
 def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     """Frees devices that runs without a worker held, after ending their processes. Returns whether any came free.
 
-    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended.
+    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended. A run that
+    a copy of another database has is none of its business: it goes on in that one.
     """
-    is_any_free = False
+    is_any_free, owner = False, identity_of(engine) if orphans else ""
     for orphan in orphans:
         run_dir = RunDir(orphan.run_dir)
-        if end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
+        if run_dir.is_of_another(owner):
+            with writing(engine) as connection:
+                queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
+        elif end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
             undo(run_dir, is_late=True)
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id, node=orphan.node)

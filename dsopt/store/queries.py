@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from dsopt.store.tables import STUDY_STATES, attempts, claims, measurements, new_id, studies, workers
 
 Row = sa.RowMapping
-_NOW = (studies.c.state, studies.c.version, studies.c.decisions, studies.c.marks)
 
 
 def now(connection: sa.Connection) -> sa.ColumnElement[float]:
@@ -24,6 +23,27 @@ def now(connection: sa.Connection) -> sa.ColumnElement[float]:
     if connection.dialect.name == "sqlite":
         return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Float)
     return sa.literal_column("extract(epoch FROM clock_timestamp())", sa.Float)
+
+
+def since(connection: sa.Connection, moment: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    """How long ago a moment was, in seconds by the database's clock; 0 if somebody has set that back since."""
+    return sa.type_coerce(not_before(connection, moment) - moment, sa.Float)
+
+
+def incarnation(connection: sa.Connection) -> sa.ColumnElement[int]:
+    """What changes when a backup is restored, as an expression: an earlier database may look like a later one.
+
+    PostgreSQL's program makes the tables anew, and dsopt itself gives a restored file of SQLite another number.
+    """
+    if connection.dialect.name == "sqlite":
+        return sa.literal_column("(SELECT user_version FROM pragma_user_version)", sa.Integer).label("incarnation")
+    table = f"'{studies.name}'::regclass::oid::bigint"
+    return sa.literal_column(f"(SELECT {table})", sa.BigInteger).label("incarnation")
+
+
+def _standing(connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
+    """How a study stands now."""
+    return studies.c.state, studies.c.version, studies.c.decisions, studies.c.marks, incarnation(connection)
 
 
 def not_before(connection: sa.Connection, earliest: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
@@ -66,8 +86,8 @@ def all_studies(connection: sa.Connection) -> Sequence[Row]:
 
 
 def study_now(connection: sa.Connection, study_id: str) -> Row | None:
-    """A study's state, version, decisions and marks; None if it was deleted."""
-    query = sa.select(*_NOW).where(studies.c.id == study_id)
+    """A study's state, version, decisions and marks, and the incarnation; None if it was deleted."""
+    query = sa.select(*_standing(connection)).where(studies.c.id == study_id)
     return connection.execute(query).mappings().one_or_none()
 
 
@@ -81,7 +101,7 @@ def study_since(connection: sa.Connection, study_id: str, version: int) -> Seque
     known: list[sa.ColumnElement[Any]] = [c for c in claims.c if c.name not in ("study_id", "version")]
     known.append(claims.c.version.label("changed_in"))
     query = (
-        sa.select(*_NOW, count.label("claims"), *known)
+        sa.select(*_standing(connection), count.label("claims"), *known)
         .outerjoin(claims, changed)
         .where(studies.c.id == study_id)
         .order_by(claims.c.stage, claims.c.trial)
@@ -163,7 +183,7 @@ def drain(connection: sa.Connection, worker_ids: Sequence[str]) -> None:
 
 def other_workers(connection: sa.Connection, worker_id: str | None) -> Sequence[Row]:
     """The other workers by node (None: all), each with the age of its last heartbeat in seconds."""
-    query = sa.select(workers, (now(connection) - workers.c.heartbeat_at).label("silent_seconds"))
+    query = sa.select(workers, since(connection, workers.c.heartbeat_at).label("silent_seconds"))
     if worker_id is not None:
         query = query.where(workers.c.id != worker_id)
     return connection.execute(query.order_by(workers.c.node, workers.c.pid)).mappings().all()

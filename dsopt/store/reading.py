@@ -38,6 +38,7 @@ class Known:
 
     Attributes:
         version, decisions: now.
+        incarnation: of the database (`queries.incarnation`).
         marks: of its parts.
         count: how many trials are claimed.
         changed: those that have changed.
@@ -45,6 +46,7 @@ class Known:
 
     version: int
     decisions: int
+    incarnation: int
     marks: Mapping[str, Mapping[str, Any]]
     count: int
     changed: Sequence[Kept]
@@ -64,6 +66,7 @@ def known_since(store: Store, study: StoredStudy, version: int) -> Known:
     return Known(
         version=first["version"],
         decisions=first["decisions"],
+        incarnation=first["incarnation"],
         marks=queries.marks_in(first["marks"]),
         count=first["claims"],
         changed=[_kept(row) for row in rows if row["id"] is not None],

@@ -103,13 +103,13 @@ def distrust_of(row: Row) -> str | None:
 
 
 def check_trust_now(engine: sa.Engine, study: StoredStudy) -> None:
-    """Refuses a study whose key this node has removed since it was read, unless one that it has signed it meanwhile.
+    """Refuses a study that this node no longer trusts: its keys are others than when it read the study.
 
     Raises:
         DsoptError: says so.
     """
     keys = trusted_keys()
-    if not keys or any(key.fingerprint == study.signed_by for key in keys):
+    if not keys or any(key.fingerprint == study.checked_by for key in keys):
         return
     with engine.connect() as connection:
         row = queries.find_study(connection, study.name)

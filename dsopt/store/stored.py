@@ -21,7 +21,7 @@ class StoredStudy:
 
     Attributes:
         note: why it was stopped.
-        signed_by: fingerprint of the key that had signed it when it was read.
+        checked_by: fingerprint of the key by which its signature was checked when it was read; None: it was not.
         distrust: why this node runs nothing of it, and writes nothing where it says; None: it may.
     """
 
@@ -31,7 +31,7 @@ class StoredStudy:
     note: str | None
     created_at: float
     finished_at: float | None
-    signed_by: str | None = None
+    checked_by: str | None = None
     distrust: str | None = None
 
     def check_trust(self) -> None:

@@ -5,14 +5,17 @@ What only those need who read, create, upgrade or delete is imported there: to l
 
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.store import claims, queries
+from dsopt.store.database_file import file_of
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.identity import identity_of
 from dsopt.store.revision import check, state
 from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
@@ -31,11 +34,15 @@ _CREATE_HERE = f"{_CREATE}. If yours was created in another folder, go there, or
 
 
 class Now(NamedTuple):
-    """How a study stands: its state, its version, and its decisions. None and -1 if it was deleted."""
+    """How a study stands: its state, its version, its decisions, and what a restored backup changes.
+
+    None and -1 if it was deleted.
+    """
 
     state: str | None
     version: int
     decisions: int
+    incarnation: int
 
 
 class NoStudiesError(DsoptError):
@@ -229,8 +236,27 @@ class Store:
         with self.engine.connect() as connection:
             row = queries.study_now(connection, study.id)
         if row is None:
-            return Now(state=None, version=-1, decisions=-1)
-        return Now(state=row["state"], version=row["version"], decisions=row["decisions"])
+            return Now(state=None, version=-1, decisions=-1, incarnation=-1)
+        return Now(**{key: row[key] for key in Now._fields})
+
+    @cached_property
+    def identity(self) -> str:
+        """What identifies the database, however a worker of this machine reaches it."""
+        return identity_of(self.engine)
+
+    def incarnation(self) -> Hashable:
+        """What is another once a backup was restored, or another file was put in the place of this one."""
+        with self.engine.connect() as connection:
+            number = connection.execute(sa.select(queries.incarnation(connection))).scalar_one()
+        return number, file_of(self.engine)
+
+    def forget(self) -> None:
+        """Forgets what Optuna remembers of the database: it was restored."""
+        self._studies.clear()
+        if self._optuna is not None:
+            import optuna
+
+            self._optuna = optuna.storages.get_storage(self._rdbs[0])
 
     def stop(self, study: StoredStudy, note: str) -> bool:
         """Stops a study; workers end its current runs. False: it is already finished or stopped."""
@@ -308,7 +334,14 @@ def _close(engine: sa.Engine, storages: "Sequence[optuna.storages.RDBStorage]") 
 
 
 def _stored(row: queries.Row) -> StoredStudy:
+    from dsopt.store.keys import trusted_keys
     from dsopt.store.signatures import distrust_of, unsigned_spec_of
 
-    kept = ("id", "state", "note", "created_at", "finished_at", "signed_by")
-    return StoredStudy(spec=unsigned_spec_of(row), distrust=distrust_of(row), **{key: row[key] for key in kept})
+    kept = ("id", "state", "note", "created_at", "finished_at")
+    distrust = distrust_of(row)
+    return StoredStudy(
+        spec=unsigned_spec_of(row),
+        distrust=distrust,
+        checked_by=row["signed_by"] if distrust is None and trusted_keys() else None,
+        **{key: row[key] for key in kept},
+    )

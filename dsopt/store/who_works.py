@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from dsopt.store.own_lease import NODE_SPEED
-from dsopt.store.queries import Row, now
+from dsopt.store.queries import Row, since
 from dsopt.store.tables import attempts, leases, studies, workers
 
 _IS_DEVICE: Final = leases.c.device.like("_pu:%")  # not a port, and not a node as a whole
@@ -14,7 +14,7 @@ _IS_DEVICE: Final = leases.c.device.like("_pu:%")  # not a port, and not a node 
 
 def running_attempts(connection: sa.Connection, study_id: str | None = None) -> Sequence[Row]:
     """Every running attempt, or those of one study, oldest first, with its study's name and its age in seconds."""
-    age = (now(connection) - attempts.c.started_at).label("running_seconds")
+    age = since(connection, attempts.c.started_at).label("running_seconds")
     kept = ("worker_id", "node", "stage", "candidate", "round")
     query = (
         sa.select(*(attempts.c[key] for key in kept), studies.c.name.label("study"), age)

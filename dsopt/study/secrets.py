@@ -62,6 +62,20 @@ TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
         r"(?<=hooks\.slack\.com/services/)[\w/-]+",
     )
 )
+# secrets by what stands in front of them, and what is shown: in a URL, in a header, after a name that says it
+FORMS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    # a password may contain an @ or a / that was not written as %40 or %2F
+    (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\"]*:)[^\s'\"]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"\b((?:bearer|basic)\s+)(?=[^\s]*[\d=])[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"""\b((?:password|passwd|pwd|passphrase|secret|api[_-]?key|access[_-]?key)\\*["']?\s*[:=]\s*\\*["']?)"""
+            r"""[^\s"'\\,;&|)\]}]{6,}""",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+)
 _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"  # in PEM, also within a cloud's JSON of credentials
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{16,}")  # as in a key; not words
@@ -169,9 +183,11 @@ def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -
 
 
 def hidden(text: str, values: Iterable[str]) -> str:
-    """The text with these values, and whatever has the form of a well-known token, as `***`."""
+    """The text with these values, and whatever has the form of a secret, as `***`."""
     for value in values:
         text = text.replace(value, HIDDEN)
     for token in TOKENS:
         text = token.sub(HIDDEN, text)
+    for form, shown in FORMS:
+        text = form.sub(shown, text)
     return text

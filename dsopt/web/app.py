@@ -1,6 +1,7 @@
 """What is at which address. No request changes anything."""
 
 import hashlib
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterable
 from importlib import resources
@@ -40,11 +41,27 @@ def application(store: Store, *, root: str = "") -> Application:
 
 class _Pages:
     def __init__(self, store: Store, root: str) -> None:
-        histories = Histories(store)
-        self._overview = Overview(store, histories)
-        self._studies = StudyPages(store, histories)
-        self._optuna = optuna_pages(store, self._studies, root=root)
+        self._store, self._root = store, root
         self._assets = {name: resources.files("dsopt.web").joinpath(name).read_bytes() for name in _ASSETS}
+        self._lock = threading.Lock()
+        self._incarnation = store.incarnation()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Makes what remembers what it has read of the storage."""
+        histories = Histories(self._store)
+        self._overview = Overview(self._store, histories)
+        self._studies = StudyPages(self._store, histories)
+        self._optuna = optuna_pages(self._store, self._studies, root=self._root)
+
+    def _look_whether_restored(self) -> None:
+        """Forgets everything once a backup was restored: earlier figures would stand beside later ones."""
+        found = self._store.incarnation()
+        with self._lock:
+            if found != self._incarnation:
+                self._store.forget()
+                self._begin()
+                self._incarnation = found
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
@@ -53,6 +70,7 @@ class _Pages:
             return [b'{"reason": "This dashboard only shows: dsopt serves it read-only."}']
         asked = environ.get("QUERY_STRING", "").split("&")
         try:
+            self._look_whether_restored()
             if path.startswith(PLACES):
                 return self._optuna(environ, start_response)
             status, kind, body = self._answer(

@@ -18,6 +18,7 @@ from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
+from dsopt.store.beats import Beats
 from dsopt.store.leases import can_take, count_free
 from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.queries import other_workers
@@ -68,6 +69,7 @@ class Asker:
         self._is_avoided = is_avoided
         self._bears = bears
         self._foreign = Foreign(hand.ledger, study, hand.tell)
+        self._beats = Beats()
         self._turns = Turns(hand.store.engine, study.id)
         self._reader: HistoryReader | None = None
         self._look_at = -math.inf
@@ -217,7 +219,9 @@ class Asker:
             orphans = find_orphans(connection, ledger.me, self._hand.pool)
         self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(others))
         self._foreign.end_added(added)
-        dead = find_dead(others, ledger.me) if self._may_bury() else []
+        self._beats.note(others)
+        found = find_dead(others, ledger.me) if self._may_bury() else []
+        dead = [worker for worker in found if worker.is_gone or self._beats.is_silent(worker.id)]
         for worker in dead:
             bury(engine, worker)
         if dead:

@@ -112,9 +112,10 @@ class Desk:
                 self._record(lane, lane.in_hand)
             elif lane.in_hand is not None:
                 self._report(lane.in_hand)
-        unsure = self._patience.failures, file_of(self._hand.store.engine)
-        if unsure != self._settled_for:
+        unsure = self._patience.failures, file_of(self._hand.store.engine), now.incarnation
+        if unsure != self._settled_for and now.state is not None:
             self._settled_for = unsure
+            self._asker.look_again()
             self._settle_unknown()
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())

@@ -185,7 +185,7 @@ class StudyGround:
         places, script = places_of(study.spec, hand.pool, candidate), script_source(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
-            run_dir = RunDir.create(results_folder(study.spec), task.name)
+            run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity)
             try:
                 if isinstance(task, NewTask):
                     task.frozen.set_user_attr("run_dir", str(run_dir.path))

@@ -46,7 +46,7 @@ class HistoryReader:
         earlier = (_earlier(store, study, name) for name in study.spec.warm_start)
         self._earlier = [found for found in earlier if found is not None]
         self._learnt: dict[Hashable, object] = {}
-        self._version = _NOTHING
+        self._version = self._incarnation = _NOTHING
         self._seen: dict[Part, dict[int, Observation]]  # in the order of trials
         self._left: dict[tuple[Part, int], LeftOut]
         self._free: set[tuple[Part, int]]
@@ -61,11 +61,12 @@ class HistoryReader:
         known = known_since(self._store, self._study, self._version)
         self._note(known.changed)
         # claims were given back, or the database is an earlier one
-        if sum(map(len, self._seen.values())) + len(self._left) != known.count or known.version < self._version:
+        is_restored = self._incarnation not in (_NOTHING, known.incarnation) or known.version < self._version
+        if is_restored or sum(map(len, self._seen.values())) + len(self._left) != known.count:
             self._forget()
             known = known_since(self._store, self._study, _NOTHING)
             self._note(known.changed)
-        self._version = known.version
+        self._version, self._incarnation = known.version, known.incarnation
         return Snapshot(
             history=self._history(known.marks),
             version=known.version,

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,35 @@ def test_postgres_is_backed_up_and_restored_by_the_commands_that_are_told(tmp_pa
     run_told("db", "restore", "my copy.dump", "--replace")
     assert [study["name"] for study in dsopt.json("study", "list")] == ["simulated"]
     assert "which this dsopt needs" in dsopt("db", "check")
+
+
+@pytest.mark.slow
+def test_a_worker_goes_on_where_its_database_was_restored_under_it(tmp_path: Path, postgres_url: str) -> None:
+    """What it ran last is in the restored one as a run that nobody ends."""
+    dsopt = Dsopt(tmp_path, postgres_url)
+    write_study(tmp_path, ds_config={"train_micro_batch_size_per_gpu": [4, 8], "zero_optimization": {"stage": [0]}})
+    dsopt("study", "create", "study.yaml")
+    told = [shlex.split(dsopt("db", *command, code=1).strip().splitlines()[-1])
+            for command in (("backup", "copy"), ("restore", "copy", "--replace"))]  # fmt: skip
+    dsopt.environment["SIMULATED_SECONDS"] = "6"
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    try:
+        _wait_for(lambda: _running(dsopt) == "baseline")
+        for command in told:
+            subprocess.run([program(command[0]), *command[1:]], check=True, cwd=tmp_path)
+            _wait_for(lambda: _running(dsopt) not in ("", "baseline"))
+        assert worker.wait(timeout=200) == 0
+    finally:
+        worker.kill()
+        worker.communicate()
+    check_nothing_lost_nothing_doubled(dsopt)
+
+
+def _running(dsopt: Dsopt) -> str:
+    return "".join(run["candidate"] for worker in dsopt.json("workers") for run in worker["runs"])
+
+
+def _wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline

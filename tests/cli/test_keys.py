@@ -17,6 +17,7 @@ import dsopt
 from dsopt.cli.main import dsopt as command
 from dsopt.errors import DsoptError
 from dsopt.store import engine, keys, queries
+from dsopt.store.signatures import check_trust_now
 from dsopt.store.studies import Store
 from dsopt.store.tables import new_id, studies
 from tests.api.dry import dry_run
@@ -256,3 +257,22 @@ def test_shared_storage_without_keys_is_told_once(dsopt: Dsopt) -> None:
     assert (told in creator("study", "create", "dry.yaml")) == is_shared
     assert told not in creator("study", "create", "dry.yaml")
     assert told not in creator("worker", "dry", "--devices", "cpu:1")
+
+
+def test_a_study_that_was_read_without_keys_is_checked_as_soon_as_there_are_some(
+    dsopt: Dsopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creator, worker = node(dsopt, "creator"), node(dsopt, "worker")
+    key = creator.json("key", "create", "--name", "prod")
+    write_study(dsopt)
+    worker("study", "create", "dry.yaml")
+    change(dsopt, "UPDATE dsopt_studies SET signature = :forged, signed_by = :key", forged="00", key=key["fingerprint"])
+    monkeypatch.setenv("XDG_CONFIG_HOME", worker.environment["XDG_CONFIG_HOME"])
+    monkeypatch.delenv("DSOPT_KEYS", raising=False)
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    study = store.read("dry")
+    check_trust_now(store.engine, study)
+    monkeypatch.setenv("XDG_CONFIG_HOME", creator.environment["XDG_CONFIG_HOME"])
+    with pytest.raises(DsoptError, match="was altered in the database after it was signed"):
+        check_trust_now(store.engine, study)
+    store.close()

@@ -1,6 +1,7 @@
 """Who may hold a device at the same time, whatever it is called, and who frees it when a worker has died."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -361,3 +362,19 @@ def test_who_has_devices_of_other_nodes_is_known(store: Store, study: StoredStud
     with store.engine.connect() as connection:
         assert holders_on(connection, {"z"}, without=me.id) == []
         assert holders_on(connection, {"y", "z"}, without=me.id) == [(2, "s", "x")]
+
+
+def test_a_copy_of_a_database_ends_no_run_of_the_original(store: Store, study: StoredStudy, tmp_path: Path) -> None:
+    run_dir, ledger = RunDir.create(tmp_path, "run", owner="the original"), ledger_of(store)
+    begin(ledger, study, slots(1), run_dir=run_dir.path)
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment)
+    try:
+        leave(store.engine, ledger.me)
+        sweep(store.engine, orphans(store, at(store, "b", ledger.me.host), slots(1)))
+        with store.engine.connect() as connection:
+            assert leases_left(connection) == []
+        assert process.poll() is None and not run_dir.undone.exists()
+    finally:
+        process.communicate(b"\n")
+    assert process.returncode == 0

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import optuna
 import pytest
@@ -9,11 +10,15 @@ import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed
+from dsopt.launch.devices import DevicePool
 from dsopt.store.changed import changed_study_error
+from dsopt.store.leases import Request
+from dsopt.store.queries import other_workers
 from dsopt.store.reading import kept_trials, marks_of
 from dsopt.store.studies import Store
-from dsopt.store.tables import studies
+from dsopt.store.tables import attempts, studies, workers
 from dsopt.store.transactions import StudyChanged, changing
+from dsopt.store.who_works import running_attempts
 from dsopt.study.part import Part
 from dsopt.study.spec import StudySpec, digest_of
 from dsopt.worker.history import load_history
@@ -189,3 +194,18 @@ def test_what_differs_between_two_specs_is_shown_without_secrets() -> None:
     assert not [secret for secret in ("one-key", "two-key", "a&b<c", "abcdefgh") if secret in error]
     assert '+    "steps": 2' in error
     assert "--steps 2" in error
+
+
+def test_a_clock_that_was_set_back_stops_nobody(store: Store) -> None:
+    """A heartbeat, or the beginning of a run, lies in the future then."""
+    made = store.create(spec())[0]
+    ledger = ledger_of(store)
+    request = Request(pool=DevicePool(kind="cpu", indices=(0,)), count=1)
+    ledger.begin(made, new_task("baseline"), Path("/made/up"), request)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(workers).values(heartbeat_at=workers.c.heartbeat_at + 600))
+        connection.execute(sa.update(attempts).values(started_at=attempts.c.started_at + 600))
+    with store.engine.connect() as connection:
+        [seen] = other_workers(connection, None)
+        [run] = running_attempts(connection)
+    assert seen["silent_seconds"] == run["running_seconds"] == 0

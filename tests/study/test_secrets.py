@@ -207,3 +207,18 @@ def test_a_study_is_shown_without_secrets_and_can_be_read_again() -> None:
     assert shown["pass_env"] == ["HF_TOKEN"]
     assert shown["search"] == {"args": {"--max_tokens": ["1", "2"]}}
     StudySpec.model_validate(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach https://svc:hunter22pw@mlflow.example/api", "cannot reach https://svc:***@mlflow.example/api"),
+        ("login failed, password=hunter22pw, user=svc", "login failed, password=***, user=svc"),
+        ("{'api_key': 'hunter22pw'}", "{'api_key': '***'}"),
+        ("Authorization: Basic c3ZjOmh1bnRlcjIycHc=", "Authorization: Basic ***"),
+        ("max_tokens=2048, basic settings, http://127.0.0.1:29500/x", None),
+        ("KeyError: 'password'; secret: no", None),
+    ],
+)
+def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -> None:
+    assert hidden(text, ()) == (text if shown is None else shown)

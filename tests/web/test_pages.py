@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from sqlalchemy import event
 
 import dsopt
+from dsopt.api.backups import back_up, restore
 from dsopt.api.storage import open_store
 from dsopt.store.studies import Store
 from dsopt.study.space import Candidate
@@ -241,3 +243,26 @@ def test_markdown_shows_what_a_script_said_as_it_is() -> None:
     shown = plain_markdown("<script>x</script> [a](b) `c` | *d*")
     assert shown == r"&lt;script&gt;x&lt;/script&gt; \[a\](b) \`c\` \| \*d\*"
     assert _fenced("a ``` b") == ["````", "a ``` b", "````"]
+
+
+def test_pages_show_what_a_restored_backup_holds(tmp_path: Path) -> None:
+    """It has the versions that the pages have seen, and other figures."""
+    url, copy = f"sqlite:///{tmp_path}/dsopt.db", tmp_path / "copy.db"
+    with dsopt.create_study(dry_run(tmp_path), storage=url) as study:
+        study.run("cpu:1")
+    back_up(copy, storage=url)
+    for table, column in (("dsopt_claims", "ended"), ("trial_values", "value")):
+        with closing(sqlite3.connect(copy)) as connection, connection:
+            read = f"json_extract({column}, '$.value')" if column == "ended" else column
+            times = f"json_set({column}, '$.value', {read} * 1000)" if column == "ended" else f"{column} * 1000"
+            connection.execute(f"UPDATE {table} SET {column} = {times} WHERE {column} IS NOT NULL")
+    with closing(open_store(url)) as store:
+        early = asker(application(store))
+        places = ("/study/dry", "/", "/api/studies/1")
+        before = [early(place)[2] for place in places]
+        restore(copy, replace=True, storage=url)
+        after = [early(place)[2] for place in places]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    with closing(open_store(url)) as store:
+        anew = asker(application(store))
+        assert [anew(place)[2] for place in places] == after

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
+from dsopt.api.results import training_of
 from dsopt.api.studies import load_study
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
@@ -38,9 +39,9 @@ def write_dry_run(folder: Path, **keys: object) -> None:
     (folder / "dry.yaml").write_text(yaml.safe_dump({**STUDY, "ds_config": ONE_STAGE, **keys}))
 
 
-def finish(folder: Path, url: str) -> list[Happening]:
+def finish(folder: Path, url: str, **keys: object) -> list[Happening]:
     """Creates the dry run and works on it in this process; gives what the worker told."""
-    write_dry_run(folder)
+    write_dry_run(folder, **keys)
     store = Store.open(url, make=True)
     told: list[Happening] = []
     try:
@@ -191,7 +192,20 @@ def test_results_of_an_earlier_study_are_set_aside_when_it_is_created_anew(dsopt
     assert {path.name for path in results.iterdir() if path.is_file()} == {".dsopt-study", "notes.txt"}
     assert {path for path in results.iterdir() if path.is_dir()} == {*runs, results / "earlier"}
     assert json.loads((results / "earlier" / "ds_config_optimal.json").read_text())["train_micro_batch_size_per_gpu"]
+    assert str(results / "earlier" / "ds_config_optimal.json") in (results / "earlier" / "cmd_optimal.txt").read_text()
     assert "earlier" not in dsopt("study", "create", "dry.yaml")  # the same study: nothing is moved
+
+
+def test_a_training_begins_with_a_file_that_no_other_study_changes(tmp_path: Path) -> None:
+    url, other = (f"sqlite:///{tmp_path}/{name}.db" for name in "ab")
+    finish(tmp_path, url)
+    study = load_study("dry", storage=url)
+    config = Path(training_of(study._store, study._stored, scale_lr=False).config or "")
+    before = config.read_text()
+    assert json.loads(before) == json.loads((tmp_path / "autotuning_results" / "ds_config_optimal.json").read_text())
+    finish(tmp_path, other, ds_config={"zero_optimization": {"stage": [3]}})
+    assert (tmp_path / "autotuning_results" / "ds_config_optimal.json").read_text() != before
+    assert config.read_text() == before
 
 
 def test_a_study_of_the_same_name_in_another_database_replaces_no_results(dsopt: Dsopt) -> None:

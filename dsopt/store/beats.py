@@ -1,0 +1,26 @@
+"""Whether other workers have beaten, by this process's own clock: the database's may be set forward."""
+
+import time
+from collections.abc import Sequence
+
+from dsopt.store.queries import Row
+from dsopt.store.workers import SILENT_SECONDS
+
+
+class Beats:
+    """What this process has seen of other workers' heartbeats."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}  # by worker: its last beat, and since when that is known
+
+    def note(self, workers: Sequence[Row]) -> None:
+        """Takes in the rows of the workers, as `queries.other_workers` gives them."""
+        known, now = self._seen, time.monotonic()
+        self._seen = {}
+        for row in workers:
+            beat, since = known.get(row["id"], (row["heartbeat_at"], now))
+            self._seen[row["id"]] = (row["heartbeat_at"], since if beat == row["heartbeat_at"] else now)
+
+    def is_silent(self, worker_id: str) -> bool:
+        """Whether a worker has not beaten for three heartbeats while this process has looked."""
+        return time.monotonic() - self._seen[worker_id][1] > SILENT_SECONDS
