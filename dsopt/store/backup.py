@@ -72,7 +72,7 @@ def forget_workers(engine: sa.Engine) -> None:
     revision, the upgrade takes its workers for dead.
     """
     with engine.connect() as connection, connection.begin():
-        # those who look at it forget what they know (`queries.incarnation`)
+        # those who look at it forget what they know (`clock.incarnation`)
         connection.exec_driver_sql(f"PRAGMA user_version = {secrets.randbelow(2**31 - 1) + 1}")
     with writing(engine) as connection:
         connection.execute(sa.delete(leases))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
-from dsopt.store import engine, queries, revision, trouble
+from dsopt.store import clock, engine, revision, trouble
 from dsopt.store.tables import studies
 
 
@@ -70,5 +70,5 @@ def _behind(opened: sa.Engine) -> float | None:
         return None
     with opened.connect() as connection:
         before = time.time()
-        told = float(connection.execute(sa.select(queries.now(connection))).scalar_one())
+        told = float(connection.execute(sa.select(clock.now(connection))).scalar_one())
         return (before + time.time()) / 2 - told

@@ -38,7 +38,7 @@ class Known:
 
     Attributes:
         version, decisions: now.
-        incarnation: of the database (`queries.incarnation`).
+        incarnation: of the database (`clock.incarnation`).
         marks: of its parts.
         count: how many trials are claimed.
         changed: those that have changed.

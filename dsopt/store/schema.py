@@ -5,9 +5,9 @@ from alembic.config import Config
 
 from alembic import command
 from dsopt.errors import DsoptError
+from dsopt.store.clock import now
 from dsopt.store.engine import exclusive, shown
 from dsopt.store.optuna_storage import close_optuna, open_optuna
-from dsopt.store.queries import now
 from dsopt.store.revision import SchemaState, check, migrations, refuse_foreign, refuse_newer, state
 from dsopt.store.tables import workers
 from dsopt.store.workers import LEASE_SECONDS, bury_all

@@ -4,7 +4,6 @@ What only those need who read, create, upgrade or delete is imported there: to l
 """
 
 import weakref
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,13 +12,15 @@ import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.store import claims, queries
+from dsopt.store.clock import incarnation
 from dsopt.store.database_file import file_of
 from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.headers import headers_of
 from dsopt.store.identity import identity_of
+from dsopt.store.optuna_side import OptunaSide
 from dsopt.store.revision import check, state
 from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
-from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 
@@ -34,10 +35,7 @@ _CREATE_HERE = f"{_CREATE}. If yours was created in another folder, go there, or
 
 
 class Now(NamedTuple):
-    """How a study stands: its state, its version, its decisions, and what a restored backup changes.
-
-    None and -1 if it was deleted.
-    """
+    """How a study stands, and what a restored backup changes; None and -1 if the study was deleted."""
 
     state: str | None
     version: int
@@ -54,10 +52,8 @@ class Store:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
-        self._rdbs: list[optuna.storages.RDBStorage] = []  # at most one, for `_close`
-        self._optuna: optuna.storages.BaseStorage | None = None
-        self._studies: dict[tuple[str, Part], optuna.Study] = {}
-        self._closer = weakref.finalize(self, _close, engine, self._rdbs)
+        self._optuna = OptunaSide(engine)
+        self._closer = weakref.finalize(self, _close, engine, self._optuna)
         self._closer.atexit = False  # a process that was forked from this one must not close its connections
 
     @classmethod
@@ -98,35 +94,11 @@ class Store:
     @property
     def optuna_storage(self) -> "optuna.storages.BaseStorage":
         """Optuna's storage, with its cache of finished trials."""
-        if self._optuna is None:
-            import optuna
-
-            from dsopt.store.optuna_storage import open_optuna
-
-            self._rdbs.append(open_optuna(self.engine))
-            self._optuna = optuna.storages.get_storage(self._rdbs[0])
-        return self._optuna
+        return self._optuna.storage
 
     def optuna_study(self, study: StoredStudy, part: Part) -> "optuna.Study":
-        """The Optuna study of one part. A database stores neither sampler nor pruner: the caller sets them.
-
-        Raises:
-            DsoptError: it was deleted.
-        """
-        key = (study.id, part)
-        if key not in self._studies:
-            import optuna
-
-            try:
-                self._studies[key] = optuna.load_study(
-                    study_name=f"{study.name}/{part}",
-                    storage=self.optuna_storage,
-                    sampler=optuna.samplers.RandomSampler(seed=0),
-                    pruner=optuna.pruners.NopPruner(),
-                )
-            except KeyError:
-                raise DsoptError(f"study '{study.name}': Optuna's study '{study.name}/{part}' was deleted.") from None
-        return self._studies[key]
+        """The Optuna study of one part (`OptunaSide.study`)."""
+        return self._optuna.study(study, part)
 
     def create(self, spec: "StudySpec") -> tuple[StoredStudy, bool]:
         """Stores a new study. Creating the same study again changes nothing.
@@ -199,21 +171,7 @@ class Store:
 
     def headers(self) -> list[StudyHeader]:
         """All studies, oldest first, including those that only another version of dsopt can read."""
-        with self.engine.connect() as connection:
-            rows = queries.all_studies(connection)
-            seen = queries.other_workers(connection, None)
-        at_work = Counter(worker["study_id"] for worker in seen if worker["silent_seconds"] <= SILENT_SECONDS)
-        return [
-            StudyHeader(
-                id=row["id"],
-                name=row["name"],
-                state=row["state"],
-                created_at=row["created_at"],
-                workers=at_work[row["id"]],
-                is_left=row["state"] in UNFINISHED and row["state"] != "created" and not at_work[row["id"]],
-            )
-            for row in rows
-        ]
+        return headers_of(self.engine)
 
     def header(self, name: str) -> StudyHeader:
         """The study of that name, whether or not it can be read.
@@ -247,16 +205,12 @@ class Store:
     def incarnation(self) -> Hashable:
         """What is another once a backup was restored, or another file was put in the place of this one."""
         with self.engine.connect() as connection:
-            number = connection.execute(sa.select(queries.incarnation(connection))).scalar_one()
+            number = connection.execute(sa.select(incarnation(connection))).scalar_one()
         return number, file_of(self.engine)
 
     def forget(self) -> None:
         """Forgets what Optuna remembers of the database: it was restored."""
-        self._studies.clear()
-        if self._optuna is not None:
-            import optuna
-
-            self._optuna = optuna.storages.get_storage(self._rdbs[0])
+        self._optuna.forget()
 
     def stop(self, study: StoredStudy, note: str) -> bool:
         """Stops a study; workers end its current runs. False: it is already finished or stopped."""
@@ -307,7 +261,7 @@ class Store:
             queries.delete_study(connection, study.id)
             if now is not None:  # otherwise Optuna's studies are those of another study of this name
                 delete_studies(connection, names)
-        self._studies = {key: known for key, known in self._studies.items() if key[0] != study.id}
+        self._optuna.drop(study.id)
 
     def runs(self, study: StoredStudy) -> Sequence[queries.Row]:
         """Every attempt of a study in order, each with its figures if it was measured, or slow."""
@@ -325,11 +279,8 @@ class Store:
         return None if row is None else _stored(row)
 
 
-def _close(engine: sa.Engine, storages: "Sequence[optuna.storages.RDBStorage]") -> None:
-    if storages:
-        from dsopt.store.optuna_storage import close_optuna
-
-        close_optuna(storages[0])
+def _close(engine: sa.Engine, optuna_side: OptunaSide) -> None:
+    optuna_side.close()
     engine.dispose()
 
 

@@ -2,7 +2,7 @@
 
 Studies, workers and attempts have random ids (`new_id`), which no database gives to anything else later. A write by
 somebody whose study, worker or attempt is gone therefore meets no row. Times come from the database's own clock, as
-seconds since the epoch (see `queries.now`), never as text.
+seconds since the epoch (see `clock.now`), never as text.
 """
 
 import uuid

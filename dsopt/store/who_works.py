@@ -5,8 +5,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from dsopt.store.clock import since
 from dsopt.store.own_lease import NODE_SPEED
-from dsopt.store.queries import Row, since
+from dsopt.store.queries import Row
 from dsopt.store.tables import attempts, leases, studies, workers
 
 _IS_DEVICE: Final = leases.c.device.like("_pu:%")  # not a port, and not a node as a whole

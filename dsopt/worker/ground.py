@@ -197,8 +197,7 @@ class StudyGround:
             except BaseException:
                 run_dir.discard()
                 raise
-        nodes = tuple(attempt.hosts or places.hosts) or (hand.ledger.me.node,)
-        nodes = () if study.spec.is_simulated else nodes
+        nodes = tuple(attempt.hosts or places.hosts) or (() if study.spec.is_simulated else (hand.ledger.me.node,))
         return Assignment(
             study=study,
             task=replace(claimed, candidate=candidate),

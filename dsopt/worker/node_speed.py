@@ -1,7 +1,7 @@
 """How fast a worker's nodes are: measured when it joins, and after a run that died there for no fault of its own."""
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -102,15 +102,17 @@ class NodeSpeed:
             shutil.rmtree(run_dir, ignore_errors=True)
             ask(lambda: leave_nodes(self._engine, me))
         self._is_due, self._left = False, self._left - 1
-        if should_end():
-            return
+        if not should_end():
+            self._take(found, one)
+
+    def _take(self, found: Mapping[str, NodeRates | str], measuring: "_Measuring") -> None:
         for node, rates in found.items():
-            why = rates if isinstance(rates, str) else ""
-            if isinstance(rates, NodeRates):
+            pool = measuring.pool_on(node)
+            if isinstance(rates, str):
+                self._tell(NodeMeasured(node=node, pool=pool, rates=None, why=rates))
+            else:
                 self.rates[node] = rates
-            self._tell(
-                NodeMeasured(node=node, pool=one.pool_on(node), rates=self.rates[node] if not why else None, why=why)
-            )
+                self._tell(NodeMeasured(node=node, pool=pool, rates=rates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

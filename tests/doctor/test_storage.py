@@ -119,8 +119,8 @@ def test_a_clock_that_differs_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, status: str
 ) -> None:
     made(postgres_url).dispose()
-    now = examine.queries.now
-    monkeypatch.setattr(examine.queries, "now", lambda connection: now(connection) - sa.literal(seconds))
+    now = examine.clock.now
+    monkeypatch.setattr(examine.clock, "now", lambda connection: now(connection) - sa.literal(seconds))
     [found, clock] = checked(postgres_url)
     assert (found.status, clock.status) == ("ok", status)
     assert ("timedatectl" in clock.fix) == (status == "warning")
