@@ -23,10 +23,10 @@ DRAWN: Final[dict[Cases, tuple[range, Callable[[int, float], Machine]]]] = {
     "development": (DEVELOPMENT_SEEDS, lambda seed, noise: Simulated(draw(seed, noise=noise))),
     "held-out": (HELD_OUT_SEEDS, lambda seed, noise: Simulated(draw(seed, noise=noise))),
     "measured-development": (SECOND_FAMILY_SEEDS, lambda seed, noise: draw_measured(seed, noise=noise)),
-    "measured": (range(410_000, 500_000), lambda seed, noise: draw_measured(seed, noise=noise)),
+    "measured": (range(420_000, 500_000), lambda seed, noise: draw_measured(seed, noise=noise)),
     # the same of machines whose script may recompute activations
     "recomputing-development": (SECOND_FAMILY_SEEDS, lambda seed, noise: draw_recomputing(seed, noise=noise)),
-    "recomputing": (range(510_000, 600_000), lambda seed, noise: draw_recomputing(seed, noise=noise)),
+    "recomputing": (range(520_000, 600_000), lambda seed, noise: draw_recomputing(seed, noise=noise)),
 }
 
 
