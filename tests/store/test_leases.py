@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.placement import Place, Placement, Reach
 from dsopt.launch.placers.placer import ChoosingPlacer
@@ -18,6 +19,8 @@ from dsopt.launch.process import Process
 from dsopt.protocol.presence import be_present, may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.attempts import Attempt
+from dsopt.store.backup import refuse_to_lose
+from dsopt.store.beats import Beats
 from dsopt.store.lease_queries import leases_left, leases_on
 from dsopt.store.leases import Request
 from dsopt.store.ledger import Ledger
@@ -378,3 +381,29 @@ def test_a_copy_of_a_database_ends_no_run_of_the_original(store: Store, study: S
     finally:
         process.communicate(b"\n")
     assert process.returncode == 0
+
+
+def test_a_worker_is_silent_by_the_clock_of_who_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database's clock may be set forward: a worker that beats on is not dead."""
+    clock, beats = [1000.0], Beats()
+    monkeypatch.setattr("dsopt.store.beats.time.monotonic", lambda: clock[0])
+    for beat in (10.0, 310.0, 315.0):
+        beats.note([{"id": "lives", "heartbeat_at": beat}, {"id": "dead", "heartbeat_at": 10.0}])
+        clock[0] += 8.0
+    assert not beats.is_silent("lives")
+    assert beats.is_silent("dead")
+
+
+def test_nothing_is_restored_under_a_run_that_goes_on(store: Store, study: StoredStudy, tmp_path: Path) -> None:
+    """Its worker is dead, and its devices would be given to others."""
+    run_dir, ledger = RunDir.create(tmp_path, "run"), ledger_of(store)
+    begin(ledger, study, slots(1), run_dir=run_dir.path)
+    leave(store.engine, ledger.me)
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment)
+    try:
+        with pytest.raises(DsoptError, match=f"a run without a worker goes on: {run_dir.path}"):
+            refuse_to_lose(store.engine, replace=True)
+    finally:
+        process.communicate(b"\n")
+    refuse_to_lose(store.engine, replace=True)
