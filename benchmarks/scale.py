@@ -267,7 +267,7 @@ def count_statements(folder: Path, url: str) -> tuple[float, float]:
         def count(name: str) -> None:
             counts[name] += 1
 
-        engines = [worker.store.engine, *(rdb.engine for rdb in worker.store._rdbs)]
+        engines = [worker.store.engine, *worker.store._optuna.engines]
         for engine in engines:
             sa.event.listen(engine, "before_cursor_execute", lambda *_: count("statements"))
             sa.event.listen(engine, "commit", lambda _: count("commits"))

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
-from dsopt.store.workers import LEASE_SECONDS
 from dsopt.study.spec import StudySpec
 
 NAMESPACES = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -23,7 +23,8 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.scale import Worker, fill, new_study
-from dsopt.store.workers import HEARTBEAT_SECONDS, beat
+from dsopt.store.heartbeat import HEARTBEAT_SECONDS
+from dsopt.store.workers import beat
 
 NODES: Final = (64, 256, 1024)
 STUDIES: Final = (1, 16)

@@ -9,7 +9,7 @@ import os
 import shutil
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -32,12 +32,13 @@ def put_back(run_dir: RunDir, until_ns: int) -> bool:
     """
     is_done, asides, returned = True, set[Path](), set[Path]()
     events = sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True)
+    own = {(event.path, event.inode) for event in events}
     beside = _Beside([*_moved_beside(run_dir)] if events else [])
     for event in events:
         asides.add(Path(event.to).parent)
         try:
             with alone(_PATIENCE):
-                _undo(event, run_dir, until_ns, beside, returned)
+                _undo(event, run_dir, until_ns, beside, returned, own)
         except OSError:  # such as a full disk
             is_done = False
     for folder in asides:
@@ -55,7 +56,9 @@ def still_away(run_dir: RunDir) -> list[Moved]:
     return [event for event in away if event.to in is_kept or not run_dir.undone_on(event.host).exists()]
 
 
-def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", returned: set[Path]) -> None:
+def _undo(
+    event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", returned: set[Path], own: Set[tuple[str, str]]
+) -> None:
     """Undoes one move.
 
     Args:
@@ -63,6 +66,7 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", retur
         run_dir, until_ns: as `put_back`.
         beside: what runs beside this one have moved.
         returned: where this run has put something back already.
+        own: all that this run has moved, and from where; an earlier try, which was killed, may have put some back.
     """
     origin, now = _place_now(event.path, event, beside), _found(event, run_dir, beside)
     if now is None or now == origin:
@@ -77,7 +81,7 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", retur
     elif _has_number(str(origin), event.inode):
         if now.lstat().st_nlink > 1:  # the script was ended before it replaced it
             now.unlink()
-    elif origin not in returned and kept.is_returned(origin, since_ns=event.time):
+    elif is_there and origin not in returned and _is_others(origin, event, own):
         keep_replaced(now, run_dir)  # this run has moved what the other one had made
     else:
         if is_there:
@@ -85,6 +89,12 @@ def _undo(event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", retur
         now.rename(origin)
         kept.note_returned(origin)
         returned.add(origin)
+
+
+def _is_others(origin: Path, event: Moved, own: Set[tuple[str, str]]) -> bool:
+    """Whether another run has put back there what is there."""
+    is_own = (str(origin), str(origin.lstat().st_ino)) in own
+    return not is_own and kept.is_returned(origin, since_ns=event.time)
 
 
 def _give_content(event: Moved, run_dir: RunDir) -> None:

@@ -19,7 +19,7 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
 
     `is_late`: others may have written since to what the run was saving when it ended, so that goes to its own folder.
     """
-    last = {(event.rank, event.path): event for event in told_here(run_dir, Saved)}
+    last = {(event.rank, event.path, event.inode): event for event in told_here(run_dir, Saved)}
     removed = set[Path]()
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114

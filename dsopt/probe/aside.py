@@ -5,6 +5,7 @@ is noted; each in an event before it happens. `launch/put_back.py` undoes it.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -19,12 +20,12 @@ from dsopt.probe.places import HIDDEN_ASIDE
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import has_birth, was_there
 from dsopt.protocol.events import EventWriter, being_saved, moved_file
-from dsopt.protocol.kept import copy_of, is_users, note_copy
+from dsopt.protocol.kept import copy_of, has_users, is_users, note_copy, note_users
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
 
 # as they are before anything wraps them
 rename: Final = os.rename
-_unlink: Final = os.unlink
+unlink: Final = os.unlink
 _BLOCK: Final = 2**20  # bytes
 _CLONE: Final = 0x40049409  # FICLONE of linux/fs.h: both share the blocks until one is written to
 
@@ -73,7 +74,7 @@ class Aside:
         if not os.path.lexists(path):
             rename(kept, path)
         elif path.lstat().st_ino == kept.lstat().st_ino:
-            _unlink(kept)
+            unlink(kept)
 
     def swap_for(self, path: Path, act: Callable[[], object], *, is_empty: bool) -> object:
         """Opens a new file in the place of the user's, which it puts there at once: readers find either.
@@ -166,25 +167,34 @@ class Aside:
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
         with contextlib.suppress(OSError):
-            return was_there(path, self._began_ns) or (not has_birth(path) and is_users(path))
+            return was_there(path, self._began_ns) or (has_users() and not has_birth(path) and self._has_noted(path))
         return False
 
+    def _has_noted(self, path: Path) -> bool:
+        """Whether a file was noted as the user's, or one in a folder."""
+        inner = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
+        return is_users(path) or any(is_users(file) for file in inner)
+
     def _away(self, path: Path, move: Callable[[Path, Path], None]) -> Path:
-        device, user = path.lstat().st_dev, os.geteuid()
+        device = path.lstat().st_dev
+        why = OSError(errno.EXDEV, "no folder of its file system can be written", str(path))
         # far above, where a script that empties its own folder does not come by
-        ours = [place for place in reversed(path.parents[:-1]) if _owner_of(place) == user]
+        ours = [place for place in reversed(path.parents[:-1]) if os.access(place, os.W_OK)]
         above = (self._working, *ours, path.parent.parent, path.parent)
         for folder in (self._aside, *(place / HIDDEN_ASIDE for place in above)):
             if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
-                with contextlib.suppress(OSError):  # it may be another mount of the same disk, or be closed to us
+                try:  # it may be another mount of the same disk, or be closed to us
                     folder.mkdir(mode=0o700, exist_ok=True)
-                    kept = folder / uuid.uuid4().hex
-                    self._tell(path, kept)
-                    move(path, kept)
-                    return kept
+                    if folder.stat().st_uid == os.geteuid():  # else it is another user's, in a folder that all share
+                        kept = folder / uuid.uuid4().hex
+                        self._tell(path, kept)
+                        move(path, kept)
+                        return kept
+                except OSError as error:
+                    why = error
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # unless it has others
-        raise OSError(f"no folder on the file system of {path}")
+        raise why
 
     def _put_new(self, path: Path, kept: Path, *, is_empty: bool) -> None:
         new = kept.with_name(uuid.uuid4().hex)  # on the same file system, where nobody meets it half-written
@@ -199,7 +209,7 @@ class Aside:
             self._tell_of_new(path, new)
             rename(new, path)
         except OSError:
-            _unlink(new)
+            unlink(new)
             raise
 
     def _copy(self, path: Path) -> None:
@@ -217,8 +227,10 @@ class Aside:
             shutil.copystat(known or path, copy)
             self._tell(path, copy, is_copy=True)
             note_copy(path, copy)
+            if not has_birth(path):
+                note_users(path)
         except OSError:
-            _unlink(copy)
+            unlink(copy)
             with contextlib.suppress(OSError):
                 self._aside.rmdir()  # unless it has others
             raise
@@ -250,13 +262,6 @@ def _write_content(source: Path, target: int) -> None:
                 block = block[os.write(target, block) :]
     finally:
         os.close(descriptor)
-
-
-def _owner_of(folder: Path) -> int | None:
-    try:
-        return folder.stat().st_uid
-    except OSError:
-        return None
 
 
 def _device_of(folder: Path) -> int | None:

@@ -49,7 +49,7 @@ def path_of_open(file: Any) -> Path | None:  # noqa: ANN401 - whatever a script 
     try:
         found, path = os.fstat(file.fileno()), resolved(name) if is_path(name) else None
         return path if path is not None and os.path.samestat(found, path.stat()) else None
-    except (AttributeError, OSError, ValueError):  # it is none, has moved, or is closed
+    except (AttributeError, OSError, TypeError, ValueError):  # it is none, has moved, or is closed
         return None
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.probe.aside import Aside
+from dsopt.probe.aside import Aside, unlink
+from dsopt.probe.parts import holds_users, take_parts
 from dsopt.probe.places import are_one, files_at, is_aside, is_folder, is_path, path_of_open, place_of, resolved
 from dsopt.probe.telling import DEPTH, Telling
 from dsopt.probe.territory import Territory
@@ -79,7 +80,8 @@ class SavedFiles:
             self.skips(path)
             return None
         if not is_folder and self._aside.is_old(path) and os.path.isfile(path):  # noqa: PTH113 - it is empty
-            self._aside.take(path)
+            with contextlib.suppress(OSError):
+                self._aside.take(path)
         self._own.add(path)
         began = time.time_ns() - CLOCK_NS
         if not is_folder:
@@ -112,6 +114,7 @@ class SavedFiles:
                 return act()
             self._say("moving or replacing a folder with this run's own", old)
             self._stayed.add(old)
+            self.skips(new)
             return None
         inner = [path for path in tuple(self._own) if path.is_relative_to(old)] if is_folder(old) else [old]
         moved = self._own.intersection(inner)
@@ -133,8 +136,10 @@ class SavedFiles:
             return act()
         path, is_saved = resolved(dst), resolved(src) in self._own | self._skipped
         with alone(PATIENCE):
-            if self._would_be_replaced(path, is_saved=is_saved) and not self._aside.is_old(path):
-                self._aside.take(path)  # it was made since the run began; one that is older is kept where it is opened
+            # one that is older is kept where it is opened, unless it is in a place that is nobody's loss otherwise
+            is_kept = self._aside.is_old(path) and not self._aside.is_exempt(path)
+            if not is_kept and self._would_be_replaced(path, is_saved=is_saved):
+                self._aside.take(path)
         if is_saved:
             self._own.add(path)
             if not self._is_the_users(path):
@@ -157,21 +162,36 @@ class SavedFiles:
             self._stayed.add(place)
             return None
         is_lost = is_folder(place) == removes_folders and self._would_be_lost(place, self._aside.is_old)
-        if is_lost and os.access(place.parent, os.W_OK):
-            self._aside.take(place)
-            result = None
-        else:
-            result = act()
+        result = self._take(place, act) if is_lost else act()
         if not os.path.lexists(place):
             inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
             self._own.difference_update([place, *inner])
             self._aside.has_removed(place)
         return result
 
+    def _take(self, place: Path, act: Callable[[], object]) -> object:
+        """Removes something of the user's, as far as the script can see; where that cannot be, it stays."""
+        for path in [path for path in tuple(self._own) if path.is_relative_to(place) and not self._aside.is_old(path)]:
+            with contextlib.suppress(OSError):  # its own does not come back with the user's
+                unlink(path)
+        try:
+            self._aside.take(place)
+        except OSError:  # such as a folder that is a mount, or whose own folder is closed to us; or it is gone
+            is_lost = functools.partial(self._would_be_lost, counts=self._aside.is_old)
+            take_parts(place, self._aside.take, is_lost)
+            if not os.path.lexists(place) or not holds_users(place, is_lost):
+                return act()
+            self._say("removing existing files", place)
+        return None
+
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        if kwargs.get("dir_fd") is None and is_path(path) and (place := place_of(path)) in self._stayed:
+        if kwargs.get("dir_fd") is not None or not is_path(path) or not self._stayed:
+            return original(path, *args, **kwargs)
+        place = place_of(path)
+        if is_folder(place) and not self._stayed.isdisjoint((place, *place.parents)):
             self._stayed.discard(place)
+            self._stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
         return original(path, *args, **kwargs)
 
@@ -221,7 +241,11 @@ class SavedFiles:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
         if may_replace and self._would_be_replaced(new, is_saved=is_saved) and os.access(new.parent, os.W_OK):
-            kept = self._aside.keep(new)
+            try:
+                kept = self._aside.keep(new)
+            except OSError:
+                if os.path.lexists(new):  # else another rank has moved it
+                    raise
         try:
             if self._would_be_lost(old, self._is_theirs):
                 self._aside.moves(old, new)

@@ -47,6 +47,11 @@ def note_returned(path: Path) -> None:
     _note(_RETURNED, [str(path), _inode(path), time.time_ns()])
 
 
+def has_users() -> bool:
+    """Whether any file was noted as the user's."""
+    return bool(_known(_USERS))
+
+
 def is_users(path: Path) -> bool:
     """Whether the file at a path is the user's, whatever its date says since a run has written to it."""
     return _number(path) in _known(_USERS)

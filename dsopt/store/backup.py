@@ -16,11 +16,12 @@ from sqlalchemy.engine import URL
 from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, processes_of, start_ticks
 from dsopt.store.engine import shown
+from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.revision import refuse_newer, state
 from dsopt.store.tables import leases, studies
 from dsopt.store.transactions import writing
-from dsopt.store.workers import LEASE_SECONDS, bury_all
+from dsopt.store.workers import bury_all
 
 _WAIT_SECONDS = 60.0
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
+from dsopt.store.heartbeat import SILENT_SECONDS
 from dsopt.store.queries import Row
-from dsopt.store.workers import SILENT_SECONDS
 
 
 class Beats:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from dsopt.launch.processes import host_identity, is_stopped, start_ticks
 from dsopt.store import queries
-from dsopt.store.workers import LEASE_SECONDS
+from dsopt.store.heartbeat import LEASE_SECONDS
 
 _WRITE_LOCK: Final = 120  # the byte of the file `-shm` that a writer locks (https://sqlite.org/walformat.html)
 

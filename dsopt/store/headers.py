@@ -5,9 +5,9 @@ from collections import Counter
 import sqlalchemy as sa
 
 from dsopt.store import queries
+from dsopt.store.heartbeat import SILENT_SECONDS
 from dsopt.store.stored import StudyHeader
 from dsopt.store.transactions import UNFINISHED
-from dsopt.store.workers import SILENT_SECONDS
 
 
 def headers_of(engine: sa.Engine) -> list[StudyHeader]:

@@ -67,6 +67,11 @@ class OptunaSide:
         self._studies.clear()
         self._storage = None
 
+    @property
+    def engines(self) -> "list[sa.Engine]":
+        """What it asks the database through, once it has."""
+        return [] if self._rdb is None else [self._rdb.engine]
+
     def close(self) -> None:
         """Closes its connections."""
         if self._rdb is not None:

@@ -10,14 +10,11 @@ import sqlalchemy as sa
 
 from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.store import claims, queries
+from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.tables import new_id
 from dsopt.store.transactions import writing
 from dsopt.version import __version__
 
-HEARTBEAT_SECONDS: Final = 5.0
-SILENT_SECONDS: Final = 3 * HEARTBEAT_SECONDS  # without a beat: dead, stopped, or cut off from the database
-LEASE_SECONDS: Final = 60.0  # for so long, others believe that a silent worker lives
-MARGIN_SECONDS: Final = 15.0  # so long before, a worker that cannot beat ends its own runs
 _LOST: Final = "its worker died while it ran"
 
 

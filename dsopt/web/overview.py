@@ -10,10 +10,10 @@ from dsopt.report.readable import readable_name
 from dsopt.report.rows import Row, best_row
 from dsopt.report.standing import OVER, standing_of
 from dsopt.store import who_works
+from dsopt.store.heartbeat import SILENT_SECONDS
 from dsopt.store.queries import Row as Record
 from dsopt.store.queries import other_workers
 from dsopt.store.studies import Store
-from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.comparison import comparison_name
 from dsopt.study.node_rates import rates_in
 from dsopt.web.histories import Histories

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from dsopt.store.heartbeat import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
 from dsopt.store.revision import check
 from dsopt.store.studies import Store
 from dsopt.store.trouble import is_away
-from dsopt.store.workers import HEARTBEAT_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Registration, beat, leave, register
+from dsopt.store.workers import Registration, beat, leave, register
 from dsopt.worker.node_speed import NodeSpeed
 
 _LOOK_SECONDS: Final = 1.0

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dsopt.errors import Interrupted
+from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.trouble import database_error, is_away
-from dsopt.store.workers import LEASE_SECONDS
 from dsopt.worker.disk import unusable
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 

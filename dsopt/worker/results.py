@@ -14,11 +14,11 @@ from dsopt.report.standing import Now
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
+from dsopt.store.heartbeat import SILENT_SECONDS
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.who_works import running_attempts
-from dsopt.store.workers import SILENT_SECONDS
 from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.compared_later import contradiction
 from dsopt.worker.history import load_history

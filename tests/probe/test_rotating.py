@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dsopt.launch.undone import undo
+from dsopt.protocol import kept
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 
@@ -285,3 +287,117 @@ def test_what_another_training_has_saved_since_comes_back(tmp_path: Path, how: s
     run(run_dir, work, f"save('new'); {how}('new', '{name}')")
     undo(run_dir)
     assert files(work) == {name: "of another"}
+
+
+RANKS = """
+for rank in (0, 1, 0, 1):
+    child = os.fork()
+    if not child:
+        writer.rank = rank
+        save(f"new{rank}.tmp")
+        %s
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+BY_RANKS = {
+    "put in the place of the last": 'os.replace(f"new{rank}.tmp", "last.pt")',
+    "copied": 'shutil.copy(f"new{rank}.tmp", "last.pt")',
+    "moved on by another": 'rank and os.replace("last.pt", "prev.pt"); os.replace(f"new{rank}.tmp", "last.pt")',
+}
+
+
+@pytest.mark.parametrize("how", BY_RANKS)
+@pytest.mark.parametrize("has_one", [True, False])
+def test_what_several_ranks_save_in_turn_goes_with_the_run(tmp_path: Path, how: str, has_one: bool) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("last.pt", "prev.pt") if has_one else ():
+        write_old(work / name)
+    before, run_dir = files(work), RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, RANKS % BY_RANKS[how])
+    undo(run_dir)
+    assert files(work) == before
+
+
+@pytest.mark.parametrize("again", ["", "save('last/model.pt')"])
+def test_what_is_saved_in_a_folder_that_is_removed_does_not_come_back_with_it(tmp_path: Path, again: str) -> None:
+    work = tmp_path / "work"
+    write_old(work / "last" / "config.json")
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, f"save('last/model.pt'); shutil.rmtree('last'); {again}")
+    undo(run_dir)
+    assert files(work) == {"last/config.json": "the user's"}
+
+
+def test_what_is_saved_in_a_folder_that_was_moved_and_is_removed_does_not_come_back_with_it(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    write_old(work / "last" / "config.json")
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, "os.rename('last', 'old'); save('old/extra'); shutil.rmtree('old')")
+    undo(run_dir)
+    assert files(work) == {"last/config.json": "the user's"}
+
+
+@pytest.mark.parametrize("how", ["shutil.copy('new', '{}')", "os.replace('new', '{}')", "os.remove('{}')"])
+def test_a_checkpoint_in_a_hidden_folder_elsewhere_comes_back(tmp_path: Path, how: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    write_old(tmp_path / ".kept" / "best.pt")
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, f"save('new'); {how.format('../.kept/best.pt')}")
+    undo(run_dir)
+    assert files(tmp_path / ".kept") == {"best.pt": "the user's"} and files(work) == {}
+
+
+CLOSED = {
+    "at once": "shutil.rmtree(out, ignore_errors=True); os.makedirs(out, exist_ok=True); save(out / 'ckpt.pt')",
+    "after some of its files": """
+os.remove(out / "ckpt_1.pt")
+open(out / "logs" / "a", "w").close()
+shutil.rmtree(out, ignore_errors=True)
+""",
+}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, which only root may")
+@pytest.mark.parametrize("way", CLOSED)
+def test_a_folder_is_removed_whose_own_folder_is_closed_to_us(elsewhere: Path, way: str) -> None:
+    """As `/scratch/me`, or a volume of a container, on another disk than the run's."""
+    needs_births(elsewhere.parent.parent)
+    for name in ("logs/a", "ckpt_1.pt"):
+        write_old(elsewhere / name)
+    elsewhere.parent.chmod(0o755)
+    elsewhere.parent.parent.chmod(0o1777)
+    for path in (elsewhere, *elsewhere.rglob("*")):
+        os.chown(path, 1234, 1234)
+    before = files(elsewhere)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        run_dir = RunDir.create(Path(folder, "results"), "r")
+        work = Path(folder, "work")
+        work.mkdir()
+        for opened in (Path(folder), run_dir.path, run_dir.path.parent, work):
+            opened.chmod(0o777)
+        run(run_dir, work, f"import torch\nout = Path({str(elsewhere)!r})\nos.seteuid(1234)\n{CLOSED[way]}")
+        undo(run_dir)
+        assert files(elsewhere) == before
+        assert run_dir.undone.exists()
+
+
+def test_a_kill_between_two_files_that_come_back_to_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks have replaced it, one after the other; the first to be put back is what one of them had made."""
+    work = tmp_path / "work"
+    write_old(work / "last.pt")
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    run(run_dir, work, "writer._stepped[0] = 0\n" + RANKS % BY_RANKS["put in the place of the last"])
+
+    def killed(path: Path) -> None:
+        note(path)
+        raise KeyboardInterrupt
+
+    note = kept.note_returned
+    monkeypatch.setattr(kept, "note_returned", killed)
+    with pytest.raises(KeyboardInterrupt):
+        undo(run_dir)
+    monkeypatch.setattr(kept, "note_returned", note)
+    undo(run_dir)
+    assert files(work)["last.pt"] == "the user's"

@@ -58,7 +58,7 @@ def test_every_connection_to_postgres_has_limits(postgres_url: str) -> None:
     """dsopt's own and those of Optuna."""
     store = Store.open(postgres_url, make=True)
     store.create(spec())
-    engines = [store.engine, *(rdb.engine for rdb in store._rdbs)]
+    engines = [store.engine, *store._optuna.engines]
     assert len(engines) == 2
     for one in engines:
         with one.connect() as connection:
