@@ -179,7 +179,7 @@ class Aside:
         device = path.lstat().st_dev
         why = OSError(errno.EXDEV, "no folder of its file system can be written", str(path))
         # far above, where a script that empties its own folder does not come by
-        ours = [place for place in reversed(path.parents[:-1]) if os.access(place, os.W_OK)]
+        ours = [place for place in reversed(path.parents[:-1]) if os.access(place, os.W_OK, effective_ids=True)]
         above = (self._working, *ours, path.parent.parent, path.parent)
         for folder in (self._aside, *(place / HIDDEN_ASIDE for place in above)):
             if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not

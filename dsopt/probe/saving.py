@@ -240,7 +240,7 @@ class SavedFiles:
     def _moved(self, old: Path, new: Path, move: _Call, *, is_saved: bool) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
-        if may_replace and self._would_be_replaced(new, is_saved=is_saved) and os.access(new.parent, os.W_OK):
+        if may_replace and self._would_be_replaced(new, is_saved=is_saved):
             try:
                 kept = self._aside.keep(new)
             except OSError:
