@@ -139,12 +139,19 @@ class SavedFiles:
             # one that is older is kept where it is opened, unless it is in a place that is nobody's loss otherwise
             is_kept = self._aside.is_old(path) and not self._aside.is_exempt(path)
             if not is_kept and self._would_be_replaced(path, is_saved=is_saved):
-                self._aside.take(path)
+                self._make_room(path)
         if is_saved:
             self._own.add(path)
             if not self._is_the_users(path):
                 self._telling.begins(path)  # `copy2` changes its date after this
         return act()
+
+    def _make_room(self, path: Path) -> None:
+        try:
+            self._aside.take(path)
+        except OSError:
+            if os.path.lexists(path):  # else another rank has moved it
+                raise
 
     def around_remove(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Functions that remove a file, or a folder with all that is in it: a script may keep its last checkpoints."""
