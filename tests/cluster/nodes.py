@@ -173,13 +173,21 @@ def _search_path() -> str:
     return os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 
 
+_given: set[int] = set()  # ports: what asked for one may not listen on it yet when another one asks
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens now."""
+    """Ports on which nothing listens now, and that nobody was given before."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
+        while len(found) < count:
+            one = stack.enter_context(socket.socket())
             one.bind(("", 0))
-        return [one.getsockname()[1] for one in sockets]
+            port = one.getsockname()[1]
+            if port not in _given:
+                found.append(port)
+                _given.add(port)
+    return found
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
