@@ -42,7 +42,10 @@ def hour(tmp_path: Path):
     ds_config.write_text(json.dumps(DS_CONFIG))
     command = f"deepspeed --num_gpus 1 tiny-gpt/train.py --layers 2 --deepspeed_config {ds_config}"
     grid.write_text(yaml.safe_dump({**STUDY, "command": command}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **rig.machine(tmp_path, gpus=1, gib=0.5)}
+    (tmp_path / "tests").mkdir()
+    # pytest closes the folder that all its sessions share, in which servers of these tests here may be
+    own = {"OMP_NUM_THREADS": "1", "PYTEST_DEBUG_TEMPROOT": str(tmp_path / "tests")}
+    environment = {**os.environ, **own, **rig.machine(tmp_path, gpus=1, gib=0.5)}
 
     def step(name: str) -> str:
         command = [sys.executable, "-m", "benchmarks.gpu", name, tmp_path / "out", "--grid", grid, "--seconds", "1500"]
