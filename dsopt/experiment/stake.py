@@ -89,9 +89,9 @@ class Stake:
         if reachable < self.best_value if self.metric == "latency" else reachable > self.best_value:
             return None
         if self.metric == "latency":
-            return f"at least {significant(reachable)} ms/step, cannot beat {significant(self.best_value, 4)}"
+            return f"at least {significant(reachable)} ms/step, cannot beat {significant(self.best_value)}"
         unit = "samples/s" if self.metric == "throughput" else "samples/s/GPU"
-        return f"at most {significant(reachable)} {unit}, cannot beat {significant(self.best_value, 4)}"
+        return f"at most {significant(reachable)} {unit}, cannot beat {significant(self.best_value)}"
 
     def reachable(self, measurement: Measurement) -> float:
         """The best metric that the configuration may have, very probably: by all its steps, or by the later half."""

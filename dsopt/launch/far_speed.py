@@ -1,16 +1,15 @@
 """Measures how fast the devices of several nodes are: on each as `launch/node_speed` does here, on all at once."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dsopt.launch.devices import free_ports
 from dsopt.launch.far_part import FarPart
-from dsopt.launch.node_speed import MODULE, MOST_SECONDS, ranks_of, variables_of
+from dsopt.launch.node_speed import MODULE, MOST_SECONDS, backend_of, ranks_of, variables_of
 from dsopt.launch.placement import Place, Placement
-from dsopt.launch.training import RESULT, Training
+from dsopt.launch.training import Training, results_in
 from dsopt.protocol.private import make_private
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.node_rates import NodeRates, rates_of
@@ -62,8 +61,7 @@ class _Node:
         where = self.part.ask(_CONNECT_SECONDS, look=next(free_ports()), address=None)
         if where is None:
             return
-        backend = "nccl" if self._kind == "gpu" else "gloo"
-        argv = own_program(MODULE, backend, str(MOST_SECONDS), _NOBODY, python=self._python)
+        argv = own_program(MODULE, backend_of(self._kind), str(MOST_SECONDS), _NOBODY, python=self._python)
         place = self.part.place
         devices = ",".join(map(str, place.devices)) if self._kind == "gpu" and not place.is_granted else None
         ranks = variables_of(self._ranks, int(where["port"]), devices)
@@ -82,16 +80,12 @@ class _Node:
         return self.part.problem is not None or len(self.part.exits) == self._ranks or any(self.part.exits.values())
 
     def found(self) -> NodeRates | str:
-        told: dict[int, dict[str, Any]] = {}
-        for line in _lines(self._run_dir.stdout):
-            if line.startswith(RESULT):
-                one = json.loads(line[len(RESULT) :])
-                told[one.pop("rank")] = one
+        told = {one["rank"]: one for one in results_in(_text(self._run_dir.stdout))}  # the last of each counts
         rates = rates_of([told.get(rank) for rank in range(self._ranks)])
-        said = _lines(self._run_dir.stderr) if any(self.part.exits.values()) else []
-        return rates or (said[-1] if said else self.part.problem or _LATE)
+        said = _text(self._run_dir.stderr).splitlines() if any(self.part.exits.values()) else []
+        words = next((line.strip() for line in reversed(said) if line.strip()), None)
+        return rates or words or self.part.problem or _LATE
 
 
-def _lines(log: Path) -> list[str]:
-    text = log.read_text("utf-8", "replace") if log.exists() else ""
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def _text(log: Path) -> str:
+    return log.read_text("utf-8", "replace") if log.exists() else ""

@@ -20,7 +20,7 @@ def programs_of(training: Training, pool: DevicePool, ranks: int, seconds: float
     """The ranks of a run on a pool's first devices. Each ends with this process, or a second after these seconds."""
     is_gpu = pool.kind == "gpu"
     devices = ",".join(pool.uuids[index] for index in pool.indices[:ranks]) if is_gpu else None
-    args = ("nccl" if is_gpu else "gloo", str(seconds + 1), str(os.getpid()))
+    args = (backend_of(pool.kind), str(seconds + 1), str(os.getpid()))
     return [
         training.program(MODULE, *args, cwd=Path("/"), **rank, **variables)
         for rank in variables_of(ranks, next(free_ports()), devices)
@@ -33,6 +33,11 @@ def variables_of(ranks: int, port: int, devices: str | None) -> list[Mapping[str
     if devices is not None:
         common["CUDA_VISIBLE_DEVICES"] = devices
     return [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in map(str, range(ranks))]
+
+
+def backend_of(kind: str) -> str:
+    """What ranks on devices of a kind speak with each other."""
+    return "nccl" if kind == "gpu" else "gloo"
 
 
 def ranks_of(kind: str, devices: int) -> int:

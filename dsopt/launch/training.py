@@ -15,7 +15,7 @@ from dsopt.study.command_secrets import with_values
 from dsopt.study.own_programs import own_environment, own_program
 from dsopt.study.spec import StudySpec
 
-RESULT: Final = "dsopt-result "  # begins the line of a program's result: libraries print lines, too
+_RESULT: Final = "dsopt-result "  # begins the line of a program's result: libraries print lines, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,12 @@ def training_of(spec: StudySpec | None) -> Training:
 
 def result_of(ended: Ended) -> Any:  # noqa: ANN401 - any JSON value
     """What a program of dsopt has printed as its result; None if it has not."""
-    lines = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
-    return json.loads(lines[-1][len(RESULT) :]) if lines else None
+    return next(reversed(results_in(ended.output)), None)
+
+
+def results_in(output: str) -> list[Any]:
+    """All that programs of dsopt have printed as their results, in order."""
+    return [json.loads(line[len(_RESULT) :]) for line in output.splitlines() if line.startswith(_RESULT)]
 
 
 def _with_path(environment: Mapping[str, str], program: Path) -> dict[str, str]:

@@ -167,7 +167,7 @@ class Aside:
     def is_old(self, path: Path) -> bool:
         """Whether something was there before the run: a file, a link, or a folder with one."""
         with contextlib.suppress(OSError):
-            return was_there(path, self._began_ns) or (has_users() and not has_birth(path) and self._has_noted(path))
+            return was_there(path, self._began_ns) or (not has_birth(path) and has_users() and self._has_noted(path))
         return False
 
     def _has_noted(self, path: Path) -> bool:

@@ -8,7 +8,7 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,24 +134,19 @@ class SavedFiles:
         act = functools.partial(original, src, dst, *args, **kwargs)
         if not is_path(src) or not is_path(dst):
             return act()
-        path, is_saved = resolved(dst), resolved(src) in self._own | self._skipped
+        path, source = resolved(dst), resolved(src)
+        is_saved = source in self._own or source in self._skipped
         with alone(PATIENCE):
             # one that is older is kept where it is opened, unless it is in a place that is nobody's loss otherwise
             is_kept = self._aside.is_old(path) and not self._aside.is_exempt(path)
             if not is_kept and self._would_be_replaced(path, is_saved=is_saved):
-                self._make_room(path)
+                with _unless_gone(path):
+                    self._aside.take(path)
         if is_saved:
             self._own.add(path)
             if not self._is_the_users(path):
                 self._telling.begins(path)  # `copy2` changes its date after this
         return act()
-
-    def _make_room(self, path: Path) -> None:
-        try:
-            self._aside.take(path)
-        except OSError:
-            if os.path.lexists(path):  # else another rank has moved it
-                raise
 
     def around_remove(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Functions that remove a file, or a folder with all that is in it: a script may keep its last checkpoints."""
@@ -248,11 +243,8 @@ class SavedFiles:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
         if may_replace and self._would_be_replaced(new, is_saved=is_saved):
-            try:
+            with _unless_gone(new):
                 kept = self._aside.keep(new)
-            except OSError:
-                if os.path.lexists(new):  # else another rank has moved it
-                    raise
         try:
             if self._would_be_lost(old, self._is_theirs):
                 self._aside.moves(old, new)
@@ -291,3 +283,13 @@ class SavedFiles:
         """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
         is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
         return path not in self._made and not is_temporary
+
+
+@contextlib.contextmanager
+def _unless_gone(path: Path) -> Iterator[None]:
+    """It is no error that something cannot be taken aside which another rank has moved."""
+    try:
+        yield
+    except OSError:
+        if os.path.lexists(path):
+            raise
