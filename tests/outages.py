@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 from tests.conftest import Dsopt, start_process
@@ -101,7 +102,8 @@ class Server:
 
     def close(self) -> None:
         self.freezer.close()
-        self._server.cleanup()
+        with contextlib.suppress(psutil.NoSuchProcess):  # a server that was stopped may still be going
+            self._server.cleanup()
 
 
 def on_node(
