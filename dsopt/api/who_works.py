@@ -1,7 +1,7 @@
 """The workers of a storage, wherever they run, and what each does."""
 
 import fnmatch
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ class WorkerInfo:
         pid: its process there.
         silent_seconds: age of its last heartbeat, by the database's clock.
         is_draining: whether it was asked to finish its runs and to leave.
-        rates: how fast its node's devices were measured to be; None: they were not.
+        rates: how fast the devices of its nodes were measured to be, by node; none: they were not.
         runs: what it runs now; empty if it waits.
     """
 
@@ -54,7 +54,7 @@ class WorkerInfo:
     pid: int
     silent_seconds: float
     is_draining: bool
-    rates: NodeRates | None
+    rates: Mapping[str, NodeRates]
     runs: tuple[RunInHand, ...]
 
     @property

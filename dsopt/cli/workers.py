@@ -44,7 +44,8 @@ def workers(storage: str | None, as_json: bool) -> None:
 
 
 def _runs(worker: "WorkerInfo") -> list[str]:
-    speed = [f"each device: {worker.rates}"] if worker.rates is not None else []
+    nodes = {"" if node == worker.node else f" of {node}": rates for node, rates in worker.rates.items()}
+    speed = [f"each device{node}: {rates}" for node, rates in nodes.items()]
     return [*(_run(run) for run in worker.runs), *speed] if worker.runs else ["nothing now", *speed]
 
 

@@ -60,7 +60,7 @@ studies = Table(
 )
 
 # `process_started` is in clock ticks since the machine's boot: no step of its clock changes it. `draining`: somebody
-# asked the worker to finish its runs and to leave. `rates` is what it has measured of its node (`study/node_rates.py`).
+# asked the worker to finish its runs and to leave. `rates`: how fast its nodes are (`study/node_rates.py`).
 workers = Table(
     "dsopt_workers",
     metadata,

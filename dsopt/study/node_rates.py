@@ -49,23 +49,29 @@ class NodeRates:
             words.append(f"all-reduce {_per_second(self.all_reduce_gb_per_s)}")
         return ", ".join(words)
 
-    def to_text(self) -> str:
-        """The rates as JSON."""
-        return json.dumps(asdict(self))
+
+def to_text(rates: Mapping[str, NodeRates]) -> str | None:
+    """The rates of some nodes, by node, as JSON; None of no node."""
+    return json.dumps({node: asdict(one) for node, one in rates.items()}) if rates else None
 
 
-def rates_in(text: str | None) -> NodeRates | None:
-    """The rates that a text of `to_text` holds; None if it holds something else."""
+def rates_in(text: str | None) -> dict[str, NodeRates]:
+    """The rates of each node that a text of `to_text` holds; none if it holds something else."""
     try:
-        found = json.loads(text or "null")
-        rates = NodeRates(
-            matmul_tflops=tuple(map(_rate, found["matmul_tflops"])),
-            copy_gb_per_s=tuple(map(_rate, found["copy_gb_per_s"])),
-            all_reduce_gb_per_s=None if found["all_reduce_gb_per_s"] is None else _rate(found["all_reduce_gb_per_s"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return rates if rates.matmul_tflops and rates.copy_gb_per_s else None
+        return {node: _rates(one) for node, one in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def _rates(found: Any) -> NodeRates:  # noqa: ANN401 - any JSON value
+    rates = NodeRates(
+        matmul_tflops=tuple(map(_rate, found["matmul_tflops"])),
+        copy_gb_per_s=tuple(map(_rate, found["copy_gb_per_s"])),
+        all_reduce_gb_per_s=None if found["all_reduce_gb_per_s"] is None else _rate(found["all_reduce_gb_per_s"]),
+    )
+    if not rates.matmul_tflops or not rates.copy_gb_per_s:
+        raise ValueError("no rates")
+    return rates
 
 
 def rates_of(found: Sequence[Mapping[str, Any] | None]) -> NodeRates | None:

@@ -156,7 +156,7 @@ class Overview:
                     silent_seconds=max(0.0, row["silent_seconds"]),
                     runs=sum(run["worker_id"] == row["id"] for run in running),
                     devices=devices.get(row["id"], 0),
-                    speed=str(rates_in(row["rates"]) or ""),
+                    speed=_speed(row),
                 )
                 for row in workers
             ],
@@ -224,6 +224,14 @@ class Overview:
             failed=len(failed),
             last_failure=failed[-1].message if failed else "",
         )
+
+
+def _speed(worker: Record) -> str:
+    """What a device of a worker's node does, or of each of its nodes."""
+    found = rates_in(worker["rates"])
+    if list(found) == [worker["node"]]:
+        return str(found[worker["node"]])
+    return "; ".join(f"{node}: {rates}" for node, rates in found.items())
 
 
 def link_of(name: str) -> str:

@@ -31,7 +31,7 @@ from dsopt.store.workers import bury, find_dead, nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import places_of_runs, pool_of, request_of, smallest_of
+from dsopt.worker.capacity import places_of_runs, request_of, smallest_of, without_slow
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import DevicesAwaited, ScriptChanged, StudyProgressed, TaskEnded
@@ -176,13 +176,14 @@ class Asker:
         spec, hand = self._study.spec, self._hand
         if isinstance(hand.pool.placer, ChoosingPlacer):
             return hand.pool.placer.standing not in ("asked", "queued")
+        me = hand.ledger.me.node
+        every = [without_slow(places, hand.speed.slow, me) for places in places_of_runs(spec, hand.pool)]
         with hand.store.engine.connect() as connection:
-            requests = [request_of(places) for places in places_of_runs(spec, hand.pool)]
+            requests = [request_of(places) for places in every]
             if any(one.wanted is not None for one in requests):
                 return any(one.wanted is None or can_take(connection, hand.ledger.me, one) for one in requests)
             least = min(requests, key=lambda one: one.count)
-            mine = replace(least, pool=without_reserved(pool_of(spec, hand.pool)))
-            return count_free(connection, hand.ledger.me.node, mine) >= least.count
+            return count_free(connection, me, replace(least, pool=without_reserved(least.pool))) >= least.count
 
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""

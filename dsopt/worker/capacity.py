@@ -1,7 +1,7 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -132,6 +132,28 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
         )
     named = {} if is_local else {name: indices for name, indices in hosts.items() if name != "localhost"}
     return Places(pool=replace(pool, indices=tuple(sorted(here))), count=len(here), hosts=named)
+
+
+def without_slow(places: Places, slow: Mapping[str, Collection[int]], own: str) -> Places:
+    """The same without devices that are slower than the others of their node, if a run can do without them.
+
+    Args:
+        places: where the run takes place.
+        slow: these devices, by node.
+        own: the worker's node.
+    """
+    wanted = places.wanted
+    if wanted is not None and wanted.devices is not None:
+        hosts = {name: _left(indices, slow.get(name, ())) for name, indices in wanted.hosts.items()}
+        spared = replace(places, wanted=replace(wanted, hosts=hosts))
+        return spared if replace(wanted, hosts=hosts).can_ever_be else places
+    left = _left(places.pool.indices, slow.get(own, ()))
+    can_spare = wanted is None and not places.hosts and places.count <= len(left)
+    return replace(places, pool=replace(places.pool, indices=left)) if can_spare else places
+
+
+def _left(indices: Sequence[int], slow: Collection[int]) -> tuple[int, ...]:
+    return tuple(index for index in indices if index not in slow)
 
 
 def request_of(places: Places, last: Sequence[str] = (), granted: Placement | None = None) -> Request:

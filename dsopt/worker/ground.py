@@ -35,7 +35,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import Places, places_of, request_of
+from dsopt.worker.capacity import Places, places_of, request_of, without_slow
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
@@ -182,7 +182,8 @@ class StudyGround:
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
-        places, script = places_of(study.spec, hand.pool, candidate), script_source(study.spec)
+        places = without_slow(places_of(study.spec, hand.pool, candidate), hand.speed.slow, hand.ledger.me.node)
+        script = script_source(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity)

@@ -10,6 +10,7 @@ from dsopt.store.revision import check
 from dsopt.store.studies import Store
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import Registration, beat, leave, register
+from dsopt.study.node_rates import to_text
 from dsopt.worker.node_speed import NodeSpeed
 
 _LOOK_SECONDS: Final = 1.0
@@ -122,8 +123,7 @@ class Heart:
 
     def _beat(self) -> None:
         began, me = _now(), self.me
-        rates = self._speed.of([me.node])
-        is_draining = beat(self._engine, me, self._study_id, rates.to_text() if rates else None)
+        is_draining = beat(self._engine, me, self._study_id, to_text(self._speed.rates))
         self.problem = None
         if is_draining is not None:
             self._beat_at = began

@@ -1,7 +1,10 @@
 """How fast a worker's nodes are: measured when it joins, and after a run that died there for no fault of its own."""
 
+import contextlib
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +13,8 @@ from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, is_this_node
 from dsopt.launch.far_speed import measure_far
 from dsopt.launch.node_speed import Unmeasured, measure
-from dsopt.launch.placers.placer import LeasingPlacer
+from dsopt.launch.placement import Placement
+from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.launch.training import Training, training_of
 from dsopt.store.leases import Lease, Request
 from dsopt.store.own_lease import NODE_SPEED, leave_nodes, take_nodes
@@ -24,13 +28,15 @@ from dsopt.study.wanted import Wanted
 from dsopt.worker.happenings import Happening, NodeMeasured
 
 _MOST: Final = 3  # times that a worker measures: a node that fails on and on says nothing new
+_GRANT_SECONDS: Final = 120.0  # an engine starts a Python on each node
+_LOOK_SECONDS: Final = 1.0
 
 
 class NodeSpeed:
     """Measures the nodes of a worker, while nobody has any of their devices.
 
-    Where an engine chooses nodes by itself, runs are dry, or nobody could compare, nothing is measured: on a CPU beside
-    an SQLite file there is one node, and slots have no speed of their own.
+    Where runs are dry, or nobody could compare, nothing is measured: on a CPU beside an SQLite file there is one node,
+    and slots have no speed of their own. Nor is it where an engine that chooses nodes has not all of them free.
 
     Args:
         store: the storage.
@@ -39,16 +45,17 @@ class NodeSpeed:
 
     Attributes:
         rates: what was measured last, by node.
+        slow: GPUs that were slower than the others of their node then, by node.
     """
 
     def __init__(self, store: Store, pool: DevicePool, tell: Callable[[Happening], None]) -> None:
         is_comparable = pool.kind == "gpu" or pool.placer is not None or store.engine.dialect.name != "sqlite"
-        is_ours = pool.placer is None or isinstance(pool.placer, LeasingPlacer)
-        self._left = _MOST if pool.is_measured and is_ours and is_comparable else 0
+        self._left = _MOST if pool.is_measured and is_comparable else 0
         self._is_due = True
         self._engine = store.engine
         self._tell = tell
         self.rates: dict[str, NodeRates] = {}
+        self.slow: dict[str, list[int]] = {}
 
     def of(self, nodes: Collection[str]) -> NodeRates | None:
         """What was measured of the only one of these nodes; None of several, or if nothing was."""
@@ -83,24 +90,32 @@ class NodeSpeed:
         if not self._is_due or self._left <= 0 or study.spec.is_simulated:
             return
         run_dir = results_folder(study.spec) / f"{NODE_SPEED}{me.id}"
-        try:
-            training, request = training_of(study.spec), _request_of(pool, lost)
-            lease = ask(lambda: take_nodes(self._engine, me, request, run_dir))
-        except DevicesTaken:
-            return
-        except DsoptError:
-            self._left = 0  # nobody knows the Python of these runs, or the nodes
-            return
-        one = _Measuring(pool=pool, training=training, run_dir=run_dir, lease=lease, node=me.node)
         found: dict[str, NodeRates | str] = {}
-        try:
-            run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
-            found = one.found(should_end)
-        except OSError as error:  # as when that Python is not there
-            found = {me.node: str(error)}
-        finally:
-            shutil.rmtree(run_dir, ignore_errors=True)
-            ask(lambda: leave_nodes(self._engine, me))
+        with contextlib.ExitStack() as held:
+            try:
+                training, request = training_of(study.spec), _request_of(pool, lost)
+                if isinstance(pool.placer, ChoosingPlacer):
+                    request = replace(
+                        request, granted=held.enter_context(_granted(pool.placer, request, lost, should_end))
+                    )
+                lease = ask(lambda: take_nodes(self._engine, me, request, run_dir))
+            except _NotNow:
+                self._is_due = False  # to ask on and on would keep the worker's runs from their place in the queue
+                return
+            except DevicesTaken:
+                return
+            except DsoptError:
+                self._left = 0  # nobody knows the Python of these runs, or the nodes
+                return
+            one = _Measuring(request=request, training=training, run_dir=run_dir, lease=lease, node=me.node)
+            try:
+                run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
+                found = one.found(should_end)
+            except OSError as error:  # as when that Python is not there
+                found = {me.node: str(error)}
+            finally:
+                shutil.rmtree(run_dir, ignore_errors=True)
+                ask(lambda: leave_nodes(self._engine, me))
         self._is_due, self._left = False, self._left - 1
         if not should_end():
             self._take(found, one)
@@ -112,7 +127,40 @@ class NodeSpeed:
                 self._tell(NodeMeasured(node=node, pool=pool, rates=None, why=rates))
             else:
                 self.rates[node] = rates
+                self.slow[node] = slow_gpus(pool, rates)
                 self._tell(NodeMeasured(node=node, pool=pool, rates=rates))
+
+
+def slow_gpus(pool: DevicePool, rates: NodeRates) -> list[int]:
+    """Which of a node's GPUs are slower than the others. CPU slots are no devices of their own."""
+    return [pool.indices[place] for place in rates.slow_devices()] if pool.kind == "gpu" else []
+
+
+class _NotNow(Exception):  # noqa: N818 - no error: it is measured another time
+    """An engine does not grant all of its nodes."""
+
+
+@contextlib.contextmanager
+def _granted(
+    placer: ChoosingPlacer, request: Request, lost: Sequence[str], should_end: Callable[[], bool]
+) -> Iterator[Placement]:
+    """All nodes of an engine but the lost ones. It gets them back at the end.
+
+    Raises:
+        _NotNow: it has not all of them free, or the worker is to end.
+        DsoptError: there will be none.
+    """
+    assert request.wanted is not None
+    woken, deadline = threading.Event(), time.monotonic() + _GRANT_SECONDS
+    while (placement := placer.acquire(request.wanted, lost, woken.set)) is None:
+        if placer.standing == "queued" or should_end() or time.monotonic() > deadline:
+            raise _NotNow  # the request of the next run takes the place of this one
+        woken.wait(_LOOK_SECONDS)
+        woken.clear()
+    try:
+        yield placement
+    finally:
+        placer.release(placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +168,14 @@ class _Measuring:
     """One measuring of leased devices.
 
     Attributes:
-        pool: the worker's.
+        request: for the devices.
         training: what runs of the study start with.
         run_dir: what the processes are known by.
         lease: the devices.
         node: the worker's own.
     """
 
-    pool: DevicePool
+    request: Request
     training: Training
     run_dir: Path
     lease: Lease
@@ -135,26 +183,40 @@ class _Measuring:
 
     def found(self, should_end: Callable[[], bool]) -> dict[str, NodeRates | str]:
         """What the devices of each node do, or why they have not shown it."""
-        placer = self.pool.placer
-        if isinstance(placer, LeasingPlacer):
-            place = placer.place(self.lease.hosts)
-            return measure_far(place, self.training, self.pool.kind, self.run_dir, should_end=should_end)
+        pool, placement = self.request.pool, self.request.granted
+        if isinstance(pool.placer, LeasingPlacer):
+            placement = pool.placer.place(self.lease.hosts)
+        if placement is not None:
+            return measure_far(placement, self.training, pool.kind, self.run_dir, should_end=should_end)
         try:
-            return {self.node: measure(self.training, self.pool, self.run_dir, should_end=should_end)}
+            return {self.node: measure(self.training, pool, self.run_dir, should_end=should_end)}
         except Unmeasured as error:
             return {self.node: str(error)}
 
     def pool_on(self, node: str) -> DevicePool:
         """The devices that were measured on a node."""
-        return replace(self.pool, placer=None, indices=self.lease.hosts.get(node, self.pool.indices))
+        pool = self.request.pool
+        return replace(pool, placer=None, indices=self.lease.hosts.get(node, pool.indices))
 
 
 def _request_of(pool: DevicePool, lost: Sequence[str]) -> Request:
-    """All devices of a worker on its node, or on those of its placer."""
+    """All devices of a worker on its node, or on those of its placer: of an engine that chooses, as many of each node.
+
+    Raises:
+        DevicesTaken: all nodes are lost.
+        DsoptError: the placer does not know its nodes.
+    """
     placer = pool.placer
-    if not isinstance(placer, LeasingPlacer):
+    if placer is None:
         return Request(pool=pool, count=len(pool.indices))
     hosts = {node: indices for node, indices in placer.hosts().items() if node not in lost}
+    if not hosts:
+        raise DevicesTaken
+    if placer.has_gpus is not None:
+        pool = replace(pool, kind="gpu" if placer.has_gpus else "cpu")
+    if isinstance(placer, ChoosingPlacer):
+        least = min(map(len, hosts.values()))
+        return Request(pool=pool, count=0, wanted=Wanted(hosts=hosts, nodes=len(hosts), devices=least))
     own = None if placer.is_granting else next(filter(is_this_node, hosts), None)
     if own is not None:
         hosts[own] = tuple(index for index in hosts[own] if index in pool.indices)

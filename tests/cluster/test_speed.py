@@ -1,4 +1,4 @@
-"""A worker for all nodes measures each of them before its first run, by ssh and within a Slurm job."""
+"""A worker for all nodes measures each of them before its first run: by ssh, within a Slurm job, through Ray."""
 
 import os
 import sys
@@ -10,9 +10,12 @@ from dsopt.store.reading import kept_trials
 from dsopt.store.studies import Store
 from dsopt.study.trial_attributes import attributes_of, rates_of_node
 from tests.cluster.left import present
+from tests.cluster.nodes import wait_until
+from tests.cluster.raylets import Raylets
 from tests.cluster.slurm import Slurm
 from tests.cluster.sshd import Hosts
 from tests.cluster.studies import check_finished, create
+from tests.cluster.test_ray_runs import GROUPS, all_gpus_taken, count_left, ended_well, worker_on_head
 from tests.cluster.test_slurm_runs import submitted
 from tests.conftest import Dsopt
 
@@ -69,3 +72,25 @@ def test_the_nodes_of_a_slurm_job_are_measured(dsopt: Dsopt, slurm_cluster: Slur
     job = submitted(dsopt, slurm_cluster)
     assert slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=600) == "COMPLETED", (dsopt.cwd / "out").read_text()
     check_rates(dsopt, (dsopt.cwd / "out").read_text())
+
+
+@pytest.mark.xdist_group("ray")
+def test_the_nodes_of_a_ray_cluster_are_measured(dsopt: Dsopt, ray_cluster: Raylets) -> None:
+    """By their CPUs: their GPUs are pretended ones."""
+    measuring(dsopt, {"DS_ACCELERATOR": "cpu"})
+    create(dsopt, "torchrun", nodes=1, ranks=1, ds_config=FEW)
+    told = ended_well(worker_on_head(dsopt, ray_cluster, "--until-idle"))
+    check_rates(dsopt, told)
+    assert count_left(ray_cluster) == 0
+    assert "groups [] free GPUs 4" in ray_cluster.python(GROUPS)
+
+
+@pytest.mark.xdist_group("ray")
+def test_nodes_that_ray_has_given_to_others_are_not_waited_for(dsopt: Dsopt, ray_cluster: Raylets) -> None:
+    measuring(dsopt, {})
+    create(dsopt, "torchrun", nodes=1, ranks=1, ds_config=FEW)
+    with all_gpus_taken(dsopt, ray_cluster):
+        worker = worker_on_head(dsopt, ray_cluster)
+        wait_until(lambda: "Waiting for devices: Ray has none to grant." in worker.log.read_text(), "it waits")
+    assert "Node node" not in ended_well(worker)
+    check_finished(dsopt)

@@ -23,7 +23,7 @@ from dsopt.store.studies import Store
 from dsopt.store.transactions import DevicesTaken, WorkerGone
 from dsopt.store.who_works import holders_on
 from dsopt.store.workers import leave, register
-from dsopt.study.node_rates import NodeRates, behind, rates_in
+from dsopt.study.node_rates import NodeRates, behind, rates_in, to_text
 from dsopt.study.trial_attributes import rates_of_node
 from dsopt.worker.happenings import NodeMeasured
 from tests.conftest import Dsopt
@@ -55,13 +55,15 @@ def test_what_dsopt_keeps_of_a_node_is_read_again_and_nothing_else() -> None:
     rates = NodeRates(
         matmul_tflops=(402.0, 250.0, 404.0), copy_gb_per_s=(1600.0, 1610.0, 1605.0), all_reduce_gb_per_s=None
     )
-    assert rates_in(rates.to_text()) == rates
+    text = to_text({"gpu7": rates, "gpu8": rates})
+    assert text is not None and to_text({}) is None
+    assert rates_in(text) == {"gpu7": rates, "gpu8": rates}
     assert rates.slow_devices() == {1: pytest.approx(1 - 250 / 402)}
     assert str(rates) == "250 TFLOP/s, copies 1.6 TB/s"
-    wild = '{"matmul_tflops": [1' + "0" * 400 + '], "copy_gb_per_s": [1], "all_reduce_gb_per_s": null}'
-    for text in (None, "", "{", "[]", wild, '{"matmul_tflops": []}', rates.to_text().replace("250.0", "-1"),
-                 rates.to_text().replace("250.0", "NaN"), rates.to_text().replace("null", '"fast"')):  # fmt: skip
-        assert rates_in(text) is None
+    wild = '{"a": {"matmul_tflops": [1' + "0" * 400 + '], "copy_gb_per_s": [1], "all_reduce_gb_per_s": null}}'
+    altered = [text.replace(*one) for one in (("250.0", "-1"), ("250.0", "NaN"), ("null", '"fast"'))]
+    for other in (None, "", "{", "[]", '"a"', '{"a": 1}', wild, '{"a": {"matmul_tflops": []}}', *altered):
+        assert rates_in(other) == {}
 
 
 def test_a_node_is_behind_by_what_it_lacks_most() -> None:
