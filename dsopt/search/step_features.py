@@ -100,6 +100,11 @@ class StepFeatures:
         self._known: dict[tuple[int, Setting], tuple[Array, Array, Array, float, Array]] = {}
         self.prior = self._prior(own_seconds)
 
+    @property
+    def alike(self) -> list[str]:
+        """The weights that are one group: effects of ZeRO's knobs, of which only their usual scale is known."""
+        return [f"{key}={value!r}" for key, value in self._knobs if self._of_knob(key, value) == (0.0, _KNOB)]
+
     def of(self, grid: Grid) -> Features:
         """The features of n candidates."""
         rows = [self._of_setting(stage, setting) for stage, setting in grid.settings]

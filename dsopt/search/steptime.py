@@ -27,6 +27,8 @@ from dsopt.study.spec import StudySpec
 # how far a candidate's true step time lies from any such model, before runs show it, and how many runs that is worth
 _DISCREPANCY: Final = UNEXPLAINED
 _DISCREPANCY_RUNS: Final = 6.0
+_KNOBS_KNOWN: Final = 1.0  # how many effects of knobs their usual variance is worth
+_MOST_TIMES: Final = 10.0  # that variance, or a part of it, as runs may show
 _ITERATIONS: Final = 30
 _DIFFERENCE: Final = 1e-4
 
@@ -67,6 +69,7 @@ class StepTimeModel:
             features = self._features.of(timed.grid)
             fitted = self._fit(features, timed)
             self.discrepancy = self._estimated_discrepancy(timed, *fitted)
+            self._scale_knobs()
             self._fit(features, timed)
 
     def predict(self, grid: Grid) -> tuple[Array, Array]:
@@ -154,6 +157,17 @@ class StepTimeModel:
         self.mean, self._slopes = weights, slopes
         self.covariance = self._covariance(timed.deviation)
         return mean, slopes
+
+    def _scale_knobs(self) -> None:
+        """Gives the effects of knobs the scale that the runs show of all of them (MacKay, 1992, "Interpolation")."""
+        group = [self._names.index(name) for name in self._features.alike]
+        if not group:
+            return
+        beforehand = 1.0 / self._prior_precision[group, group]
+        shown = float(np.sum(1 - np.diag(self.covariance)[group] / beforehand))  # how many of them the runs determine
+        found = float(np.sum((self.mean - self._prior_mean)[group] ** 2 / beforehand))
+        times = (_KNOBS_KNOWN + found) / (_KNOBS_KNOWN + shown)
+        self._prior_precision[group, group] /= min(max(times, 1 / _MOST_TIMES), _MOST_TIMES)
 
     def _estimated_discrepancy(self, timed: Timed, mean: Array, slopes: NDArray[Any]) -> float:
         """How far the runs differ from the fit, beyond their noise; shrunk towards the prior until there are many."""
