@@ -20,6 +20,6 @@ def check_moved_files(spec: StudySpec) -> Iterator[Check]:
     for run_dir, event in away:
         did = "wrote to {0}: what that held is in {1}" if event.is_copy else "moved {0} to {1}"
         told = f"the script of run {run_dir.path.name} {did.format(event.path, event.to)}, and nobody has put it back"
-        yield warning(NAME, told, "A worker does once that run ends. If none of its processes is left, do it yourself")
+        yield warning(NAME, told, "A worker does once that run ends, or when it begins. If it cannot, do it yourself")
     if not away:
         yield ok(NAME, "no run has left a file of yours elsewhere")

@@ -61,6 +61,8 @@ class Lane:
         if isinstance(outcome, Measured | Slow | Cancelled) or outcome.reason in _BELIEVED:
             return outcome
         undo(launch.run_dir)
+        if not launch.run_dir.undone.exists():
+            return outcome  # as on a full disk: what tells how to undo it has to stay where it is
         launch.run_dir.set_aside(_ASIDE)
         again = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
         if isinstance(again, Measured | Slow):

@@ -5,11 +5,12 @@ Runs of one worker on devices of their own may have moved the same file one afte
 
 import contextlib
 import filecmp
+import operator
 import os
 import shutil
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ def put_back(run_dir: RunDir, until_ns: int) -> bool:
     in nanoseconds since the epoch, is the user's, and stays. Returns whether all is done.
     """
     is_done, asides, returned = True, set[Path](), set[Path]()
-    events = sorted(told_here(run_dir, Moved), key=lambda event: event.time, reverse=True)
+    events = [*_last_first(told_here(run_dir, Moved))]
     own = {(event.path, event.inode) for event in events}
     beside = _Beside([*_moved_beside(run_dir)] if events else [])
     for event in events:
@@ -54,6 +55,16 @@ def still_away(run_dir: RunDir) -> list[Moved]:
     # once all is undone, the user may have moved it there
     is_kept = {event.to for event in away if Path(event.to).parent.name.endswith(ASIDE)}
     return [event for event in away if event.to in is_kept or not run_dir.undone_on(event.host).exists()]
+
+
+def _last_first(events: Iterable[Moved]) -> Iterator[Moved]:
+    """Each rank's last event first, whatever its clock said; those of several ranks by their clock."""
+    latest, ordered = defaultdict[int, int](int), list[tuple[int, Moved]]()
+    for event in events:
+        latest[event.rank] = max(latest[event.rank], event.time)
+        ordered.append((latest[event.rank], event))
+    ordered.sort(key=operator.itemgetter(0))
+    return (event for _, event in reversed(ordered))
 
 
 def _undo(

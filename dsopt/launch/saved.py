@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
-from dsopt.protocol.events import Saved, being_saved, saved_file
+from dsopt.protocol.checkpoint_names import FILE
+from dsopt.protocol.events import Moved, Saved, being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 
@@ -17,14 +18,17 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
 
-    `is_late`: others may have written since to what the run was saving when it ended, so that goes to its own folder.
+    What the run was still writing when it ended goes to its own folder where others may have written to it since or
+    beside it: in the place of a file of the user's, unless it has the name of a checkpoint; and if `is_late`, which
+    says that nobody was there when it ended.
     """
     last = {(event.rank, event.path, event.inode): event for event in told_here(run_dir, Saved)}
-    removed = set[Path]()
+    removed, theirs = set[Path](), {event.path for event in told_here(run_dir, Moved)}
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
-            if _is_removed(saved, until_ns, run_dir if is_late else None):
+            may_be_others = is_late or (saved.path in theirs and not FILE.fullmatch(Path(saved.path).name))
+            if _is_removed(saved, until_ns, run_dir if may_be_others else None):
                 removed.add(Path(os.path.realpath(saved.path)))
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dsopt.probe.places import HIDDEN_ASIDE
+from dsopt.probe.places import HIDDEN_ASIDE, is_folder
 from dsopt.probe.territory import Territory
-from dsopt.protocol.birth import has_birth, was_there
+from dsopt.protocol.birth import birth_ns, has_birth, was_there
 from dsopt.protocol.events import EventWriter, being_saved, moved_file
 from dsopt.protocol.kept import copy_of, has_users, is_users, note_copy, note_users
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
@@ -55,8 +55,11 @@ class Aside:
         """Moves what a script removes out of its way, and says where it is now.
 
         Raises:
-            OSError: it cannot be moved.
+            OSError: it cannot be moved, or this process works in it: what it wrote there then would not be seen.
         """
+        with contextlib.suppress(FileNotFoundError):  # the working folder was removed
+            if Path.cwd().is_relative_to(path):
+                raise OSError(errno.EBUSY, "it has the working folder", str(path))
         return self._away(path, rename)
 
     def keep(self, path: Path) -> Path:
@@ -145,6 +148,11 @@ class Aside:
         self._noted.add(new)
         self._above_noted.update(new.parents)
         self._tell(old, new)
+
+    def is_old_folder(self, path: Path) -> bool:
+        """Whether a folder was there before the run, whatever is in it, or may have been."""
+        born_ns = birth_ns(path) if has_birth(path) else None
+        return is_folder(path) and (born_ns is None or born_ns <= self._began_ns) and not self.is_exempt(path)
 
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""

@@ -122,6 +122,7 @@ class Isolation:
         self._wrap_everywhere(os, None, "link", self._files.around_link)
         self._wrap_everywhere(os, None, "utime", self._files.written.around_utime)
         self._wrap_everywhere(os, None, "mkdir", self._files.around_mkdir)
+        self._wrap_everywhere(os, None, "rmdir", self._files.around_rmdir)
         for removing, name in REMOVERS:
             self._wrap_everywhere(removing, None, name, self._files.around_remove)
         self._wrap_everywhere(builtins, None, "open", self._files.written.around_open)
@@ -129,7 +130,7 @@ class Isolation:
         self._wrap_everywhere(os, None, "truncate", self._files.written.around_truncate)
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
-            for name in ("replace", "rename", "symlink", "unlink", "mkdir", "link", "utime"):
+            for name in ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir", "link", "utime"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(builtins.open)
         after_import("transformers.training_args", self._isolate_arguments)

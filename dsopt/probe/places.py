@@ -21,7 +21,9 @@ def resolved(path: Any) -> Path:  # noqa: ANN401 - of a path
 
 
 def place_of(path: Any) -> Path:  # noqa: ANN401 - of a path
-    """Where a name stands, whatever it names: what is moved or removed is not followed if it is a link."""
+    """Where a name stands, whatever it names: a link is not followed, unless a slash says that a folder is meant."""
+    if os.fsdecode(path).endswith(("/", "/.")):
+        return resolved(path)
     absolute = Path(os.fsdecode(path))
     if not absolute.is_absolute():
         absolute = Path.cwd() / absolute
@@ -67,6 +69,14 @@ def has_content(path: Path) -> bool:
     """Whether a file has any."""
     try:
         return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether nothing is in a folder, as far as that can be told."""
+    try:
+        return next(folder.iterdir(), None) is None
     except OSError:
         return False
 

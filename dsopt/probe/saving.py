@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from dsopt.probe.aside import Aside, unlink
 from dsopt.probe.parts import holds_users, take_parts
-from dsopt.probe.places import are_one, files_at, is_aside, is_folder, is_path, path_of_open, place_of, resolved
-from dsopt.probe.telling import DEPTH, Telling
+from dsopt.probe.places import are_one, is_aside, is_empty, is_folder, is_path, path_of_open, place_of, resolved
+from dsopt.probe.telling import Telling
 from dsopt.probe.territory import Territory
+from dsopt.probe.users import Users
 from dsopt.probe.writing import PATIENCE, WrittenFiles
 from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import CLOCK_NS
-from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
@@ -53,6 +53,7 @@ class SavedFiles:
         self._territory = Territory(working, run_dir.path)
         self._telling = Telling(writer, self._territory)
         self._aside = Aside(writer, run_dir, working, self._territory)
+        self._users = Users(self._aside, self._territory, self._run_folder, self._own, self._made)
         self.written.activate(self._aside, self._made)
 
     def skips(self, path: Path) -> None:
@@ -75,7 +76,7 @@ class SavedFiles:
                 self._telling.begins(path)  # it changes until the script closes it
             return original()
         path = resolved(target)
-        if self._is_the_users(path):
+        if self._users.would_be_overwritten(path):
             self._say(f"{what} over existing files", target)
             self.skips(path)
             return None
@@ -118,7 +119,7 @@ class SavedFiles:
             return None
         inner = [path for path in tuple(self._own) if path.is_relative_to(old)] if is_folder(old) else [old]
         moved = self._own.intersection(inner)
-        is_own = not self._is_theirs(old)
+        is_own = not self._users.is_theirs(old)
         result = self._moved(old, new, act, is_saved=bool(moved))
         if is_own:
             self._made.add(new)
@@ -139,12 +140,12 @@ class SavedFiles:
         with alone(PATIENCE):
             # one that is older is kept where it is opened, unless it is in a place that is nobody's loss otherwise
             is_kept = self._aside.is_old(path) and not self._aside.is_exempt(path)
-            if not is_kept and self._would_be_replaced(path, is_saved=is_saved):
+            if not is_kept and self._users.would_be_replaced(path, is_saved=is_saved):
                 with _unless_gone(path):
                     self._aside.take(path)
         if is_saved:
             self._own.add(path)
-            if not self._is_the_users(path):
+            if not self._users.is_users(path):
                 self._telling.begins(path)  # `copy2` changes its date after this
         return act()
 
@@ -154,7 +155,22 @@ class SavedFiles:
         if kwargs.get("dir_fd") is not None or not is_path(path) or not path:
             return act()
         with alone(PATIENCE):  # else another rank puts something else there meanwhile
-            return self._remove(place_of(path), act, removes_folders=getattr(original, "__name__", "") == "rmtree")
+            place, removes_folders = place_of(path), getattr(original, "__name__", "") == "rmtree"
+            if removes_folders and is_folder(place) and os.path.islink(Path(os.fsdecode(path))):  # noqa: PTH114
+                return self._take_parts(place, act)  # the link's own name stays, whatever becomes of it
+            return self._remove(place, act, removes_folders=removes_folders)
+
+    def around_rmdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        """`os.rmdir`: what was in a folder of the user's comes back into the same one, whatever its name."""
+        act = functools.partial(original, path, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path) or not path:
+            return act()
+        is_real = not os.fsdecode(path).endswith("/.") and not os.path.islink(Path(os.fsdecode(path)))  # noqa: PTH114
+        with alone(PATIENCE), contextlib.suppress(FileNotFoundError):  # the working folder was removed
+            place = place_of(path)
+            if is_real and self._aside.is_old_folder(place) and is_empty(place):
+                return self._take(place, act)
+        return act()
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
         if self._was_skipped(place) or is_aside(place):
@@ -163,7 +179,7 @@ class SavedFiles:
             self._say("removing a folder with this run's own", place)
             self._stayed.add(place)
             return None
-        is_lost = is_folder(place) == removes_folders and self._would_be_lost(place, self._aside.is_old)
+        is_lost = is_folder(place) == removes_folders and self._users.would_be_lost(place, self._aside.is_old)
         result = self._take(place, act) if is_lost else act()
         if not os.path.lexists(place):
             inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
@@ -179,11 +195,16 @@ class SavedFiles:
         try:
             self._aside.take(place)
         except OSError:  # such as a folder that is a mount, or whose own folder is closed to us; or it is gone
-            is_lost = functools.partial(self._would_be_lost, counts=self._aside.is_old)
-            take_parts(place, self._aside.take, is_lost)
-            if not os.path.lexists(place) or not holds_users(place, is_lost):
-                return act()
-            self._say("removing existing files", place)
+            return self._take_parts(place, act)
+        return None
+
+    def _take_parts(self, place: Path, act: Callable[[], object]) -> object:
+        """The same of what is in a folder that stays, or that the script then removes itself."""
+        is_lost = functools.partial(self._users.would_be_lost, counts=self._aside.is_old)
+        take_parts(place, self._aside.take, is_lost)
+        if not os.path.lexists(place) or not holds_users(place, is_lost):
+            return act()
+        self._say("removing existing files", place)
         return None
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -223,66 +244,20 @@ class SavedFiles:
         self._own.add(path)
         self._telling.has_saved(path, since=0)
 
-    def _would_be_lost(self, place: Path, counts: Callable[[Path], bool]) -> bool:
-        """Whether something of the user's is there that no other name keeps.
-
-        What looks like a checkpoint is, wherever it is, if `counts` is true for it.
-        """
-        if self._aside.is_link(place):
-            return False
-        if not self._aside.is_exempt(place) and self._aside.is_old(place):
-            return True
-        return not self._territory.is_cached(place) and self._is_checkpoint(place, counts)
-
-    def _would_be_replaced(self, path: Path, *, is_saved: bool) -> bool:
-        """Whether a file of the user's is there; if what comes was saved by this run, any that is not the run's is."""
-        is_others = is_saved and self._is_the_users(path) and not self._territory.is_cached(path)
-        return is_others or self._would_be_lost(path, self._is_theirs)
-
     def _moved(self, old: Path, new: Path, move: _Call, *, is_saved: bool) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""
         kept, may_replace = None, os.path.lexists(old) and not is_folder(old) and not is_folder(new)
-        if may_replace and self._would_be_replaced(new, is_saved=is_saved):
+        if may_replace and self._users.would_be_replaced(new, is_saved=is_saved):
             with _unless_gone(new):
                 kept = self._aside.keep(new)
         try:
-            if self._would_be_lost(old, self._is_theirs):
+            if self._users.would_be_lost(old, self._users.is_theirs):
                 self._aside.moves(old, new)
             return move()
         except BaseException:
             if kept is not None:
                 self._aside.give_back(kept, new)
             raise
-
-    def _is_the_users(self, path: Path) -> bool:
-        """Whether there is a file or folder with content that this run has not saved."""
-        if path.is_relative_to(self._run_folder) or (path in self._own and not self._aside.is_old(path)):
-            return False
-        try:
-            if path.is_dir():
-                return any(file not in self._own for file in path.iterdir())
-            return path.is_file() and path.stat().st_size > 0
-        except OSError:  # closed to us, or gone meanwhile
-            return False
-
-    def _is_checkpoint(self, path: Path, counts: Callable[[Path], bool]) -> bool:
-        """Whether something of the user's is there that looks like a checkpoint, a folder with one, or a link to it.
-
-        Of the files that do, only those may be one for which `counts` is true.
-        """
-        if not self._is_the_users(path):
-            return False
-        with contextlib.suppress(OSError):
-            return any(
-                FILE.fullmatch(file.name) and file not in self._own and counts(file)
-                for file in files_at(path.resolve(), DEPTH)
-            )
-        return False
-
-    def _is_theirs(self, path: Path) -> bool:
-        """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
-        is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
-        return path not in self._made and not is_temporary
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dsopt.launch.device_locks import DeviceLocks
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import withheld
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.launch.undone import undo_left
 from dsopt.store.engine import sever_connections
 from dsopt.store.frozen import end_frozen_holder
 from dsopt.store.identity import identity_of
@@ -20,7 +21,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.waking import Waker
 from dsopt.study.comparison import specs_of_runs
-from dsopt.study.folders import check_folders, results_folder
+from dsopt.study.folders import check_folders, find_results_folder, results_folder
 from dsopt.worker.capacity import lanes_of
 from dsopt.worker.check_node import check_node
 from dsopt.worker.desk import LEFT, Desk
@@ -158,6 +159,8 @@ class Worker:
             self._locks.hold(self._pool)
             self._tell_withheld(study)
         check_folders(study.spec)
+        if (results := find_results_folder(study.spec)) is not None:
+            undo_left(results)
         self._patience(lambda: heart.begin(study.id))
         ledger = Ledger(self._store, heart.me)
         hand = Hand(

@@ -1,0 +1,87 @@
+"""What is the user's, and would be lost by what a script is about to do."""
+
+import contextlib
+from collections.abc import Callable, Set
+from pathlib import Path
+
+from dsopt.probe.aside import Aside
+from dsopt.probe.places import files_at
+from dsopt.probe.telling import DEPTH
+from dsopt.probe.territory import Territory
+from dsopt.protocol.checkpoint_names import FILE
+
+
+class Users:
+    """What is the user's, for one process of a run.
+
+    Args:
+        aside: knows what was there before the run.
+        territory: what lies where.
+        run_folder: that of the run, links followed.
+        own: what the script itself has saved in this run, now and later.
+        made: what looks like a checkpoint, and it has made by itself.
+    """
+
+    def __init__(self, aside: Aside, territory: Territory, run_folder: Path, own: Set[Path], made: Set[Path]) -> None:
+        self._aside = aside
+        self._territory = territory
+        self._run_folder = run_folder
+        self._own = own
+        self._made = made
+
+    def would_be_lost(self, place: Path, counts: Callable[[Path], bool]) -> bool:
+        """Whether something of the user's is there that no other name keeps.
+
+        What looks like a checkpoint is, wherever it is, if `counts` is true for it.
+        """
+        if self._aside.is_link(place):
+            return False
+        if not self._aside.is_exempt(place) and self._aside.is_old(place):
+            return True
+        return not self._territory.is_cached(place) and self._is_checkpoint(place, counts)
+
+    def would_be_replaced(self, path: Path, *, is_saved: bool) -> bool:
+        """Whether a file of the user's is there; if what comes was saved by this run, any that is not the run's is."""
+        is_others = is_saved and self.is_users(path) and not self._territory.is_cached(path)
+        return is_others or self.would_be_lost(path, self.is_theirs)
+
+    def would_be_overwritten(self, path: Path) -> bool:
+        """Whether a save to a path, which may be a folder, may cost the user a file. Its own are none."""
+        if not self.is_users(path):
+            return False
+        files = [*path.iterdir()] if path.is_dir() else [path]
+        return any(
+            file not in self._own
+            and (self._aside.is_old(file) or (FILE.fullmatch(file.name) is not None and file not in self._made))
+            for file in files
+        )
+
+    def is_users(self, path: Path) -> bool:
+        """Whether there is a file or folder with content that this run has not saved."""
+        if path.is_relative_to(self._run_folder) or (path in self._own and not self._aside.is_old(path)):
+            return False
+        try:
+            if path.is_dir():
+                return any(file not in self._own for file in path.iterdir())
+            return path.is_file() and path.stat().st_size > 0
+        except OSError:  # closed to us, or gone meanwhile
+            return False
+
+    def _is_checkpoint(self, path: Path, counts: Callable[[Path], bool]) -> bool:
+        """Whether something of the user's is there that looks like a checkpoint, a folder with one, or a link to it.
+
+        Of the files that do, only those may be one for which `counts` is true.
+        """
+        if not self.is_users(path):
+            return False
+        with contextlib.suppress(OSError):
+            return any(
+                FILE.fullmatch(file.name) and file not in self._own and counts(file)
+                for file in files_at(path.resolve(), DEPTH)
+            )
+        return False
+
+    def is_theirs(self, path: Path) -> bool:
+        """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
+        is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
+        return path not in self._made and not is_temporary
