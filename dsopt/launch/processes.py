@@ -40,15 +40,16 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     return [process for process in found.values() if is_alive(process)]
 
 
-def run_dirs_in(folder: Path) -> Iterator[Path]:
-    """The run directories of this user's living processes that work in a folder; some more than once."""
-    prefix, working = f"{RUN_DIR_VARIABLE}=".encode(), os.path.realpath(folder)
+def run_dirs_here() -> Iterator[tuple[Path, Path]]:
+    """The run directory of each of this user's living processes that has one, and the folder that it works in."""
+    prefix = f"{RUN_DIR_VARIABLE}=".encode()
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and str(Path(entry.path, "cwd").readlink()) == working:
+            if entry.name.isdigit():
+                working = Path(entry.path, "cwd").readlink()
                 for variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
                     if variable.startswith(prefix):
-                        yield Path(os.fsdecode(variable[len(prefix) :]))
+                        yield Path(os.fsdecode(variable[len(prefix) :])), working
 
 
 def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:

@@ -92,7 +92,7 @@ def _undo(
     elif _has_number(str(origin), event.inode):
         if now.lstat().st_nlink > 1:  # the script was ended before it replaced it
             now.unlink()
-    elif is_there and origin not in returned and _is_others(origin, event, own):
+    elif is_there and origin not in returned and _is_others(origin, event, own, beside):
         keep_replaced(now, run_dir)  # this run has moved what the other one had made
     else:
         if is_there:
@@ -102,10 +102,12 @@ def _undo(
         returned.add(origin)
 
 
-def _is_others(origin: Path, event: Moved, own: Set[tuple[str, str]]) -> bool:
-    """Whether another run has put back there what is there."""
-    is_own = (str(origin), str(origin.lstat().st_ino)) in own
-    return not is_own and kept.is_returned(origin, since_ns=event.time)
+def _is_others(origin: Path, event: Moved, own: Set[tuple[str, str]], beside: "_Beside") -> bool:
+    """Whether another run has put back there what is there, and had moved it first: later, it was this run's."""
+    inode = str(origin.lstat().st_ino)
+    moved = [moved.time for moved in beside.by_inode.get(inode, ()) if moved.path == str(origin)]
+    is_later = bool(moved) and min(moved) > event.time
+    return (str(origin), inode) not in own and not is_later and kept.is_returned(origin, since_ns=event.time)
 
 
 def _give_content(event: Moved, run_dir: RunDir) -> None:

@@ -147,6 +147,8 @@ class Aside:
         """Notes what of the user's a script is about to move."""
         self._noted.add(new)
         self._above_noted.update(new.parents)
+        if self._territory.is_exempt(new, is_noted=False):
+            note_users(old)  # another rank may remove it there
         self._tell(old, new)
 
     def is_old_folder(self, path: Path) -> bool:
@@ -157,7 +159,7 @@ class Aside:
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
         is_noted = path in self._noted or path in self._above_noted or not self._noted.isdisjoint(path.parents)
-        return self._territory.is_exempt(path, is_noted=is_noted)
+        return self._territory.is_exempt(path, is_noted=is_noted) and not (has_users() and is_users(path))
 
     def has_linked(self, new: Path) -> None:
         """A script has given a file a further name, which is no loss by itself."""

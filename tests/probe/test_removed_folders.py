@@ -2,13 +2,16 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from dsopt.launch.beside import began_ns
 from dsopt.launch.undone import undo, undo_left
-from dsopt.protocol.run_dir import RunDir
-from tests.probe.rank import files, needs_births, run, write_old
+from dsopt.protocol.run_dir import BEGAN_VARIABLE, RUN_DIR_VARIABLE, RunDir
+from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 
 FILE_BY_FILE = """
 def remove(folder):
@@ -164,3 +167,45 @@ def test_a_worker_undoes_what_nobody_has_undone(work: Path) -> None:
         os.utime(path, (1e9, 1e9))
     undo_left(results)
     assert files(work) == before and run_dir.undone.exists()
+
+
+def test_what_one_rank_moves_into_a_hidden_folder_elsewhere_another_may_remove(work: Path) -> None:
+    (work.parent / ".trash").mkdir()
+    before = files(work)
+    run_dir = RunDir.create(work.parent / "results", "r")
+    run(run_dir, work, "os.rename('disk/model.pt', '../.trash/log')")
+    run(run_dir, work, "os.remove('../.trash/log'); assert not os.path.exists('../.trash/log')")
+    undo(run_dir)
+    assert files(work) == before
+
+
+TWO = {
+    "renames, removes": ("os.rename(out / 'last.pt', out / 'prev.pt')", "os.remove(out / 'prev.pt')"),
+    "writes anew, both": ("os.remove(out / 'log'); (out / 'log').write_text('A')", "(out / 'log').write_text('B')"),
+    "empties, both": ("shutil.rmtree(out); os.makedirs(out); (out / 'log').write_text('A')",) * 2,
+}
+
+
+@pytest.mark.parametrize("is_first_first", [True, False])
+@pytest.mark.parametrize("way", TWO)
+def test_two_studies_of_unlike_folders_put_back_one_folder(work: Path, way: str, is_first_first: bool) -> None:
+    out, runs = work / "last", list[tuple[RunDir, subprocess.Popen[str]]]()
+    for name in ("log", "last.pt"):
+        write_old(out / name)
+    before = files(out)
+    for name, act in zip("AB", TWO[way], strict=True):
+        folder, run_dir = work / name, RunDir.create(work.parent / f"results{name}", "r")
+        folder.mkdir()
+        began = str(began_ns(run_dir, folder, 100.0))
+        environment = {**os.environ, RUN_DIR_VARIABLE: str(run_dir.path), BEGAN_VARIABLE: began}
+        script = f"{BEGINNING}out = Path({str(out)!r})\n{act}\nprint('done', flush=True)\nsys.stdin.read()"
+        command = [sys.executable, "-c", script, str(run_dir.path)]
+        rank = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert rank.stdout is not None and rank.stdout.readline() == "done\n"
+        runs.append((run_dir, rank))
+    for run_dir, rank in runs if is_first_first else reversed(runs):
+        rank.communicate()
+        undo(run_dir)
+    assert files(out) == before
