@@ -16,7 +16,7 @@ from dsopt.simulated.draw import WORKSTATION, draw_traits, make_cluster
 from dsopt.simulated.model import Cluster, Model
 
 DEVELOPMENT_SEEDS: Final = range(10_000)
-HELD_OUT_SEEDS: Final = range(340_000, 1_000_000)
+HELD_OUT_SEEDS: Final = range(360_000, 1_000_000)
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _SIZE_WEIGHTS: Final = (0.07, 0.08, 0.14, 0.22, 0.13, 0.1, 0.09, 0.06, 0.05, 0.035, 0.025)

@@ -152,7 +152,7 @@ class Isolation:
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
             is_given = isinstance(path, str | os.PathLike)
             self._say(what, path if is_given else None)
-            if is_given:
+            if is_given and not function.startswith("load"):
                 self._files.skips(place_of(path))
             return path if answer is _ITS_PATH else answer
 
