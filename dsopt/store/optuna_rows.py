@@ -17,6 +17,7 @@ from optuna.storages._rdb import models
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 
+from dsopt.errors import DsoptError
 from dsopt.store.optuna_notes import note_attributes
 from dsopt.store.queries import insert_into
 
@@ -46,10 +47,25 @@ class Ended(NamedTuple):
     study_id: int
 
 
+def part_deleted(name: str) -> DsoptError:
+    """Somebody has deleted Optuna's study of that name with Optuna, or in optuna-dashboard."""
+    return DsoptError(
+        f"study '{name.rpartition('/')[0]}': Optuna's study '{name}' was deleted, with Optuna or in optuna-dashboard. "
+        "Restore a backup (dsopt db restore), or create the study under another name."
+    )
+
+
 def study_id_of(connection: sa.Connection, name: str) -> int:
-    """The id of Optuna's study of that name; nobody else adds trials to it until the transaction ends."""
+    """The id of Optuna's study of that name; nobody else adds trials to it until the transaction ends.
+
+    Raises:
+        DsoptError: somebody has deleted it.
+    """
     query = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name).with_for_update()
-    return int(connection.execute(query).scalar_one())
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        raise part_deleted(name)
+    return int(found)
 
 
 def add_trial(connection: sa.Connection, study: str, trial: FrozenTrial) -> int:

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from dsopt.errors import DsoptError
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import Part
 
@@ -47,6 +46,8 @@ class OptunaSide:
         if key not in self._studies:
             import optuna
 
+            from dsopt.store.optuna_rows import part_deleted
+
             try:
                 self._studies[key] = optuna.load_study(
                     study_name=f"{study.name}/{part}",
@@ -55,7 +56,7 @@ class OptunaSide:
                     pruner=optuna.pruners.NopPruner(),
                 )
             except KeyError:
-                raise DsoptError(f"study '{study.name}': Optuna's study '{study.name}/{part}' was deleted.") from None
+                raise part_deleted(f"{study.name}/{part}") from None
         return self._studies[key]
 
     def drop(self, study_id: str) -> None:

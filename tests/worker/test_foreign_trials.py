@@ -9,7 +9,10 @@ import sqlalchemy as sa
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from dsopt.errors import DsoptError
+from dsopt.store.optuna_rows import add_trial
 from dsopt.store.studies import Store
+from dsopt.store.transactions import writing
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 
@@ -157,3 +160,12 @@ def test_a_record_that_cannot_be_read_ends_the_worker_with_a_message(dsopt: Dsop
         connection.execute(sa.text("UPDATE dsopt_claims SET ended = '[]'"))
         connection.execute(sa.text("UPDATE dsopt_studies SET state = 'searching'"))
     assert "has a row (id 1) that dsopt cannot read" in dsopt("worker", "dry", "--devices", "cpu:1", code=1)
+
+
+@pytest.mark.parametrize("part", ["reference", "z1"])
+def test_a_part_that_an_optuna_client_has_deleted_is_told(store: Store, dsopt: Dsopt, part: str) -> None:
+    optuna.delete_study(study_name=f"dry/{part}", storage=dsopt.environment["DSOPT_STORAGE"])
+    told = dsopt("worker", "dry", code=1)
+    assert f"error: study 'dry': Optuna's study 'dry/{part}' was deleted, with Optuna" in told
+    with writing(store.engine) as connection, pytest.raises(DsoptError, match="was deleted"):
+        add_trial(connection, f"dry/{part}", create_trial(state=TrialState.RUNNING))
