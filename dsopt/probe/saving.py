@@ -25,6 +25,7 @@ from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
 REMOVERS: Final = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
+_MOST_REMOVED: Final = 1000  # files that were never there: a script may remove what it numbers until one is missing
 _Call = Callable[..., Any]
 
 
@@ -43,6 +44,7 @@ class SavedFiles:
         self._own: set[Path] = set()  # what the script itself has saved in this run
         self.written = WrittenFiles(say)
         self._skipped: set[Path] = set()  # what it believes to have saved there, and has not
+        self._removed = 0  # how much of that it believes to have removed
         self._stayed: set[Path] = set()  # folders with the run's own, which it believes to have moved or removed
         self._made: set[Path] = set()  # what looks like a checkpoint, and it has made by itself
 
@@ -173,8 +175,11 @@ class SavedFiles:
         return act()
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
-        if self._was_skipped(place) or is_aside(place):
+        if is_aside(place):
             return None
+        if self._was_skipped(place):
+            self._removed += 1
+            return act() if self._removed > _MOST_REMOVED else None
         if (removes_folders or os.path.islink(place)) and self._territory.holds_the_run(place):  # noqa: PTH114
             self._say("removing a folder with this run's own", place)
             self._stayed.add(place)

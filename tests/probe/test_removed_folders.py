@@ -209,3 +209,20 @@ def test_two_studies_of_unlike_folders_put_back_one_folder(work: Path, way: str,
         rank.communicate()
         undo(run_dir)
     assert files(out) == before
+
+
+def test_a_script_that_removes_until_one_is_missing_ends(work: Path) -> None:
+    run_dir = RunDir.create(work.parent / "results", "r")
+    run(
+        run_dir,
+        work,
+        """
+from itertools import count
+isolation._files.skips(Path.cwd() / "out")
+for n in count():
+    try:
+        os.remove(f"out/shard_{n}.tmp")
+    except FileNotFoundError:
+        break
+""",
+    )
