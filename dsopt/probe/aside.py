@@ -12,7 +12,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -126,22 +126,22 @@ class Aside:
     def has_moved(self, old: Path, new: Path) -> None:
         """A script has moved something: what was in the place of the user's goes with the run from there, too."""
         self._linked.pop(new, None)
-        for path in [path for path in tuple(self._linked) if path.is_relative_to(old)]:
+        may_have_more = is_folder(new)
+        for path in _at(old, self._linked, may_have_more=may_have_more):
             with contextlib.suppress(KeyError):  # another thread
                 self._linked[new / path.relative_to(old)] = self._linked.pop(path)
-        for path in tuple(self._new):
-            if path.is_relative_to(old):
-                self._new.discard(path)
-                to = new / path.relative_to(old)
-                if not self.is_old(to):  # another rank may have put the user's there since
-                    self._new.add(to)
-                    self._tell_of_new(to)
+        for path in _at(old, self._new, may_have_more=may_have_more):
+            self._new.discard(path)
+            to = new / path.relative_to(old)
+            if not self.is_old(to):  # another rank may have put the user's there since
+                self._new.add(to)
+                self._tell_of_new(to)
 
-    def has_removed(self, place: Path) -> None:
+    def has_removed(self, place: Path, *, was_folder: bool) -> None:
         """A script has removed something: what comes there next may be the user's."""
-        for path in [path for path in tuple(self._linked) if path.is_relative_to(place)]:
+        for path in _at(place, self._linked, may_have_more=was_folder):
             self._linked.pop(path, None)
-        self._new.difference_update([path for path in tuple(self._new) if path.is_relative_to(place)])
+        self._new.difference_update(_at(place, self._new, may_have_more=was_folder))
 
     def moves(self, old: Path, new: Path) -> None:
         """Notes what of the user's a script is about to move."""
@@ -248,6 +248,13 @@ class Aside:
     def _tell(self, path: Path, to: Path, *, is_copy: bool = False) -> None:
         found, now = path.lstat(), time.time_ns()
         self._writer.emit(moved_file(self._writer.rank, path, to, found, now, is_copy=is_copy))
+
+
+def _at(place: Path, known: Collection[Path], *, may_have_more: bool) -> list[Path]:
+    """Which of the known paths are at a place, or in it: thousands may be known, and each file that is moved asks."""
+    if may_have_more:
+        return [path for path in tuple(known) if path.is_relative_to(place)]
+    return [place] if place in known else []
 
 
 def _began_ns(run_dir: RunDir) -> int:

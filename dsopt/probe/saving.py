@@ -189,7 +189,7 @@ class SavedFiles:
         if not os.path.lexists(place):
             inner = [path for path in tuple(self._own) if path.is_relative_to(place)] if removes_folders else ()
             self._own.difference_update([place, *inner])
-            self._aside.has_removed(place)
+            self._aside.has_removed(place, was_folder=removes_folders)
         return result
 
     def _take(self, place: Path, act: Callable[[], object]) -> object:
