@@ -226,7 +226,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """Someone asked the worker to stop."""
+    """Someone asked the worker to stop, or has suspended it: the run says nothing of its candidate."""
 
     state: ClassVar = "cancelled"
     reason: ClassVar = "cancelled"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
@@ -25,6 +26,9 @@ _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _SAME_SIGNAL_SECONDS = 1.0
+_AWAY_SECONDS = 2.0  # that a look and a wait may last longer on a machine that has much to do
+_FIRST_STEPS = 3  # which may take as long by themselves
+_APART_SECONDS = 0.5  # between the processes that somebody suspends together
 _REMOTE_SECONDS = 4.0  # attributes of files are kept for three seconds and more on NFS (nfs(5))
 _TAIL_LINES = 12
 _TAIL_LENGTH = 600
@@ -81,7 +85,7 @@ def _run(
             if stop_asked():
                 watched.process.terminate()
                 return Cancelled()
-            time.sleep(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
+            watched.wait(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
     finally:
         watched.process.kill()
 
@@ -114,8 +118,48 @@ class _Watched:
         self._on_progress = on_progress
         self._reader = EventReader(launch.run_dir)
         self._first_step_ended: float | None = None
+        self._was_here, self._steps_here = (
+            time.monotonic(),
+            0,
+        )  # when it last looked around, and how many steps there were
+        self._away: list[tuple[float, int, int]] = []  # seconds that it was suspended, and a range of steps
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the next look."""
+        time.sleep(seconds)
+        self._note_absence(seconds)
 
     def look(self) -> Outcome | None:
+        """Reads what is new since the last look, and judges it; a run that was suspended says nothing."""
+        outcome = self._look()
+        if isinstance(outcome, Measured):
+            self._note_absence(0.0)
+        steps = [step.seconds for step in self.seen.steps]
+        usual = median(steps) if steps else 0.0
+        is_in_step = any(
+            max(steps[max(first, _FIRST_STEPS) : last], default=0.0) - usual > away - _APART_SECONDS
+            for away, first, last in self._away
+        )
+        if is_in_step or (self._away and isinstance(outcome, Failed)):
+            total = sum(away for away, _, _ in self._away)
+            return Cancelled(message=f"the worker and its run were suspended for {total:.0f} s")
+        return outcome
+
+    def _note_absence(self, expected: float) -> None:
+        """Notes if it took far longer than expected to come here: somebody has suspended the worker meanwhile.
+
+        Slurm, a container's engine and a shell suspend its runs with it. That time counts as none of the run's.
+        """
+        now, steps = time.monotonic(), len(self.seen.steps)
+        away = now - self._was_here - expected
+        if away > _AWAY_SECONDS:
+            self._away.append((away, self._steps_here, steps + 2))  # those that may have been going on
+            self._started += away
+            if self._first_step_ended is not None:
+                self._first_step_ended += away
+        self._was_here, self._steps_here = now, steps
+
+    def _look(self) -> Outcome | None:
         """Reads what is new since the last look, and judges it.
 
         It judges each step by itself, so the outcome depends on the events, and not on when it reads them. Only how

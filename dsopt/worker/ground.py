@@ -182,8 +182,7 @@ class StudyGround:
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
-        places = without_slow(places_of(study.spec, hand.pool, candidate), hand.speed.slow, hand.ledger.me.node)
-        script = script_source(study.spec)
+        places, script = self._places(study.spec, candidate), script_source(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
             run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity)
@@ -210,6 +209,11 @@ class StudyGround:
             rates=hand.speed.of(nodes),
             script=script,
         )
+
+    def _places(self, spec: StudySpec, candidate: Candidate | None) -> Places:
+        """Where a run may take place, on devices that are no slower than others if there are enough of them."""
+        hand = self._hand
+        return without_slow(places_of(spec, hand.pool, candidate), hand.speed.slow, hand.ledger.me.node)
 
     @contextlib.contextmanager
     def _granted(self, places: Places) -> Iterator[Placement | None]:

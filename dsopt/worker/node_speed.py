@@ -90,14 +90,12 @@ class NodeSpeed:
         if not self._is_due or self._left <= 0 or study.spec.is_simulated:
             return
         run_dir = results_folder(study.spec) / f"{NODE_SPEED}{me.id}"
-        found: dict[str, NodeRates | str] = {}
         with contextlib.ExitStack() as held:
             try:
                 training, request = training_of(study.spec), _request_of(pool, lost)
                 if isinstance(pool.placer, ChoosingPlacer):
-                    request = replace(
-                        request, granted=held.enter_context(_granted(pool.placer, request, lost, should_end))
-                    )
+                    granted = held.enter_context(_granted(pool.placer, request, lost, should_end))
+                    request = replace(request, granted=granted)
                 lease = ask(lambda: take_nodes(self._engine, me, request, run_dir))
             except _NotNow:
                 self._is_due = False  # to ask on and on would keep the worker's runs from their place in the queue
@@ -109,10 +107,7 @@ class NodeSpeed:
                 return
             one = _Measuring(request=request, training=training, run_dir=run_dir, lease=lease, node=me.node)
             try:
-                run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
                 found = one.found(should_end)
-            except OSError as error:  # as when that Python is not there
-                found = {me.node: str(error)}
             finally:
                 shutil.rmtree(run_dir, ignore_errors=True)
                 ask(lambda: leave_nodes(self._engine, me))
@@ -183,6 +178,13 @@ class _Measuring:
 
     def found(self, should_end: Callable[[], bool]) -> dict[str, NodeRates | str]:
         """What the devices of each node do, or why they have not shown it."""
+        try:
+            self.run_dir.mkdir()  # those who do not see the processes know by it that this node shares the folder
+            return self._found(should_end)
+        except OSError as error:  # as when that Python is not there
+            return {self.node: str(error)}
+
+    def _found(self, should_end: Callable[[], bool]) -> dict[str, NodeRates | str]:
         pool, placement = self.request.pool, self.request.granted
         if isinstance(pool.placer, LeasingPlacer):
             placement = pool.placer.place(self.lease.hosts)
