@@ -121,6 +121,19 @@ def start_ticks(pid: int) -> float | None:
     return None if state in "ZX" else float(fields[18])
 
 
+def is_gone(pid: int, started: float | None) -> bool:
+    """Whether a process that started then is surely gone. Some machines hide those of other users (`hidepid`)."""
+    if _stat(pid)[0] != "X":
+        return start_ticks(pid) != started
+    try:
+        os.kill(pid, 0)  # a signal that does nothing
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is another user's
+        return False
+    return False
+
+
 def is_stopped(pid: int) -> bool:
     """Whether somebody stopped a process (SIGSTOP, Ctrl-Z)."""
     return _stat(pid)[0] == "T"

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
-from dsopt.launch.processes import host_identity, processes_of, start_ticks
+from dsopt.launch.processes import host_identity, is_gone, processes_of
 from dsopt.store.engine import shown
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.queries import Row, other_workers
@@ -118,7 +118,7 @@ def living_workers(connection: sa.Connection) -> list[Row]:
         row
         for row in other_workers(connection, None)
         if (
-            start_ticks(row["pid"]) == row["process_started"]
+            not is_gone(row["pid"], row["process_started"])
             if row["host"] == here
             else row["silent_seconds"] <= LEASE_SECONDS
         )

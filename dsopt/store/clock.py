@@ -20,12 +20,14 @@ def since(connection: sa.Connection, moment: sa.ColumnElement[float]) -> sa.Colu
 def incarnation(connection: sa.Connection) -> sa.ColumnElement[int]:
     """What changes when a backup is restored, as an expression: an earlier database may look like a later one.
 
-    PostgreSQL's program makes the tables anew, and dsopt itself gives a restored file of SQLite another number.
+    PostgreSQL's program makes the tables anew; a server that goes on from earlier files, or takes over for another one,
+    was started later. dsopt itself gives a restored file of SQLite another number.
     """
     if connection.dialect.name == "sqlite":
         return sa.literal_column("(SELECT user_version FROM pragma_user_version)", sa.Integer).label("incarnation")
     table = f"'{studies.name}'::regclass::oid::bigint"
-    return sa.literal_column(f"(SELECT {table})", sa.BigInteger).label("incarnation")
+    began = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
+    return sa.literal_column(f"(SELECT {table} # {began})", sa.BigInteger).label("incarnation")
 
 
 def not_before(connection: sa.Connection, earliest: sa.ColumnElement[float]) -> sa.ColumnElement[float]:

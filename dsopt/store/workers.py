@@ -8,7 +8,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from dsopt.launch.processes import host_identity, start_ticks
+from dsopt.launch.processes import host_identity, is_gone, start_ticks
 from dsopt.store import claims, queries
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.tables import new_id
@@ -75,7 +75,7 @@ def find_dead(others: Sequence[queries.Row], me: Registration) -> list[Dead]:
     """The dead among other workers: of this machine, those whose process is gone; else, those whose lease is over."""
     found = []
     for worker in others:
-        gone = worker["host"] == me.host and start_ticks(worker["pid"]) != worker["process_started"]
+        gone = worker["host"] == me.host and is_gone(worker["pid"], worker["process_started"])
         if gone or worker["silent_seconds"] > LEASE_SECONDS:
             found.append(Dead(id=worker["id"], is_gone=gone))
     return found

@@ -3,11 +3,14 @@
 A study keeps the reference. The worker that launches a run puts in the value, from its own environment.
 """
 
+import base64
+import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN: Final = "***"
 STORAGE_VARIABLE: Final = "DSOPT_STORAGE"  # may hold the database's password
@@ -172,14 +175,23 @@ def quoted(word: str) -> str:
 def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -> list[str]:
     """The values to hide of an environment, longest first: those that look secret, and `further`.
 
-    Of a value with several lines, such as a key, each that looks random is one, too: programs print them in many ways.
+    Of a value with several lines, such as a key, each that looks random is one, too. Programs print them in many ways.
     """
     found = set(further)
     for name, value in environment.items():
         if looks_secret(name, value):
             found |= {value, *(match[1] for match in _PASSWORD_IN_URL.finditer(value))}
     found |= {line.strip() for value in found for line in _LINE_END.split(value) if _LONG.search(line)}
+    found |= {form for value in found if len(value) >= SHORTEST for form in _forms(value)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as Python, JSON, URLs and headers write it, or have it written."""
+    written = value.encode("utf-8", "surrogateescape")
+    yield from (repr(value)[1:-1], repr(written)[2:-1], base64.b64encode(written).decode("ascii").rstrip("="))
+    yield from (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    yield from (quote(written), quote(written, safe=""), quote_plus(written), unquote(value))
 
 
 def hidden(text: str, values: Iterable[str]) -> str:

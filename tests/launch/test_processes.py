@@ -1,5 +1,6 @@
 """Which processes belong to a run, however they hide it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -107,3 +108,28 @@ def test_others_that_read_a_log_do_not_belong_to_its_run(tmp_path: Path) -> None
     with subprocess.Popen(["tail", "-f", run_dir.stdout], stdout=subprocess.DEVNULL) as reader:
         assert processes_of(run_dir.path) == []
         reader.kill()
+
+
+HIDES = """
+import os
+import sys
+from dsopt.launch.processes import is_gone, start_ticks
+pid, dead = map(int, sys.argv[1:])
+started = start_ticks(pid)
+print(is_gone(pid, started), is_gone(pid, started + 1), is_gone(dead, 1.0))
+os.setuid(65534)
+print(is_gone(pid, started), is_gone(dead, 1.0))
+"""
+
+
+def test_a_process_of_another_user_that_the_machine_hides_is_not_gone() -> None:
+    if os.geteuid():
+        pytest.skip("only root may mount /proc anew and become another user")
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    command = ["unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh"]
+    argv = [*command, sys.executable, "-c", HIDES, str(os.getpid()), str(ended.pid)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if "mount:" in done.stderr:
+        pytest.skip(f"this machine does not hide processes: {done.stderr}")
+    assert done.stdout.split() == ["False", "True", "True", "False", "True"], done.stderr

@@ -1,9 +1,12 @@
 """What counts as a secret in a command, which is kept as a name, and how it is shown."""
 
+import base64
 import json
 import os
 import shlex
 import subprocess
+import urllib.parse
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -222,3 +225,27 @@ def test_a_study_is_shown_without_secrets_and_can_be_read_again() -> None:
 )
 def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -> None:
     assert hidden(text, ()) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        repr,
+        lambda value: repr(value.encode()),
+        json.dumps,
+        lambda value: json.dumps(value, ensure_ascii=False),
+        urllib.parse.quote,
+        lambda value: urllib.parse.quote(value, safe=""),
+        urllib.parse.quote_plus,
+        lambda value: base64.b64encode(value.encode()).decode(),
+    ],
+)
+def test_a_secret_is_hidden_in_whatever_form_programs_write_it(told: Callable[[str], str]) -> None:
+    value = 'wörd "of"/pass\\ 4711'
+    shown = hidden(f"it got {told(value)} and failed", secret_values({"VAULT_PASSWORD": value}))
+    assert "***" in shown and "4711" not in shown and base64.b64encode(value.encode()).decode()[:8] not in shown
+
+
+def test_the_password_that_a_url_writes_otherwise_is_hidden() -> None:
+    values = secret_values({"DB_URL": "postgresql://ann:pass%40wort99@h/d"})
+    assert hidden("no user with pass@wort99, or pass%40wort99", values) == "no user with ***, or ***"
