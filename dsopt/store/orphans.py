@@ -77,21 +77,28 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     """
     is_any_free, owner = False, identity_of(engine) if orphans else ""
     for orphan in orphans:
-        run_dir = RunDir(orphan.run_dir)
-        if run_dir.is_of_another(owner):
-            with writing(engine) as connection:
-                queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
-        elif end_run(run_dir) and _is_over(run_dir, is_hidden=orphan.is_hidden):
-            undo(run_dir, is_late=True)
-            with writing(engine) as connection:
-                queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
-            if orphan.node is None:
-                run_dir.remove_node_environment()
-            if run_dir.path.name.startswith(NODE_SPEED):
-                with contextlib.suppress(OSError):
-                    run_dir.path.rmdir()
-            is_any_free = True
+        with contextlib.suppress(PermissionError):  # another user's: only their worker sees whether it is over
+            is_any_free |= _sweep(engine, orphan, owner)
     return is_any_free
+
+
+def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
+    run_dir = RunDir(orphan.run_dir)
+    if run_dir.is_of_another(owner):
+        with writing(engine) as connection:
+            queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
+        return False
+    if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
+        return False
+    undo(run_dir, is_late=True)
+    with writing(engine) as connection:
+        queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
+    if orphan.node is None:
+        run_dir.remove_node_environment()
+    if run_dir.path.name.startswith(NODE_SPEED):
+        with contextlib.suppress(OSError):
+            run_dir.path.rmdir()
+    return True
 
 
 def _is_over(run_dir: RunDir, *, is_hidden: bool) -> bool:

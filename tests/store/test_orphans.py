@@ -1,0 +1,38 @@
+"""Runs without a worker that hold devices: of another user, they are none of this worker's business."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dsopt.protocol.run_dir import RunDir
+
+SWEEPS = """
+import os
+import sys
+import tempfile
+from pathlib import Path
+from dsopt.store.orphans import Orphan, sweep
+from dsopt.store.studies import Store
+store = Store.open(sys.argv[1], make=True)
+with store.engine.connect():
+    orphan = Orphan(attempt_id="a", run_dir=Path(sys.argv[2]))
+    os.seteuid(65534)
+    assert not os.access(orphan.run_dir / ".dsopt-run", os.R_OK, effective_ids=True)
+    print(sweep(store.engine, [orphan]))
+"""
+
+
+def test_what_another_users_run_holds_stays_held(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root may become another user")
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run_dir.stdout.touch()
+    with tempfile.TemporaryDirectory() as shared:  # pytest's folders are closed to others
+        Path(shared).chmod(0o777)
+        argv = [sys.executable, "-c", SWEEPS, f"sqlite:///{shared}/dsopt.db", str(run_dir.path)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
