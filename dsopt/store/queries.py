@@ -179,11 +179,11 @@ def studies_of_worker(connection: sa.Connection, worker_id: str) -> list[str]:
     return sorted(connection.execute(claimed.union(running)).scalars())
 
 
-def delete_worker(connection: sa.Connection, worker_id: str, *, silent_seconds: float | None = None) -> bool:
-    """Removes a worker, if it has been silent for so long. False: it has not, or somebody else removed it."""
+def delete_worker(connection: sa.Connection, worker_id: str, *, beat: float | None = None) -> bool:
+    """Removes a worker, if this is its last heartbeat. False: there was a later one, or somebody else removed it."""
     where = [workers.c.id == worker_id]
-    if silent_seconds is not None:
-        where.append(now(connection) - workers.c.heartbeat_at > silent_seconds)
+    if beat is not None:
+        where.append(workers.c.heartbeat_at == beat)
     return connection.execute(sa.delete(workers).where(*where)).rowcount == 1
 
 

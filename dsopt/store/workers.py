@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,10 +29,17 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead:
-    """A worker that is taken for dead; `is_gone`: its process is known to be."""
+    """A worker that is taken for dead.
+
+    Attributes:
+        id: the worker.
+        is_gone: its process is known to be gone.
+        beat: the last heartbeat that was seen of it; a later one shows that it lives. None if it is gone.
+    """
 
     id: str
     is_gone: bool
+    beat: float | None = None
 
 
 def register(engine: sa.Engine) -> Registration:
@@ -71,13 +78,20 @@ def leave(engine: sa.Engine, me: Registration) -> None:
     _remove(engine, me.id, "its worker ended")
 
 
-def find_dead(others: Sequence[queries.Row], me: Registration) -> list[Dead]:
-    """The dead among other workers: of this machine, those whose process is gone; else, those whose lease is over."""
+def find_dead(others: Sequence[queries.Row], me: Registration, unmoved: Collection[str] = ()) -> list[Dead]:
+    """The dead among other workers: of this machine, those whose process is gone; else, those whose lease is over.
+
+    Args:
+        others: the rows of the workers.
+        me: who asks.
+        unmoved: whose heartbeat has not changed for as long as a lease by a clock of its own: the database's may have
+            been ahead when they last beat.
+    """
     found = []
     for worker in others:
         gone = worker["host"] == me.host and is_gone(worker["pid"], worker["process_started"])
-        if gone or worker["silent_seconds"] > LEASE_SECONDS:
-            found.append(Dead(id=worker["id"], is_gone=gone))
+        if gone or worker["silent_seconds"] > LEASE_SECONDS or worker["id"] in unmoved:
+            found.append(Dead(id=worker["id"], is_gone=gone, beat=None if gone else worker["heartbeat_at"]))
     return found
 
 
@@ -87,7 +101,7 @@ def bury(engine: sa.Engine, dead: Dead) -> bool:
     Its devices stay leased until its processes are known to be gone (`leases.sweep`). False: it was not dead.
     """
     # a worker that is only silent may beat at this very moment
-    return _remove(engine, dead.id, _LOST, silent_seconds=None if dead.is_gone else LEASE_SECONDS)
+    return _remove(engine, dead.id, _LOST, beat=dead.beat)
 
 
 def bury_all(engine: sa.Engine) -> None:
@@ -110,12 +124,12 @@ def at_work_on(connection: sa.Connection, study_id: str) -> set[str]:
     return {row["node"] for row in rows if row["study_id"] == study_id and row["silent_seconds"] < LEASE_SECONDS}
 
 
-def _remove(engine: sa.Engine, worker_id: str, message: str, silent_seconds: float | None = None) -> bool:
+def _remove(engine: sa.Engine, worker_id: str, message: str, beat: float | None = None) -> bool:
     with writing(engine) as connection:
         _leave_studies(connection, worker_id)
         queries.hold_worker(connection, worker_id)
         _leave_studies(connection, worker_id)  # what it began meanwhile
-        if not queries.delete_worker(connection, worker_id, silent_seconds=silent_seconds):
+        if not queries.delete_worker(connection, worker_id, beat=beat):
             connection.rollback()
             return False
         queries.lose_attempts(connection, worker_id, message)

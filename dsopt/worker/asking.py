@@ -221,7 +221,7 @@ class Asker:
         self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(others))
         self._foreign.end_added(added)
         self._beats.note(others)
-        found = find_dead(others, ledger.me) if self._may_bury() else []
+        found = find_dead(others, ledger.me, self._beats.unmoved()) if self._may_bury() else []
         dead = [worker for worker in found if worker.is_gone or self._beats.is_silent(worker.id)]
         for worker in dead:
             bury(engine, worker)
