@@ -48,6 +48,7 @@ class Aside:
         self._began_ns = _began_ns(run_dir)  # what was there before is the user's
         self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script
+        self._emptied: set[Path] = set()  # folders that the user's were taken from
         self._above_noted: set[Path] = set()  # the folders above these
         self._linked: dict[Path, tuple[int, int]] = {}  # further names that the script gave to files, and of which
 
@@ -60,7 +61,9 @@ class Aside:
         with contextlib.suppress(FileNotFoundError):  # the working folder was removed
             if Path.cwd().is_relative_to(path):
                 raise OSError(errno.EBUSY, "it has the working folder", str(path))
-        return self._away(path, rename)
+        kept = self._away(path, rename)
+        self._emptied.add(path.parent)
+        return kept
 
     def keep(self, path: Path) -> Path:
         """Gives a file that a script replaces a second name, and says which: the first one is never without a file.
@@ -152,9 +155,11 @@ class Aside:
         self._tell(old, new)
 
     def is_old_folder(self, path: Path) -> bool:
-        """Whether a folder was there before the run, whatever is in it, or may have been."""
+        """Whether a folder was there before the run, whatever is in it. Without births, this process has seen that."""
+        if not is_folder(path) or self.is_exempt(path):
+            return False
         born_ns = birth_ns(path) if has_birth(path) else None
-        return is_folder(path) and (born_ns is None or born_ns <= self._began_ns) and not self.is_exempt(path)
+        return path in self._emptied or path in self._noted if born_ns is None else born_ns <= self._began_ns
 
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""

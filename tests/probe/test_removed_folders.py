@@ -226,3 +226,26 @@ for n in count():
         break
 """,
     )
+
+
+@pytest.mark.parametrize("has_births", [True, False])
+def test_folders_that_the_script_makes_and_removes_do_not_come_back(work: Path, has_births: bool) -> None:
+    write_old(work / "last/model.pt")
+    before = set(work.rglob("*"))
+    script = f"""{FILE_BY_FILE}
+from dsopt.probe import aside
+from dsopt.protocol import birth
+if not {has_births}:  # as on an overlay
+    birth.birth_ns = aside.birth_ns = lambda path: None
+with tempfile.TemporaryDirectory(dir=".") as folder:
+    Path(folder, "log").write_text("run")
+os.mkdir("new")
+os.rmdir("new")
+os.rename("last.1", "last.2")
+remove("last.2")
+"""
+    run_dir = RunDir.create(work.parent / "results", "r")
+    run(run_dir, work, script)
+    undo(run_dir)
+    assert set(work.rglob("*")) == before
+    assert (work / "last.1/model.pt").read_text() == "the user's last.1/model.pt"
