@@ -110,7 +110,7 @@ def test_others_that_read_a_log_do_not_belong_to_its_run(tmp_path: Path) -> None
         reader.kill()
 
 
-HIDES = """
+LOOKS = """
 import os
 import sys
 from dsopt.launch.processes import is_gone, start_ticks
@@ -128,7 +128,7 @@ def test_a_process_of_another_user_that_the_machine_hides_is_not_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
     command = ["unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh"]
-    argv = [*command, sys.executable, "-c", HIDES, str(os.getpid()), str(ended.pid)]
+    argv = [*command, sys.executable, "-c", LOOKS, str(os.getpid()), str(ended.pid)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if "mount:" in done.stderr:
         pytest.skip(f"this machine does not hide processes: {done.stderr}")
