@@ -32,6 +32,7 @@ InfeasibleReason = Literal[
     "nonfinite_loss",
 ]
 FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost"]
+CancelledReason = Literal["cancelled", "suspended"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,7 @@ class Cancelled:
     """Someone asked the worker to stop, or has suspended it: the run says nothing of its candidate."""
 
     state: ClassVar = "cancelled"
-    reason: ClassVar = "cancelled"
+    reason: CancelledReason = "cancelled"
     message: str = "this worker ended it, because it was asked to stop or the study was over"
 
     def to_json(self) -> dict[str, Any]:
@@ -261,7 +262,7 @@ def from_json(content: Mapping[str, Any]) -> Outcome:
     if state == "failed":
         return Failed(reason=cast(FailedReason, reason), message=message)
     assert state == "cancelled", state
-    return Cancelled(message=message)
+    return Cancelled(reason=cast(CancelledReason, reason), message=message)
 
 
 def _ending(outcome: Slow | Infeasible | Failed | Cancelled) -> dict[str, Any]:

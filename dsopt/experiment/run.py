@@ -118,46 +118,53 @@ class _Watched:
         self._on_progress = on_progress
         self._reader = EventReader(launch.run_dir)
         self._first_step_ended: float | None = None
-        self._was_here, self._steps_here = (
-            time.monotonic(),
-            0,
-        )  # when it last looked around, and how many steps there were
-        self._away: list[tuple[float, int, int]] = []  # seconds that it was suspended, and a range of steps
+        self._looked = self._started  # when the last look began
+        self._away: list[tuple[float, int, int | None]] = []  # seconds out of the ordinary, and a range of steps
+        self._is_suspended = False
 
     def wait(self, seconds: float) -> None:
-        """Waits until the next look."""
+        """Waits until the next look. If that takes far longer, somebody has suspended the worker meanwhile."""
+        began = time.monotonic()
         time.sleep(seconds)
-        self._note_absence(seconds)
+        away = time.monotonic() - began - seconds
+        self._is_suspended |= away > _AWAY_SECONDS
+        self._leave_out(away, len(self.seen.steps))
 
     def look(self) -> Outcome | None:
         """Reads what is new since the last look, and judges it; a run that was suspended says nothing."""
+        self._looked, before = time.monotonic(), len(self.seen.steps)
         outcome = self._look()
-        if isinstance(outcome, Measured):
-            self._note_absence(0.0)
+        self._leave_out(time.monotonic() - self._looked, before)
+        if not self._away:
+            return outcome
         steps = [step.seconds for step in self.seen.steps]
-        usual = median(steps) if steps else 0.0
+        usual, last_so_far = median(steps) if steps else 0.0, len(steps) + 2  # that goes on, or is half written
+        self._away = [(away, first, last or last_so_far) for away, first, last in self._away]
         is_in_step = any(
             max(steps[max(first, _FIRST_STEPS) : last], default=0.0) - usual > away - _APART_SECONDS
             for away, first, last in self._away
         )
-        if is_in_step or (self._away and isinstance(outcome, Failed)):
+        if is_in_step or (self._is_suspended and isinstance(outcome, Failed)):
             total = sum(away for away, _, _ in self._away)
-            return Cancelled(message=f"the worker and its run were suspended for {total:.0f} s")
+            return Cancelled(message=f"the worker and its run were suspended for {total:.0f} s", reason="suspended")
         return outcome
 
-    def _note_absence(self, expected: float) -> None:
-        """Notes if it took far longer than expected to come here: somebody has suspended the worker meanwhile.
+    def _leave_out(self, away: float, first: int) -> None:
+        """Counts time towards no limit in which the worker did nothing, if that is more than a busy machine causes.
 
-        Slurm, a container's engine and a shell suspend its runs with it. That time counts as none of the run's.
+        Slurm, a container's engine and a shell suspend its runs with it: the step that goes on then lasts longer by
+        that. A look that takes long may only have waited for a disk.
         """
-        now, steps = time.monotonic(), len(self.seen.steps)
-        away = now - self._was_here - expected
         if away > _AWAY_SECONDS:
-            self._away.append((away, self._steps_here, steps + 2))  # those that may have been going on
+            self._away.append((away, first, None))
             self._started += away
             if self._first_step_ended is not None:
                 self._first_step_ended += away
-        self._was_here, self._steps_here = now, steps
+
+    def _pause(self, seconds: float) -> None:
+        """Waits within a look."""
+        time.sleep(seconds)
+        self._looked += seconds
 
     def _look(self) -> Outcome | None:
         """Reads what is new since the last look, and judges it.
@@ -170,10 +177,10 @@ class _Watched:
         events = sorted(self._read(), key=lambda event: isinstance(event, Step))
         has_problem = _tells_a_problem(events)
         if has_problem and exit_code is None:
-            time.sleep(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
+            self._pause(_LAST_WORDS_SECONDS)  # a rank often fails because another one has, which still writes why
             events += self._read()
         if exit_code and not has_problem and not self.seen.problems and not self._launch.is_local:
-            time.sleep(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
+            self._pause(_REMOTE_SECONDS)  # what a rank on another node wrote last may come later
             events += self._read()
             has_problem = _tells_a_problem(events)
         measurement: Measurement | None = None
@@ -212,7 +219,7 @@ class _Watched:
             self.process.observe()
         is_step = len(self.seen.steps) > steps
         if is_step and self._first_step_ended is None:
-            self._first_step_ended = time.monotonic()
+            self._first_step_ended = self._looked
         return is_step
 
     def _spent(self) -> float:
@@ -223,7 +230,7 @@ class _Watched:
         return start + sum(step.seconds for step in self.seen.steps[1:])
 
     def _judge(self, measurement: Measurement | None, exit_code: int | None) -> Outcome | None:
-        now, has_problem = time.monotonic(), exit_code is not None or bool(self.seen.problems)
+        now, has_problem = self._looked, exit_code is not None or bool(self.seen.problems)
         moment = Moment(
             seconds=now - self._started,
             spent_seconds=self._spent(),

@@ -1,16 +1,19 @@
 """A run is judged by what its ranks wrote, however late that is read."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dsopt.experiment import run
-from dsopt.experiment.outcome import Failed, Infeasible, Measured
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.run import Progress, run_experiment
 from dsopt.protocol.events import End, Error, EventWriter, Memory, Oom
 from dsopt.protocol.run_dir import RunDir
-from tests.runs import engine, launch, rules, steps
+from tests.runs import engine, launch, rules, step, steps
 
 GIB = 2**30
 
@@ -128,3 +131,83 @@ def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path,
     remote._file.close()
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
+
+
+@dataclass
+class Clock:
+    """A clock that goes on only as the test says; a rank writes while the worker waits."""
+
+    now: float = 1000.0
+    waits: int = 0
+
+    def outcome(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, ranks: Ranks, rank: Callable[[int], None]
+    ) -> Outcome:
+        def sleep(seconds: float) -> None:
+            self.now += seconds
+            rank(self.waits)
+            self.waits += 1
+
+        monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=sleep))
+        for log in ("stdout.log", "stderr.log"):
+            (folder / log).touch()
+        started = launch(run_dir=RunDir(folder))
+        return run_experiment(started, rules(), lambda: False, lambda progress: None, start=lambda _launch: ranks)
+
+
+def test_the_step_in_which_a_run_was_suspended_may_follow_many_that_were_not_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps may be much shorter than the wait between two looks."""
+    writer, clock = EventWriter(RunDir(tmp_path), 0), Clock()
+
+    def rank(wait: int) -> None:
+        clock.now += 5.0 if wait == 1 else 0.0
+        for number in range(10 * wait, 10 * wait + 10):
+            writer.emit(step(number, seconds=5.001 if number == 17 else 0.001 * (1 + number % 3)))
+
+    writer.emit(engine())
+    outcome = clock.outcome(tmp_path, monkeypatch, Ranks(None), rank)
+    writer._file.close()
+    assert outcome == Cancelled(reason="suspended", message="the worker and its run were suspended for 5 s")
+
+
+@pytest.mark.parametrize("is_in_a_look", [True, False])
+def test_the_time_limit_leaves_out_what_the_worker_was_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_a_look: bool
+) -> None:
+    """The run had not trained yet, so that its figures are sound."""
+    writer, clock, ranks = EventWriter(RunDir(tmp_path), 0), Clock(), Ranks(None)
+
+    def exit_code() -> None:
+        clock.now += 100.0 if is_in_a_look and clock.waits == 1 else 0.0
+
+    def rank(wait: int) -> None:
+        clock.now += 100.0 if not is_in_a_look and wait == 1 else 0.0
+        if wait == 3:
+            for event in (engine(), *steps(30)):
+                writer.emit(event)
+
+    monkeypatch.setattr(ranks, "exit_code", exit_code)
+    outcome = clock.outcome(tmp_path, monkeypatch, ranks, rank)
+    writer._file.close()
+    assert isinstance(outcome, Measured), outcome
+
+
+@pytest.mark.parametrize("is_in_a_look", [True, False])
+def test_a_run_that_fails_is_not_believed_if_it_was_suspended_but_if_a_disk_was_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_a_look: bool
+) -> None:
+    """A rank that dies may fill the disk with what it had in memory, every time."""
+    clock, ranks = Clock(), Ranks(None)
+
+    def exit_code() -> int | None:
+        clock.now += 10.0 if is_in_a_look and clock.waits == 1 else 0.0
+        return 1 if clock.waits == 2 else None
+
+    def rank(wait: int) -> None:
+        clock.now += 10.0 if not is_in_a_look and wait == 1 else 0.0
+
+    monkeypatch.setattr(ranks, "exit_code", exit_code)
+    outcome = clock.outcome(tmp_path, monkeypatch, ranks, rank)
+    assert outcome.reason == ("crash" if is_in_a_look else "suspended"), outcome
