@@ -2,10 +2,12 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Cancelled, Failed, Outcome
 from dsopt.search.history import BASELINE
 from dsopt.store.attempts import Task
@@ -17,6 +19,7 @@ _OF_THE_BASELINE: Final = 2  # starts that an exception may end
 _SUSPECT: Final = 3  # so many different candidates in a row
 _TOLD: Final = ("hardware", "machine")  # what ranks have said; only those that die without a word make a node suspect
 _REPEATS: Final = 3
+_MOST_SUSPENDED: Final = 5  # of the runs of one candidate in one round
 _AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
 Verdict = Literal["tell", "again", "elsewhere"]
 
@@ -31,9 +34,12 @@ class NodeHealth:
 
     died: list[Task] = field(default_factory=list)
     _avoided: dict[tuple[Part, int], float] = field(default_factory=dict)  # until when
+    _suspended: Counter[tuple[Part, str, int]] = field(default_factory=Counter)  # each run is another trial
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in the outcome of a run on this node."""
+        is_suspended = isinstance(outcome, Cancelled) and outcome.reason == "suspended"
+        self._suspended[task.part, task.name, task.round] += is_suspended
         if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason in _TOLD):
             return
         if isinstance(outcome, Failed) and outcome.retryable:
@@ -48,6 +54,19 @@ class NodeHealth:
     def avoids(self, trial: tuple[Part, int]) -> bool:
         """Whether a trial should still be left to other nodes, if there are any."""
         return time.monotonic() < self._avoided.get(trial, -math.inf)
+
+    def refuse_suspensions(self, study: str, task: Task) -> None:
+        """Refuses to try a candidate again and again whose runs are all suspended with this worker.
+
+        Raises:
+            DsoptError: so many of them were.
+        """
+        if (times := self._suspended[task.part, task.name, task.round]) >= _MOST_SUSPENDED:
+            raise DsoptError(
+                f"study '{study}': {times} runs of {task.name} were suspended with this worker, so that "
+                "none could be measured. Nothing that was recorded is lost. Let this worker run without breaks, as on "
+                f"a node of its own, then go on with: dsopt worker {study}"
+            )
 
     @property
     def is_suspect(self) -> bool:

@@ -1,5 +1,10 @@
 """Whose fault a run is that died without a word."""
 
+from dataclasses import replace
+
+import pytest
+
+from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
@@ -96,3 +101,15 @@ def test_a_run_that_says_something_clears_a_node() -> None:
         health.note(task("c"), said)
         health.note(task("d"), DIED)
         assert not health.is_suspect
+
+
+def test_a_task_whose_runs_are_all_suspended_is_not_tried_for_ever() -> None:
+    health, suspended = NodeHealth(), Cancelled(reason="suspended", message="for 9 s")
+    for name, outcome in (("a", Cancelled()), ("a", DIED)) * 9:
+        health.note(task(name), outcome)
+        health.refuse_suspensions("tune", task(name))
+    for trial in range(5):  # a run that is cancelled is a trial of its own
+        health.refuse_suspensions("tune", task("a"))
+        health.note(replace(task("a"), trial=trial), suspended)
+    with pytest.raises(DsoptError, match="5 runs of a were suspended with this worker"):
+        health.refuse_suspensions("tune", task("a"))

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
+
+import pytest
 
 from dsopt.launch.processes import processes_of
 from dsopt.store.studies import Store
@@ -12,29 +16,50 @@ from tests.studies import check_nothing_lost_nothing_doubled, write_study
 FEW = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [0, 1]}}
 
 
-def test_a_run_that_was_suspended_says_nothing_of_its_candidate(dsopt: Dsopt) -> None:
-    dsopt.environment["SIMULATED_CLOCK"] = "5"
-    write_study(dsopt.cwd, ds_config=FEW, timeout_seconds=20)
-    dsopt("study", "create", "study.yaml")
-    baseline = dsopt.cwd / "autotuning_results" / "baseline"
-    events, deadline = baseline / "events-rank0.jsonl", time.monotonic() + 60
-    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+def suspend(worker: subprocess.Popen[str], run_dir: Path) -> None:
+    """Suspends a worker and its run, once that has trained for a few steps."""
+    events, deadline = run_dir / "events-rank0.jsonl", time.monotonic() + 60
     while not events.exists() or events.read_text().count('"step",') < 6:
         assert worker.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    stopped = [worker.pid, *(process.pid for process in processes_of(baseline))]
+    stopped = [worker.pid, *(process.pid for process in processes_of(run_dir))]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(4)
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_run_that_was_suspended_says_nothing_of_its_candidate(dsopt: Dsopt) -> None:
+    dsopt.environment["SIMULATED_CLOCK"] = "5"
+    write_study(dsopt.cwd, ds_config=FEW, timeout_seconds=20)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    suspend(worker, dsopt.cwd / "autotuning_results" / "baseline")
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
     check_nothing_lost_nothing_doubled(dsopt)
     store = Store.open(dsopt.environment["DSOPT_STORAGE"])
     first, again, *others = store.runs(store.get("simulated"))
     store.close()
-    assert (first["candidate"], first["state"]) == ("baseline", "cancelled")
+    assert (first["candidate"], first["state"], first["reason"]) == ("baseline", "cancelled", "suspended")
     assert "the worker and its run were suspended for " in first["message"]
     assert (again["candidate"], again["state"]) == ("baseline", "measured")
     assert not [run for run in others if run["state"] == "cancelled"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_suspended_again_and_again_ends(dsopt: Dsopt) -> None:
+    """Slurm may give a node to jobs in turn."""
+    dsopt.environment["SIMULATED_CLOCK"] = "20"
+    write_study(dsopt.cwd, ds_config=FEW)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    for name in ("baseline", *(f"baseline.{number}" for number in range(2, 6))):
+        suspend(worker, dsopt.cwd / "autotuning_results" / name)
+    output, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 1, output
+    assert "5 runs of baseline were suspended with this worker" in output
+    del dsopt.environment["SIMULATED_CLOCK"]
+    assert "is finished" in dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
