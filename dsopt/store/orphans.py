@@ -31,12 +31,14 @@ class Orphan:
         node: free what it holds on this node; None: all that it holds.
         is_hidden: whether it ran on this machine where this worker does not see its processes, such as in another
             container.
+        has_restarted: whether this machine, on which it ran, has restarted since.
     """
 
     attempt_id: str
     run_dir: Path
     node: str | None = None
     is_hidden: bool = False
+    has_restarted: bool = False
 
 
 def find_orphans(connection: sa.Connection, me: Registration, pool: DevicePool) -> list[Orphan]:
@@ -59,7 +61,8 @@ def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: Device
     began = {node for node, device in names if device.startswith("port:")}
     # a name may be that of several machines, a GPU's cannot
     if held & own if held and own else me.node in began:
-        return Orphan(attempt_id=attempt_id, run_dir=run_dir)  # it began here, and this machine has restarted since
+        is_boot = _boot(host) != host  # not an engine, which goes on
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir, has_restarted=is_boot)  # it began here
     if me.node in {node for node, _ in names}:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
     return None
@@ -77,7 +80,7 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     """
     is_any_free, owner = False, identity_of(engine) if orphans else ""
     for orphan in orphans:
-        with contextlib.suppress(PermissionError):  # another user's: only their worker sees whether it is over
+        with contextlib.suppress(PermissionError):  # something in its folder is another user's
             is_any_free |= _sweep(engine, orphan, owner)
     return is_any_free
 
@@ -88,6 +91,11 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
         with writing(engine) as connection:
             queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
         return False
+    if _is_closed(run_dir):
+        if orphan.has_restarted:
+            with writing(engine) as connection:
+                queries.end_leases(connection, orphan.attempt_id)
+        return orphan.has_restarted
     if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
         return False
     undo(run_dir, is_late=True)
@@ -99,6 +107,17 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
         with contextlib.suppress(OSError):
             run_dir.path.rmdir()
     return True
+
+
+def _is_closed(run_dir: RunDir) -> bool:
+    """Whether a run is another user's: only their worker sees whether it is over, until the machine restarts."""
+    try:
+        run_dir.mark.stat()  # not `exists`: from Python 3.14 on, that says that what is closed is not there
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _is_over(run_dir: RunDir, *, is_hidden: bool) -> bool:

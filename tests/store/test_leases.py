@@ -337,6 +337,25 @@ def test_who_frees_what_the_dead_held(sqlite_url: str, tmp_path: Path, case: str
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("host", "now", "has_restarted"),
+    [
+        ("boot/1", "boot/1", False),
+        ("boot/1", "boot/2", False),
+        ("boot/1", "again/1", True),
+        ("engine:x", "boot/1", False),
+    ],
+)
+def test_only_another_boot_of_its_machine_shows_that_a_run_is_over(
+    store: Store, study: StoredStudy, host: str, now: str, has_restarted: bool
+) -> None:
+    """What an engine started may go on on other machines, whatever becomes of this one."""
+    dead = at(store, "a", host)
+    begin(dead, study, slots(1))
+    leave(store.engine, dead.me)
+    assert [orphan.has_restarted for orphan in orphans(store, at(store, "a", now), slots(1))] == [has_restarted]
+
+
 def test_devices_stay_leased_while_a_hidden_run_cannot_be_looked_at(store: Store, study: StoredStudy) -> None:
     """Another container shares a GPU, but not the folder of the results."""
     dead = at(store, "a", "boot/1")
