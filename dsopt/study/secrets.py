@@ -180,7 +180,8 @@ def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -
     found = set(further)
     for name, value in environment.items():
         if looks_secret(name, value):
-            found |= {value, *(match[1] for match in _PASSWORD_IN_URL.finditer(value))}
+            passwords = [match[1] for match in _PASSWORD_IN_URL.finditer(value)]
+            found |= {value, *passwords, *map(unquote, passwords)}
     found |= {line.strip() for value in found for line in _LINE_END.split(value) if _LONG.search(line)}
     found |= {form for value in found if len(value) >= SHORTEST for form in _forms(value)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)

@@ -227,7 +227,7 @@ def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -
     assert hidden(text, ()) == (text if shown is None else shown)
 
 
-@pytest.mark.parametrize(
+TOLD = pytest.mark.parametrize(
     "told",
     [
         repr,
@@ -240,9 +240,20 @@ def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -
         lambda value: base64.b64encode(value.encode()).decode(),
     ],
 )
+
+
+@TOLD
 def test_a_secret_is_hidden_in_whatever_form_programs_write_it(told: Callable[[str], str]) -> None:
     value = 'wörd "of"/pass\\ 4711'
     shown = hidden(f"it got {told(value)} and failed", secret_values({"VAULT_PASSWORD": value}))
+    assert "***" in shown and "4711" not in shown and base64.b64encode(value.encode()).decode()[:8] not in shown
+
+
+@TOLD
+def test_so_is_the_password_that_a_url_writes_otherwise(told: Callable[[str], str]) -> None:
+    value = 'p\'ss "w" 4711'
+    url = f"postgresql://ann:{urllib.parse.quote(value, safe='')}@h/d"
+    shown = hidden(f"it got {told(value)} and failed", secret_values({"DB_URL": url}))
     assert "***" in shown and "4711" not in shown and base64.b64encode(value.encode()).decode()[:8] not in shown
 
 
