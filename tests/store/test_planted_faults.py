@@ -42,7 +42,7 @@ LOSE = queries.lose_attempts
 FAULTS = {
     "a write without its worker": (queries, "keep_worker", false),
     "a run that others have decided against": (queries, "change_study", without("decisions", queries.change_study)),
-    "the living are buried": (queries, "delete_worker", without("silent_seconds", queries.delete_worker)),
+    "the living are buried": (queries, "delete_worker", without("beat", queries.delete_worker)),
     "devices are free too early": (queries, "lose_attempts", lose_attempts_and_leases),
     "begun without a claim": (claims, "has", true),
     "reported without an attempt": (queries, "has_attempt", true),
