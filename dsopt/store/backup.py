@@ -15,6 +15,7 @@ from sqlalchemy.engine import URL
 
 from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, is_gone, processes_of
+from dsopt.store.clock import now
 from dsopt.store.engine import shown
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.queries import Row, other_workers
@@ -112,15 +113,18 @@ def study_names(connection: sa.Connection) -> list[str]:
 
 
 def living_workers(connection: sa.Connection) -> list[Row]:
-    """The workers that may still write: their process lives on this machine, or they beat within the last minute."""
-    here = host_identity()
+    """The workers that may still write: their process lives on this machine, or they beat within the last minute.
+
+    One that beat in the future died before somebody set the database's clock back: others have beaten since.
+    """
+    here, today = host_identity(), connection.execute(sa.select(now(connection))).scalar_one()
     return [
         row
         for row in other_workers(connection, None)
         if (
             not is_gone(row["pid"], row["process_started"])
             if row["host"] == here
-            else row["silent_seconds"] <= LEASE_SECONDS
+            else abs(today - row["heartbeat_at"]) <= LEASE_SECONDS
         )
     ]
 

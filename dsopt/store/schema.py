@@ -67,8 +67,8 @@ def _refuse_living_workers(engine: sa.Engine) -> None:
         return
     with engine.connect() as connection:
         columns = (workers.c.node, workers.c.pid)  # which every revision has
-        silent = now(connection) - workers.c.heartbeat_at
-        rows = connection.execute(sa.select(*columns).where(silent < LEASE_SECONDS)).all()
+        silent = now(connection) - workers.c.heartbeat_at  # far below 0 of one that died before the clock was set back
+        rows = connection.execute(sa.select(*columns).where(sa.func.abs(silent) < LEASE_SECONDS)).all()
     if rows:
         living = ", ".join(f"{row.node} (process {row.pid})" for row in rows)
         raise DsoptError(

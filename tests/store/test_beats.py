@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 
+from dsopt.store.backup import living_workers
 from dsopt.store.beats import Beats
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.queries import other_workers
@@ -38,4 +39,19 @@ def test_a_dead_worker_that_beat_in_the_future_is_buried(storage_url: str, monke
     with store.engine.connect() as connection:
         others = other_workers(connection, me.id)
     assert bury(store.engine, find_dead(others, me, {ahead.id})[0])
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "seconds", "lives"),
+    [("another", 5, True), ("another", -LEASE_SECONDS - 5, False), ("another", 30 * 86400, False), (None, 86400, True)],
+)
+def test_who_stands_in_the_way_of_a_restore(storage_url: str, host: str | None, seconds: float, lives: bool) -> None:
+    """Of this machine's own workers, their processes tell."""
+    store = Store.open(storage_url, make=True)
+    register(store.engine)
+    values = {"heartbeat_at": workers.c.heartbeat_at + seconds, **({"host": host} if host else {})}
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(workers).values(values))
+        assert bool(living_workers(connection)) == lives
     store.close()
