@@ -48,10 +48,10 @@ class RunDir:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, results_dir: Path, name: str, owner: str = "") -> "RunDir":
+    def create(cls, results_dir: Path, name: str, owner: str = "", maker: str = "") -> "RunDir":
         """Creates a new folder: `name`, then `name.2`, `name.3` …, safely even if others do the same.
 
-        `owner` identifies the database that the run is of.
+        `owner` identifies the database that the run is of, and `maker` the process that makes it.
         """
         make_private(results_dir)
         number = 1
@@ -64,7 +64,7 @@ class RunDir:
             else:
                 run_dir = cls(path)
                 with create_private(run_dir.mark) as mark:
-                    mark.write(owner)
+                    mark.write(f"{owner}\n{maker}")
                 return run_dir
 
     def discard(self) -> None:
@@ -80,9 +80,18 @@ class RunDir:
 
     def is_of_another(self, owner: str) -> bool:
         """Whether the run is known to be of another database."""
+        return self._made_by()[0] not in ("", owner)
+
+    @property
+    def maker(self) -> str:
+        """Identifies the process that made it; empty if that is not known."""
+        return self._made_by()[1]
+
+    def _made_by(self) -> tuple[str, str]:
         with contextlib.suppress(OSError):
-            return self.mark.read_text("utf-8") not in ("", owner)
-        return False
+            owner, _, maker = self.mark.read_text("utf-8", errors="replace").partition("\n")
+            return owner, maker
+        return "", ""
 
     @property
     def ds_config(self) -> Path:

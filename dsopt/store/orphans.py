@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.log_holders import only_stopped_starters
-from dsopt.launch.processes import end_run
+from dsopt.launch.maker import maker_of
+from dsopt.launch.processes import end_run, processes_of
 from dsopt.launch.undone import undo
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
@@ -75,8 +76,9 @@ def _boot(host: str) -> str:
 def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
     """Frees devices that runs without a worker held, after ending their processes. Returns whether any came free.
 
-    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended. A run that
-    a copy of another database has is none of its business: it goes on in that one.
+    Whoever recorded that such a run is lost may be anywhere; only on its machine can its processes be ended. A run
+    whose worker lives is that worker's business: a database may be a copy of the one that it goes on in. A run of
+    another database is nobody's once its worker is gone, as after that database was moved.
     """
     is_any_free, owner = False, identity_of(engine) if orphans else ""
     for orphan in orphans:
@@ -87,7 +89,8 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
 
 def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
     run_dir = RunDir(orphan.run_dir)
-    if run_dir.is_of_another(owner):
+    maker = maker_of(run_dir)
+    if maker != "gone" and run_dir.is_of_another(owner):
         with writing(engine) as connection:
             queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
         return False
@@ -96,9 +99,12 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id)
         return orphan.has_restarted
-    if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
+    if maker == "lives" and (processes_of(run_dir.path) or may_be_present(run_dir, is_hidden=orphan.is_hidden)):
         return False
-    undo(run_dir, is_late=True)
+    if maker != "lives":
+        if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
+            return False
+        undo(run_dir, is_late=True)
     with writing(engine) as connection:
         queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
     if orphan.node is None:

@@ -14,6 +14,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE: Final = (*_FULL, errno.EROFS, errno.EIO, errno.ESTALE)
 _ERROR: Final = re.compile(r"\[Errno (\d+)\][^'\"]*['\"]([^'\"]+)['\"]")  # an OSError of a file, as Python words it
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
+_ROOM_FILES: Final = 100
 
 
 class Room:
@@ -51,22 +52,36 @@ def unusable(folder: Path, error: OSError | None = None, said: str = "") -> str 
     """
     numbers = [error.errno] if error is not None else []
     numbers += [int(number) for number, path in _ERROR.findall(said) if path.startswith(f"{folder}/")]
-    number = next((number for number in numbers if number in _UNUSABLE), None) or _trouble(folder)
+    found = _state(folder)
+    number = next((number for number in numbers if number in _UNUSABLE), None) or _trouble(found)
     if number in _FULL:
+        if found is not None and _lacks_inodes(found):
+            return f"the disk of {folder} takes no more files, however much room it has. Remove some of its files"
         return f"the disk of {folder} is full. Make room on it"
     if number is not None:
         return f"the disk of {folder} cannot be written to: {os.strerror(number).lower()}. Mend it"
     return None
 
 
-def _trouble(folder: Path) -> int | None:
-    """The number of the error that writing to a folder would raise, as far as its disk says so."""
+def _state(folder: Path) -> os.statvfs_result | None:
+    """What a disk says of itself; None: it says nothing."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
-        found = os.statvfs(folder)
+        return os.statvfs(folder)
     except OSError:
         return None  # whatever is wrong, it is not this
-    if found.f_flag & os.ST_RDONLY:
+
+
+def _trouble(disk: os.statvfs_result | None) -> int | None:
+    """The number of the error that writing to a disk would raise, as far as it says so."""
+    if disk is None:
+        return None
+    if disk.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    return None if found.f_bavail * found.f_frsize >= _ROOM_BYTES else errno.ENOSPC
+    is_full = disk.f_bavail * disk.f_frsize < _ROOM_BYTES or _lacks_inodes(disk)
+    return errno.ENOSPC if is_full else None
+
+
+def _lacks_inodes(disk: os.statvfs_result) -> bool:
+    return disk.f_files > 0 and disk.f_favail < _ROOM_FILES  # some file systems have no fixed number of them

@@ -9,6 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.maker import this_process
 from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
 from dsopt.protocol.run_dir import RunDir
@@ -185,7 +186,7 @@ class StudyGround:
         places, script = self._places(study.spec, candidate), script_source(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
-            run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity)
+            run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity, this_process())
             try:
                 if isinstance(task, NewTask):
                     task.frozen.set_user_attr("run_dir", str(run_dir.path))

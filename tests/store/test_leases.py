@@ -1,7 +1,9 @@
 """Who may hold a device at the same time, whatever it is called, and who frees it when a worker has died."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.placement import Place, Placement, Reach
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.launch.process import Process
+from dsopt.launch.processes import host_identity, start_ticks
 from dsopt.protocol.presence import be_present, may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.attempts import Attempt
@@ -400,6 +403,69 @@ def test_a_copy_of_a_database_ends_no_run_of_the_original(store: Store, study: S
     finally:
         process.communicate(b"\n")
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("owner", ["the file where it was before", None])
+def test_a_run_of_a_dead_worker_ends_although_its_database_was_moved(
+    store: Store, study: StoredStudy, tmp_path: Path, owner: str | None
+) -> None:
+    """Whatever file it is in now: nobody else frees its devices."""
+    with _maker() as maker:
+        run_dir = _made(tmp_path, store.identity if owner is None else owner, maker)
+    with _left_run(store, study, run_dir) as run:
+        assert run.wait(timeout=20) == -signal.SIGKILL
+    with store.engine.connect() as connection:
+        assert leases_left(connection) == []
+
+
+def test_a_run_goes_on_as_long_as_its_worker_lives(store: Store, study: StoredStudy, tmp_path: Path) -> None:
+    """Its row may be missing because this database is a copy, with the same identity, of the one that it works for."""
+    with _maker() as maker:
+        with _left_run(store, study, run_dir := _made(tmp_path, store.identity, maker)) as run:
+            with store.engine.connect() as connection:
+                assert len(leases_left(connection)) == 2  # a slot and a port: they are in use indeed
+            assert run.poll() is None and not run_dir.undone.exists()
+        sweep(store.engine, orphans(store, at(store, "c", host_identity()), slots(1)))
+        with store.engine.connect() as connection:
+            assert leases_left(connection) == []
+
+
+@pytest.mark.parametrize("is_of_another", [False, True])
+def test_a_run_of_a_stopped_worker_ends_if_it_is_of_this_database(
+    store: Store, study: StoredStudy, tmp_path: Path, is_of_another: bool
+) -> None:
+    """It holds devices, and nobody knows for how long."""
+    with _maker() as maker:
+        maker.send_signal(signal.SIGSTOP)
+        run_dir = _made(tmp_path, "another" if is_of_another else store.identity, maker)
+        with _left_run(store, study, run_dir) as run:
+            if is_of_another:
+                assert run.poll() is None
+            else:
+                assert run.wait(timeout=20) == -signal.SIGKILL
+        maker.send_signal(signal.SIGCONT)
+
+
+def _maker() -> "subprocess.Popen[bytes]":
+    """A process that makes a run, and lasts as long as its context."""
+    return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+
+def _made(folder: Path, owner: str, maker: "subprocess.Popen[bytes]") -> RunDir:
+    return RunDir.create(folder, "run", owner, f"{host_identity()} {maker.pid} {start_ticks(maker.pid)}")
+
+
+@contextlib.contextmanager
+def _left_run(store: Store, study: StoredStudy, run_dir: RunDir) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of a run whose worker is no worker of this database any more. Another worker has swept it."""
+    ledger = at(store, "a", host_identity())
+    begin(ledger, study, slots(1), run_dir=run_dir.path)
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment) as run:
+        leave(store.engine, ledger.me)
+        sweep(store.engine, orphans(store, at(store, "b", host_identity()), slots(1)))
+        yield run
 
 
 def test_a_worker_is_silent_by_the_clock_of_who_looks(monkeypatch: pytest.MonkeyPatch) -> None:

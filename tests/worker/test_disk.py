@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,12 @@ def test_a_disk_that_only_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch, t
     fields = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
     assert "read-only file system" in (unusable(tmp_path) or "")
+
+
+def test_a_disk_that_takes_no_more_files_is_waited_for(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,nr_inodes=50", small_disk], check=True)
+    assert unusable(small_disk) == (
+        f"the disk of {small_disk} takes no more files, however much room it has. Remove some of its files"
+    )
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1000", small_disk], check=True)
+    assert unusable(small_disk) is None

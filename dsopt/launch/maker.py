@@ -1,0 +1,33 @@
+"""Which process has made a run's folder, and whether it still sees to the run."""
+
+import os
+from typing import Literal
+
+from dsopt.launch.processes import host_identity, is_gone, is_stopped, start_ticks
+from dsopt.protocol.run_dir import RunDir
+
+Maker = Literal["lives", "stopped", "gone", "unknown"]
+
+
+def this_process() -> str:
+    """What a run's folder tells of the process that makes it."""
+    return f"{host_identity()} {os.getpid()} {start_ticks(os.getpid())}"
+
+
+def maker_of(run_dir: RunDir) -> Maker:
+    """What has become of the worker that made a run.
+
+    One that lives ends the run itself, and knows when: in time, if it is cut off from its database, and never too
+    early, if somebody has copied that. One that somebody has stopped ends nothing. Unknown: it is this process, or
+    another machine's or container's, or the folder does not tell.
+    """
+    host, *process = run_dir.maker.split(" ")
+    try:
+        pid, started = int(process[0]), float(process[1])
+    except (IndexError, ValueError):
+        return "unknown"
+    if host != host_identity() or pid == os.getpid():
+        return "unknown"
+    if is_gone(pid, started):
+        return "gone"
+    return "stopped" if is_stopped(pid) else "lives"
