@@ -22,11 +22,12 @@ def suspend(worker: subprocess.Popen[str], run_dir: Path) -> None:
     while not events.exists() or events.read_text().count('"step",') < 6:
         assert worker.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    stopped = [worker.pid, *(process.pid for process in processes_of(run_dir))]
-    for pid in stopped:
+    os.kill(worker.pid, signal.SIGSTOP)  # first: to find the others takes a while, in which it would judge the run
+    others = [process.pid for process in processes_of(run_dir)]
+    for pid in others:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(4)
-    for pid in stopped:
+    for pid in (worker.pid, *others):
         os.kill(pid, signal.SIGCONT)
 
 
