@@ -172,11 +172,14 @@ def exists(url: URL) -> bool:
 def prepare(engine: sa.Engine) -> None:
     """Sets up each connection: in SQLite, WAL, foreign keys, a wait instead of an error; in PostgreSQL, time limits.
 
-    Errors get to know which database they come from.
+    Errors get to know which database they come from. A connection that only reads is given up: it may stay so, as on
+    the server that was the first before a failover, when a new one could write.
     """
 
     @sa.event.listens_for(engine, "handle_error")
     def _(context: sa.engine.ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == trouble.ONLY_READS:
+            context.is_disconnect = True
         if context.sqlalchemy_exception is not None:
             trouble.note_database(context.sqlalchemy_exception, shown(engine.url))
 

@@ -11,11 +11,11 @@ _CONNECTIONS: Final = (
 )
 _FULL_DISK: Final = "Free some space on the disk that the database is on, and try again"
 _UNWRITABLE: Final = "Check that the file and its folder are there, and that you may write to both"
-_ONLY_READS: Final = "25006"  # a standby, or a transaction that only reads, was to write or listen
+ONLY_READS: Final = "25006"  # a standby, or a transaction that only reads, was to write or listen
 # by PostgreSQL's code for an error, or words of the message if it has none
 _ADVICE: Final = {
     "42501": _MISSING_RIGHTS,
-    _ONLY_READS: "Only the primary server takes writes, and only from a role that may write (docs/operations.md)",
+    ONLY_READS: "Only the primary server takes writes, and only from a role that may write (docs/operations.md)",
     "53100": _FULL_DISK,
     "53300": _CONNECTIONS,
     "too many connections": _CONNECTIONS,  # psycopg gives no code if it could not connect
@@ -42,7 +42,7 @@ def is_away(error: BaseException | None) -> bool:
             return not any(words in str(error) for words in _FOR_GOOD)
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             return True
-        if isinstance(error, sa.exc.InternalError) and getattr(error.orig, "sqlstate", None) == _ONLY_READS:
+        if isinstance(error, sa.exc.InternalError) and getattr(error.orig, "sqlstate", None) == ONLY_READS:
             return True  # a standby that has just taken over
         error = error.__cause__ or error.__context__
     return False

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dsopt.cli import main
 from dsopt.store.studies import Store
-from dsopt.store.trouble import database_error, database_of
+from dsopt.store.trouble import database_error, database_of, is_away
 from tests.store.ledger import spec
 
 TROUBLES = {
@@ -48,6 +48,24 @@ def test_a_server_without_a_connection_left_says_what_to_do(postgres: str, postg
     with first.connect(), pytest.raises(sa.exc.OperationalError) as caught, second.connect():
         pass
     assert "End some of its clients, or allow more" in str(database_error(caught.value))
+
+
+def test_a_connection_that_only_reads_is_given_up(postgres_url: str) -> None:
+    """As after a failover, or once a host has made a database read-only: a new connection may write."""
+    store = Store.open(postgres_url, make=True)
+    write = sa.text("CREATE TABLE IF NOT EXISTS written (number integer)")
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("SET default_transaction_read_only = on")
+        connection.commit()
+        process = connection.connection.dbapi_connection.info.backend_pid  # type: ignore[union-attr]
+        with pytest.raises(sa.exc.InternalError) as caught:
+            connection.execute(write)
+    assert is_away(caught.value)
+    for _ in range(5):
+        with store.engine.begin() as connection:
+            assert connection.connection.dbapi_connection.info.backend_pid != process  # type: ignore[union-attr]
+            connection.execute(write)
+    store.close()
 
 
 def test_other_errors_are_none_of_a_database() -> None:
