@@ -20,7 +20,7 @@ from dsopt.search.pruners import runs_since_best
 from dsopt.search.repeat import repeat_step
 from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, Step, Wait
-from dsopt.search.verdicts import budget_spent, nothing_ran, patience_spent, reasons_against, unavailable
+from dsopt.search.verdicts import budget_spent, came_of, nothing_ran, patience_spent, reasons_against, unavailable
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
@@ -59,12 +59,17 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
     outlooks: dict[int, Outlook] = {}
     allowed: dict[int, NDArray[np.bool_]] = {}
+    barred: dict[int, str] = {}  # by crashes, as far as is known until now
     for stage in left:
         untried, met[stage] = without_crashes(_untried(spec, history, facts, forecast, stage), crashes)
         candidates = [candidate for candidate in untried if not is_own(candidate)]
         verdict = budget_spent(spec, history.stages[stage])
         if verdict is None and not candidates:
             verdict = with_crashes(_nothing_left(spec, forecast, history, stage, has_own=bool(untried)), met[stage])
+            if met[stage]:
+                barred[stage] = verdict
+        if stage in barred:
+            continue
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
@@ -81,8 +86,10 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if chosen is not None and may_explore and most >= least:
         candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
         return Explore(stage=chosen, candidates=candidates, phase="joint", memory=forecast.memory, forecast=forecast)
-    if is_running or chosen is None:
+    if is_running or not (outlooks or barred):
         return Wait()
+    if not outlooks:
+        return CloseStage(stage=min(barred), verdict=barred[min(barred)])
     stage = min(outlooks)
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
@@ -237,13 +244,14 @@ def _verdict(
         stage: the stage.
         least: what a run must be worth, relative.
     """
-    is_explored = any(o.launched for o in history.stages[stage])
-    was_run = is_explored or stage == history.own_stage
+    has_launched = any(o.launched for o in history.stages[stage])
+    was_run = has_launched or stage == history.own_stage
+    came = came_of(history.stages[stage]) if has_launched else "explored"
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
-        return f"explored; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
+        return f"{came}; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"
     only_own = "only your own configuration was run; the rest is"
-    head = "explored; the rest is" if is_explored else only_own if was_run else "not tried:"
+    head = f"{came}; the rest is" if has_launched else only_own if was_run else "not tried:"
     upper = np.expm1(outlook.score + 1.96 * outlook.deviation - best) * 100
     most, safe = (float(np.max(upper[which], initial=0.0)) for which in (allowed, allowed & (outlook.fits >= EVEN)))
     if most == 0:

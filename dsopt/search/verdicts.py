@@ -19,7 +19,7 @@ def budget_spent(spec: StudySpec, observations: Sequence[Observation]) -> str | 
     """Says if a stage has had `tuner_num_trials` runs."""
     spent = sum(o.is_spent for o in observations)
     if spent >= spec.autotuning.tuner_num_trials:
-        return f"{_came_of(observations)}; it has had its {spent} runs (tuner_num_trials)"
+        return f"{came_of(observations)}; it has had its {spent} runs (tuner_num_trials)"
     return None
 
 
@@ -30,7 +30,7 @@ def patience_spent(spec: StudySpec, observations: Sequence[Observation]) -> str:
         own = sum(o.is_spent for o in observations)
         last = "run, at any stage," if patience == 1 else f"{patience} runs, counted over all stages,"
         here = f"{own or 'no'} run{'s' * (own > 1)} here"
-        return f"{_came_of(observations)}, with {here}; the last {last} brought nothing better"
+        return f"{came_of(observations)}, with {here}; the last {last} brought nothing better"
     last = "last run" if patience == 1 else f"last {patience} runs"
     return f"not tried: the {last} at other stages brought nothing better"
 
@@ -46,7 +46,7 @@ def nothing_ran(observations: Sequence[Observation]) -> str:
     return f"nothing ran: {message}"
 
 
-def _came_of(observations: Sequence[Observation]) -> str:
+def came_of(observations: Sequence[Observation]) -> str:
     """The outcome of a stage that ends early."""
     return "explored" if any(o.state == "measured" for o in observations) else nothing_ran(observations)
 
