@@ -3,13 +3,19 @@
 import contextlib
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
+from dsopt.protocol.birth import was_there
 from dsopt.protocol.checkpoint_names import FILE
-from dsopt.protocol.events import Moved, Saved, being_saved, saved_file
+from dsopt.protocol.events import Moved, Saved
+from dsopt.protocol.file_events import being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
+
+_LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
 
 
 def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> None:
@@ -42,8 +48,10 @@ def _is_removed(saved: Saved, until_ns: int, keeper: RunDir | None) -> bool:
     """
     path = Path(saved.path)
     found = os.lstat(path)
-    seen = saved_file(saved.rank, path, found) if saved.changed else being_saved(saved.rank, path, found)
+    seen = (saved_file if saved.changed else being_saved)(saved.rank, path)
     is_empty_link = stat.S_ISLNK(found.st_mode) and not path.exists()
+    if not saved.born:  # nobody could tell, or an older dsopt did not
+        seen = replace(seen, born="")
     if not saved.changed and found.st_mtime_ns > until_ns:
         return False
     if seen != saved or not (stat.S_ISREG(found.st_mode) or is_empty_link):
@@ -61,3 +69,21 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
         is_new = link.is_symlink() and link.lstat().st_mtime_ns >= began_ns
         if is_new and Path(os.path.realpath(link)) in removed and not link.exists():
             link.unlink()
+
+
+def remove_weights(run_dir: RunDir) -> None:
+    """Removes what is large, or has a checkpoint's name, of what a run has written below its own folder.
+
+    Its logs and figures stay, for whoever asks why it failed. So does what is older than the run: it may be the user's,
+    moved there, where it could not be put back.
+    """
+    mark = run_dir.mark.stat()
+    for top in run_dir.written if mark.st_uid == os.getuid() else ():  # else a database names a folder of others
+        for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():
+            for path in (Path(folder, name) for name in names):
+                with contextlib.suppress(OSError):
+                    is_much = FILE.fullmatch(path.name) or path.lstat().st_size > _LARGEST_KEPT
+                    if is_much and not was_there(path, mark.st_mtime_ns):
+                        path.unlink()
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106 - unless something is left in it

@@ -19,7 +19,8 @@ from typing import Final
 from dsopt.probe.places import HIDDEN_ASIDE, is_folder
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns, has_birth, was_there
-from dsopt.protocol.events import EventWriter, being_saved, moved_file
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import being_saved, moved_file
 from dsopt.protocol.kept import copy_of, has_users, is_users, note_copy, note_users
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
 
@@ -124,7 +125,7 @@ class Aside:
     def _tell_of_new(self, path: Path, new: Path | None = None) -> None:
         """Tells of a new file, which goes with the run: it is at a path, or is about to be moved there."""
         with contextlib.suppress(FileNotFoundError):  # another rank has moved it on
-            self._writer.emit(being_saved(self._writer.rank, path, (new or path).lstat()))
+            self._writer.emit(being_saved(self._writer.rank, path, new))
 
     def has_moved(self, old: Path, new: Path) -> None:
         """A script has moved something: what was in the place of the user's goes with the run from there, too."""

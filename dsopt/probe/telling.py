@@ -8,7 +8,8 @@ from typing import Final
 
 from dsopt.probe.places import files_at
 from dsopt.probe.territory import Territory
-from dsopt.protocol.events import EventWriter, being_saved, saved_file
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
 
@@ -30,7 +31,7 @@ class Telling:
         if self._counts(path):
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
-                self._writer.emit(being_saved(self._writer.rank, path, path.lstat()))
+                self._writer.emit(being_saved(self._writer.rank, path))
 
     def has_saved(self, path: Path, since: int) -> None:
         """Tells of what the script has saved there since, in nanoseconds since the epoch."""
@@ -39,7 +40,7 @@ class Telling:
                 found = file.lstat()
                 is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
                 if self._counts(file) and is_plain and found.st_mtime_ns >= since:
-                    self._writer.emit(saved_file(self._writer.rank, file, found))
+                    self._writer.emit(saved_file(self._writer.rank, file))
 
     def _counts(self, path: Path) -> bool:
         return self._writer.has_stepped and self._territory.holds_results(path)

@@ -8,11 +8,9 @@ import contextlib
 import json
 import mmap
 import os
-import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final, NewType, TextIO, TypeAlias
 
 from dsopt.protocol.private import append_lines
@@ -188,8 +186,9 @@ class Saved:
     """This rank has made a file with a function that saves; the worker removes it after the run.
 
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
-    somebody has written since, is taken for it. While it is being written, `changed` is empty. The number of its device
-    is none of them: that may change with a restart.
+    somebody has written since, is taken for it. While it is being written, `changed` is empty. `born` says when it was
+    made, where the file system tells: it may give the `inode` of a removed file to the next one. The number of its
+    device is none of them: that may change with a restart.
     """
 
     kind: ClassVar[str] = "saved"
@@ -199,6 +198,7 @@ class Saved:
     inode: str
     size: int
     changed: str
+    born: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,30 +237,6 @@ Event: TypeAlias = (
 KINDS: Final[Mapping[str, type[Event]]] = {
     k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, Moved, Sources, End)
 }
-
-
-def saved_file(rank: int, path: Path, found: os.stat_result) -> Saved:
-    """A file as it is now."""
-    numbers = {"inode": str(found.st_ino), "changed": str(found.st_mtime_ns)}
-    return Saved(rank=rank, path=FilePath(str(path)), host=platform.node(), size=found.st_size, **numbers)
-
-
-def being_saved(rank: int, path: Path, found: os.stat_result) -> Saved:
-    """A file that is about to be written."""
-    return replace(saved_file(rank, path, found), size=0, changed="")
-
-
-def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int, *, is_copy: bool = False) -> Moved:
-    """A file or folder that is about to be moved, or was copied, as it is now."""
-    return Moved(
-        rank=rank,
-        path=FilePath(str(path)),
-        to=FilePath(str(to)),
-        host=platform.node(),
-        inode=str(found.st_ino),
-        time=time_ns,
-        is_copy=is_copy,
-    )
 
 
 class EventWriter:

@@ -150,6 +150,11 @@ class RunDir:
         return folder / path.name if is_file else folder
 
     @property
+    def written(self) -> tuple[Path, ...]:
+        """The folders that its script writes to: by flags that name one, and by trackers."""
+        return self.path / "own", self.path / "mlruns", self.path / "clearml"
+
+    @property
     def aside(self) -> Path:
         """The user's files that its script has removed or replaced, while the run lasts."""
         return self.path / ASIDE

@@ -5,12 +5,15 @@ import platform
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsopt.launch.undone import undo
-from dsopt.protocol.events import EventWriter, saved_file
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import being_saved, saved_file
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.orphans import sweep
 from dsopt.store.studies import Store
@@ -32,7 +35,7 @@ def run_dir(tmp_path: Path) -> RunDir:
 def save(run_dir: RunDir, path: Path) -> None:
     path.write_text("weights")
     writer = EventWriter(run_dir, 0)
-    writer.emit(saved_file(0, path, path.lstat()))
+    writer.emit(saved_file(0, path))
     writer.close()
 
 
@@ -90,3 +93,33 @@ def test_what_a_script_has_written_among_the_events_stops_nothing(run_dir: RunDi
         events.writelines(json.dumps(event) + "\n" for event in hostile)
     undo(run_dir)
     assert not (tmp_path / "model.pt").exists()
+
+
+@pytest.mark.parametrize("born", ["1", ""])
+def test_another_file_with_the_number_of_a_removed_one_stays(tmp_path: Path, born: str) -> None:
+    """The file system gives numbers again, and what the run was still writing may have any size and date."""
+    made, path = RunDir.create(tmp_path, "r"), tmp_path / "model.pt"
+    path.write_text("weights")
+    writer = EventWriter(made, 0)
+    writer.emit(replace(being_saved(0, path), born=born))
+    writer.close()
+    undo(made)
+    assert path.exists() == bool(born)
+
+
+def test_weights_that_a_run_has_in_its_own_folder_go_and_logs_stay(tmp_path: Path) -> None:
+    old = tmp_path / "old.pt"
+    old.write_text("the user's, which the script has moved, and nobody could put back")
+    made = RunDir.create(tmp_path, "r")
+    own = made.own_path("--output_dir", "")
+    time.sleep(0.05)  # the clock of a file system has ticks
+    for name, size in {"step_1/model.pt": 5, "step_1/state.json": 5, "log.txt": 5, "data": 2**20 + 1}.items():
+        path = own / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * size)
+    (own / "step_2").mkdir()
+    (own / "step_2" / "rng.pth").touch()
+    old.rename(own / "old.pt")
+    undo(made)
+    left = {str(path.relative_to(own)) for path in own.rglob("*")}
+    assert left == {"step_1", "step_1/state.json", "log.txt", "old.pt"}

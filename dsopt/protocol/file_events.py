@@ -1,0 +1,45 @@
+"""Events of files: what they say of one as it is now."""
+
+import os
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+from dsopt.protocol.birth import birth_ns
+from dsopt.protocol.events import FilePath, Moved, Saved
+
+
+def saved_file(rank: int, path: Path, now: Path | None = None) -> Saved:
+    """A file as it is now, at its path or, before it is moved there, where it is now.
+
+    Raises:
+        OSError: it is not there.
+    """
+    found, born = (now or path).lstat(), birth_ns(now or path)
+    return Saved(
+        rank=rank,
+        path=FilePath(str(path)),
+        host=platform.node(),
+        inode=str(found.st_ino),
+        size=found.st_size,
+        changed=str(found.st_mtime_ns),
+        born="" if born is None else str(born),
+    )
+
+
+def being_saved(rank: int, path: Path, now: Path | None = None) -> Saved:
+    """A file that is about to be written."""
+    return replace(saved_file(rank, path, now), size=0, changed="")
+
+
+def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int, *, is_copy: bool = False) -> Moved:
+    """A file or folder that is about to be moved, or was copied, as it is now."""
+    return Moved(
+        rank=rank,
+        path=FilePath(str(path)),
+        to=FilePath(str(to)),
+        host=platform.node(),
+        inode=str(found.st_ino),
+        time=time_ns,
+        is_copy=is_copy,
+    )
