@@ -1,5 +1,6 @@
 """Names that a script gives to functions of files, and what they stand for."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,13 @@ def files_at(path: Path, depth: int) -> Iterator[Path]:
     elif depth > 0:
         for entry in path.iterdir():
             yield from files_at(entry, depth - 1)
+
+
+def numbers_in(folder: Path, depth: int) -> dict[Path, int]:
+    """The numbers of the files in a folder, as far as they can be seen."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for file in files_at(folder, depth) if is_folder(folder) else ():
+            with contextlib.suppress(OSError):
+                found[file] = file.lstat().st_ino
+    return found

@@ -14,8 +14,18 @@ from typing import Any, Final
 
 from dsopt.probe.aside import Aside, unlink
 from dsopt.probe.parts import holds_users, take_parts
-from dsopt.probe.places import are_one, is_aside, is_empty, is_folder, is_path, path_of_open, place_of, resolved
-from dsopt.probe.telling import Telling
+from dsopt.probe.places import (
+    are_one,
+    is_aside,
+    is_empty,
+    is_folder,
+    is_path,
+    numbers_in,
+    path_of_open,
+    place_of,
+    resolved,
+)
+from dsopt.probe.telling import DEPTH, Telling
 from dsopt.probe.territory import Territory
 from dsopt.probe.users import Users
 from dsopt.probe.writing import PATIENCE, WrittenFiles
@@ -78,19 +88,28 @@ class SavedFiles:
                 self._telling.begins(path)  # it changes until the script closes it
             return original()
         path = resolved(target)
-        if self._users.would_be_overwritten(path):
+        if self._users.has_others(path) or not (is_folder or self.written.makes_way(path)):
             self._say(f"{what} over existing files", target)
             self.skips(path)
             return None
-        if not is_folder and self._aside.is_old(path) and os.path.isfile(path):  # noqa: PTH113 - it is empty
-            with contextlib.suppress(OSError):
-                self._aside.take(path)
+        if is_folder:
+            return self._save_into(path, original)
         self._own.add(path)
         began = time.time_ns() - CLOCK_NS
-        if not is_folder:
-            self._telling.begins(path)
+        self._telling.begins(path)
         result = original()
         self._telling.has_saved(path, began)
+        return result
+
+    def _save_into(self, folder: Path, original: _Call) -> object:
+        """Lets a function save into a folder, which opens, saves and removes each file as a script does."""
+        before = numbers_in(folder, DEPTH)
+        if not os.path.lexists(folder):
+            self._own.add(folder)
+        result = original()
+        for file, number in numbers_in(folder, DEPTH).items():
+            if before.get(file) != number or file in self._own:
+                self._owns(file)
         return result
 
     def around_move(self, original: _Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401

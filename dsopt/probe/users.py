@@ -45,16 +45,16 @@ class Users:
         is_others = is_saved and self.is_users(path) and not self._territory.is_cached(path)
         return is_others or self.would_be_lost(path, self.is_theirs)
 
-    def would_be_overwritten(self, path: Path) -> bool:
-        """Whether a save to a path, which may be a folder, may cost the user a file. Its own are none."""
+    def has_others(self, path: Path) -> bool:
+        """Whether there is a checkpoint, in a folder or itself, that came during the run and this process has not made.
+
+        It may be of another training of the user's, or of another rank.
+        """
         if not self.is_users(path):
             return False
         files = [*path.iterdir()] if path.is_dir() else [path]
-        return any(
-            file not in self._own
-            and (self._aside.is_old(file) or (FILE.fullmatch(file.name) is not None and file not in self._made))
-            for file in files
-        )
+        mine = self._own | self._made
+        return any(FILE.fullmatch(file.name) and file not in mine and not self._aside.is_old(file) for file in files)
 
     def is_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""

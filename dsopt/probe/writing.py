@@ -1,7 +1,9 @@
 """Keeps what is in the user's files where a script writes to them: it comes back after the run."""
 
+import contextlib
 import functools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +71,16 @@ class WrittenFiles:
         place = resolved(path)
         has_date_alone = os.path.isfile(place) and not has_birth(place)  # noqa: PTH113 - takes any text
         return self._write_at(place, "r+", act) if has_date_alone else act()
+
+    def makes_way(self, path: Path) -> bool:
+        """Puts an empty file in the place of the user's that a save replaces; False: the user's cannot be kept so."""
+        if not self._aside.is_old(path) or not os.path.isfile(path):  # noqa: PTH113 - takes any text
+            return True
+        with contextlib.suppress(OSError), alone(PATIENCE):
+            if shutil.disk_usage(path.parent).free > path.stat().st_size:
+                self._aside.swap_for(path, lambda: None, is_empty=True)
+                return True
+        return False
 
     def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
         if path is None or self._aside.is_exempt(path) or not may_be_plain(path):

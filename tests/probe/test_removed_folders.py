@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,31 @@ assert torch.load("c.pt") == weights
     )
     undo(run_dir)
     assert set(files(work / "init")) <= {"tokenizer.json"} and not (work / "c.pt").exists()
+
+
+def test_a_model_is_saved_into_a_folder_of_the_users(work: Path) -> None:
+    last = work / "model"
+    last.mkdir()
+    for name in ("README.md", "config.json", "model.safetensors"):
+        (last / name).write_text("the user's")
+        os.utime(last / name, (1e9, 1e9))
+    before = files(work)
+    time.sleep(0.05)
+    run_dir = RunDir.create(work.parent / "results", "r")
+    run(
+        run_dir,
+        work,
+        """
+from transformers import GPT2Config, GPT2LMHeadModel
+small = GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=16, n_positions=8, bos_token_id=0, eos_token_id=0)
+for _ in range(2):
+    GPT2LMHeadModel(small).save_pretrained("model")
+    GPT2LMHeadModel.from_pretrained("model")
+""",
+    )
+    assert files(work) != before
+    undo(run_dir)
+    assert files(work) == before
 
 
 def test_a_worker_undoes_what_nobody_has_undone(work: Path) -> None:

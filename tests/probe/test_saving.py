@@ -73,6 +73,19 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """,
+    "over yours": """
+import torch
+for _ in range(2):
+    save("../out/latest.pt"); save("../out/plain")
+    assert torch.load("../out/latest.pt") == weights == torch.load("../out/plain")
+save("../out/last/model.pt"); shutil.copytree("../out/last", "../out/last.bak")
+assert torch.load("../out/last.bak/model.pt") == weights
+""",
+    "with what a killed training has left": """
+import torch
+save("../out/step_1.pt"); os.replace("../out/step_1.pt", "../out/latest.pt")
+assert torch.load("../out/latest.pt") == weights
+""",
     "over its own": """
 for _ in range(3):
     save("../out/mine.pt.tmp"); os.replace("../out/mine.pt.tmp", "../out/mine.pt")
