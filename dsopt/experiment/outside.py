@@ -14,7 +14,10 @@ Traces = Mapping[Path, int]
 
 
 def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
-    """What looks like a checkpoint in a folder, each with the time of its last change in nanoseconds.
+    """What looks like a checkpoint in a folder, each with what changes with it.
+
+    That is a file's time of last change in nanoseconds, and of a folder, what is in it: its own time also changes with
+    what has come and gone again.
 
     Args:
         folder: the working folder of the runs.
@@ -38,12 +41,18 @@ def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
                 is_folder = entry.is_dir(follow_symlinks=False)
                 pattern = FOLDER if is_folder else FILE
                 if pattern.fullmatch(entry.name):
-                    found[path] = entry.stat().st_mtime_ns
+                    found[path] = _entries(path) if is_folder else entry.stat().st_mtime_ns
             except OSError:  # it is gone already
                 continue
             if is_folder and depth < _DEPTH:
                 pending.append((path, depth + 1))
     return found
+
+
+def _entries(folder: Path) -> int:
+    """A number that tells what is in a folder, by names and numbers."""
+    with os.scandir(folder) as entries:
+        return hash(frozenset((entry.name, entry.inode()) for entry in entries))
 
 
 def new_traces(before: Traces, after: Traces) -> list[Path]:

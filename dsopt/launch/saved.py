@@ -9,7 +9,7 @@ from typing import Final
 
 from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
-from dsopt.protocol.birth import was_there
+from dsopt.protocol.birth import birth_ns, was_there
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import being_saved, saved_file
@@ -71,6 +71,29 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
             link.unlink()
 
 
+def remove_folders(run_dir: RunDir) -> None:
+    """Removes the folders that a run has made, inner ones first. What is left in one goes to the run's own folder.
+
+    A folder with weights stays: the run's are gone by now.
+    """
+    made = {(saved.path, saved.inode, saved.born) for saved in told_here(run_dir, Saved)}
+    for path, inode, born in sorted(made, reverse=True):
+        with contextlib.suppress(OSError):
+            folder, found = Path(path), os.lstat(path)
+            is_it = stat.S_ISDIR(found.st_mode) and (str(found.st_ino), str(birth_ns(folder) or "")) == (inode, born)
+            if not is_it or folder.is_relative_to(run_dir.path.resolve()):
+                continue
+            if not any(folder.iterdir()):
+                folder.rmdir()
+            elif born and not any(_is_much(Path(top, name)) for top, _, names in os.walk(folder) for name in names):
+                keep_replaced(folder, run_dir)
+
+
+def _is_much(path: Path) -> bool:
+    """Whether a file is large, or has a checkpoint's name."""
+    return FILE.fullmatch(path.name) is not None or path.lstat().st_size > _LARGEST_KEPT
+
+
 def remove_weights(run_dir: RunDir) -> None:
     """Removes what is large, or has a checkpoint's name, of what a run has written below its own folder.
 
@@ -82,8 +105,7 @@ def remove_weights(run_dir: RunDir) -> None:
         for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():
             for path in (Path(folder, name) for name in names):
                 with contextlib.suppress(OSError):
-                    is_much = FILE.fullmatch(path.name) or path.lstat().st_size > _LARGEST_KEPT
-                    if is_much and not was_there(path, mark.st_mtime_ns):
+                    if _is_much(path) and not was_there(path, mark.st_mtime_ns):
                         path.unlink()
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106 - unless something is left in it

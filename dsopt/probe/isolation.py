@@ -20,6 +20,7 @@ from typing import Any, Final
 from dsopt.probe.imports import after_import
 from dsopt.probe.like_built_in import LikeBuiltIn
 from dsopt.probe.places import place_of
+from dsopt.probe.saved_folder import saved_folder
 from dsopt.probe.saving import REMOVERS, SavedFiles
 from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
@@ -147,13 +148,13 @@ class Isolation:
         self._writer, self._run_dir = writer, run_dir
 
     def _leave_out(self, owner: str | None, function: str, answer: object, module: ModuleType) -> None:
-        def around(_original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             path = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
             is_given = isinstance(path, str | os.PathLike)
             self._say(what, path if is_given else None)
             if is_given and not function.startswith("load"):
-                self._files.skips(place_of(path))
+                self._files.skips(place_of(path), saved_folder(original, args, kwargs))
             return path if answer is _ITS_PATH else answer
 
         self._wrap_everywhere(module, owner, function, around)

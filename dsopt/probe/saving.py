@@ -68,9 +68,11 @@ class SavedFiles:
         self._users = Users(self._aside, self._territory, self._run_folder, self._own, self._made)
         self.written.activate(self._aside, self._made)
 
-    def skips(self, path: Path) -> None:
-        """Takes note of where a script believes to have saved: it may remove or move that later."""
+    def skips(self, path: Path, folder: Path | None = None) -> None:
+        """Takes note of where a script believes to have saved, maybe in a folder: it may remove or move that later."""
         self._skipped.add(path)
+        if folder is not None:
+            self._own.update(self._telling.makes_folder(folder))
 
     def around_save(self, original: _Call, what: str, target: Any, *, is_folder: bool) -> object:  # noqa: ANN401
         """A function that writes to a path, or to a file that is open.
@@ -266,6 +268,8 @@ class SavedFiles:
     def _owns(self, path: Path) -> None:
         """What is there is of this run, and goes with it."""
         self._own.add(path)
+        if is_folder(path):
+            self._telling.has_made(path)
         self._telling.has_saved(path, since=0)
 
     def _moved(self, old: Path, new: Path, move: _Call, *, is_saved: bool) -> object:

@@ -42,5 +42,19 @@ class Telling:
                 if self._counts(file) and is_plain and found.st_mtime_ns >= since:
                     self._writer.emit(saved_file(self._writer.rank, file))
 
+    def makes_folder(self, folder: Path) -> list[Path]:
+        """Makes a folder, and those above it, as a save would. Returns those that were not there."""
+        missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in missing:
+                self.has_made(path)
+        return missing
+
+    def has_made(self, folder: Path) -> None:
+        """Tells of a folder that goes with the run, before its first step, too: a training may go on from one."""
+        with contextlib.suppress(OSError):  # another rank has moved it
+            self._writer.emit(saved_file(self._writer.rank, folder))
+
     def _counts(self, path: Path) -> bool:
         return self._writer.has_stepped and self._territory.holds_results(path)

@@ -16,7 +16,7 @@ from dsopt.launch.undone import undo
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
-from tests.probe.rank import BEGINNING, files, needs_births
+from tests.probe.rank import BEGINNING, files, needs_births, run
 
 WAYS = {
     "above the working folder": """
@@ -108,6 +108,43 @@ def users(folder: Path) -> None:
         os.utime(path, (1e9, 1e9))
     for name, target in LINKS.items():
         (folder / "out" / name).symlink_to(target)
+
+
+FOLDERS = """
+import torch
+import torch.distributed.checkpoint as dcp
+def checkpoint(name):
+    dcp.save({"weight": torch.zeros(2)}, checkpoint_id=name)
+    Path(name, "arguments.json").write_text("{}")
+checkpoint("../out/step_1")  # the user's
+for step in (10, 20, 30):
+    checkpoint(f"../out/runs/step_{step}")
+    if step > 10:
+        shutil.rmtree(f"../out/runs/step_{step - 10}")
+checkpoint("../out/new.tmp")
+os.rename("../out/new.tmp", "../out/new")
+checkpoint("../out/theirs")
+dcp.async_save({"weight": torch.zeros(2)}, checkpoint_id="../out/empty").result()
+assert os.path.isdir("../out/empty")
+"""
+
+
+def test_a_script_may_write_beside_a_checkpoint_that_nobody_saves(tmp_path: Path) -> None:
+    """Into its folder, which goes after the run, unless another training has saved into it since."""
+    work, out = tmp_path / "work", tmp_path / "out"
+    work.mkdir()
+    (out / "step_1").mkdir(parents=True)
+    (out / "step_1" / "arguments.json").write_text("the user's")
+    os.utime(out / "step_1" / "arguments.json", (1e9, 1e9))
+    before = files(out)
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, work, FOLDERS)
+    assert set(os.listdir(out)) == {"step_1", "runs", "new", "theirs", "empty"}
+    (out / "theirs" / "model.pt").write_text("theirs")
+    undo(run_dir)
+    assert files(out) == before | {"theirs/model.pt": "theirs", "theirs/arguments.json": "{}"}
+    assert set(os.listdir(out)) == {"step_1", "theirs"}
 
 
 @pytest.mark.parametrize("above", ["jobs", ".jobs"])

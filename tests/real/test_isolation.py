@@ -114,7 +114,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     (dsopt.cwd / "ds.json").write_text(json.dumps({**ds_config, "train_micro_batch_size_per_gpu": 2}))
     train(dsopt.cwd, "train.py", "--deepspeed_config", "ds.json", "--steps", "4")
     places = [dsopt.cwd / "ckpt", dsopt.cwd / "model.pt"]
-    own = contents(*places)
+    own, folders = contents(*places), os.listdir(dsopt.cwd / "ckpt")
     assert len(own) >= 4
 
     (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
@@ -122,7 +122,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
     dsopt("study", "create", "study.yaml")
     output = dsopt("worker", "study", "--devices", "cpu:2")
-    assert contents(*places) == own
+    assert contents(*places) == own and os.listdir(dsopt.cwd / "ckpt") == folders
     assert "ZeRO 1 · 4 × 1 " in output
     assert not (dsopt.cwd / "fresh.pt").exists()  # what each run saved anew went with it
     assert "appeared, changed or disappeared" not in output

@@ -19,6 +19,7 @@ for step in range(first, int(sys.argv[sys.argv.index("--steps") + 1])):
     if step % 4 == 3:
         engine.save_checkpoint("ckpt", client_state={"step": step + 1})
         if engine.global_rank == 0:
+            Path(f"ckpt/global_step{engine.global_steps}/arguments.json").write_text("{}")
             torch.save(model.state_dict(), "model.pt")
             torch.save(model.state_dict(), "fresh.pt" if "--fresh" in sys.argv else "model.pt")
             Path("loss.txt").write_text(str(loss.item()))
