@@ -6,6 +6,7 @@ from dsopt.api.events import (
     DevicesAwaited,
     DeviceSetAside,
     Event,
+    FilesPutBack,
     HelperReplaced,
     History,
     Measured,
@@ -81,6 +82,12 @@ def event_line(event: Event) -> str | None:
             )
         case WroteOutside(task=task, paths=paths):
             return f"{label_of(task):<34} {outside_text(paths)}"
+        case FilesPutBack(names=names, folder=folder):
+            several = ", ".join(names[:3]) + " …" * (len(names) > 3)
+            return (
+                f"The script writes to files that were there before: {several}. After each run they are as they "
+                f"were. What stood there when it ended, also if another program wrote it, is in {folder}"
+            )
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:

@@ -10,6 +10,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.worker.happenings import (
     DevicesAwaited,
     DeviceSetAside,
+    FilesPutBack,
     Happening,
     HelperReplaced,
     NodeAvoided,
@@ -39,6 +40,7 @@ __all__ = [
     "DevicesAwaited",
     "Event",
     "Failed",
+    "FilesPutBack",
     "HelperReplaced",
     "History",
     "Infeasible",

@@ -115,7 +115,7 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
     origin, copy = Path(event.path), Path(event.to)
     if _has_number(event.path, event.inode):
         if not filecmp.cmp(copy, origin, shallow=False):  # others may have written to it, too
-            shutil.copy2(origin, _new_folder(run_dir) / origin.name)
+            shutil.copy2(origin, _new_in(run_dir.replaced) / origin.name)
         shutil.copyfile(copy, origin)
         shutil.copystat(copy, origin)
         copy.unlink()
@@ -149,13 +149,18 @@ def _changed_ns(path: Path) -> int:
 
 def keep_replaced(path: Path, run_dir: RunDir) -> None:
     """Moves what has come in the place of the user's to the run's own folder."""
-    shutil.move(path, _new_folder(run_dir) / path.name)
+    keep(path, run_dir.replaced)
 
 
-def _new_folder(run_dir: RunDir) -> Path:
-    folder = run_dir.replaced / uuid.uuid4().hex[:8]
-    folder.mkdir(mode=0o700, parents=True)
-    return folder
+def keep(path: Path, folder: Path) -> None:
+    """Moves something into a folder of the run's own, where nothing of its name is in the way."""
+    shutil.move(path, _new_in(folder) / path.name)
+
+
+def _new_in(folder: Path) -> Path:
+    new = folder / uuid.uuid4().hex[:8]
+    new.mkdir(mode=0o700, parents=True)
+    return new
 
 
 class _Beside:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dsopt.launch.put_back import keep_replaced
+from dsopt.launch.put_back import keep, keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import birth_ns, was_there
 from dsopt.protocol.checkpoint_names import FILE
@@ -86,7 +86,7 @@ def remove_folders(run_dir: RunDir) -> None:
             if not any(folder.iterdir()):
                 folder.rmdir()
             elif born and not any(_is_much(Path(top, name)) for top, _, names in os.walk(folder) for name in names):
-                keep_replaced(folder, run_dir)
+                keep(folder, run_dir.own_path("saved", ""))
 
 
 def _is_much(path: Path) -> bool:

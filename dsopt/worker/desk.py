@@ -22,7 +22,7 @@ from dsopt.worker.company import Company
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import DeviceSetAside, NodeAvoided, RunsAlone, TaskEnded, TaskStarted, WroteOutside
+from dsopt.worker.happenings import DeviceSetAside, NodeAvoided, RunsAlone, TaskEnded, TaskStarted
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
@@ -195,8 +195,8 @@ class Desk:
         self._asker.look_again()
         if what == "elsewhere":
             self._health.avoid(task)
-        if ended.wrote_outside:
-            self._hand.tell(WroteOutside(task=task, paths=ended.wrote_outside))
+        for happening in run.of_files():
+            self._hand.tell(happening)
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
         if isinstance(outcome, Failed):
             self._avoid_what_failed(task, outcome)

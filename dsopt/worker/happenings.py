@@ -153,6 +153,21 @@ class WroteOutside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesPutBack:
+    """The study's first run has written to files that were there before. They are as they were.
+
+    Attributes:
+        task: the run.
+        names: of what stood in their place when it ended.
+        folder: where that is now.
+    """
+
+    task: Task
+    names: Sequence[str]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageClosed:
     """A stage is done."""
 
@@ -210,6 +225,7 @@ Happening: TypeAlias = (
     | HelperReplaced
     | SecretsWithheld
     | WroteOutside
+    | FilesPutBack
     | StageClosed
     | StudyProgressed
     | StudyFinished

@@ -4,15 +4,23 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.run import Progress
+from dsopt.search.history import BASELINE
 from dsopt.study.trial_attributes import TrialAttributes, engine_attributes, node_attributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.happenings import Happening, HelperReplaced, TaskProgressed, WarmStartsEnded
+from dsopt.worker.happenings import (
+    FilesPutBack,
+    Happening,
+    HelperReplaced,
+    TaskProgressed,
+    WarmStartsEnded,
+    WroteOutside,
+)
 from dsopt.worker.running import Ended, run
 
 _REPORT_SECONDS: Final = 5.0
@@ -58,6 +66,14 @@ class RunInHand:
         engine = self.progress.engine if self.progress is not None else None
         seen = {} if engine is None else engine_attributes(engine)
         return cast(TrialAttributes, {**seen, **attrs})
+
+    def of_files(self) -> Iterator[Happening]:
+        """What it did to files that are not its own: of those that every run writes to, the first run tells."""
+        task, ended = self.assignment.task, self.ended
+        if ended is not None and ended.wrote_outside:
+            yield WroteOutside(task=task, paths=ended.wrote_outside)
+        if ended is not None and ended.replaced and task.name == BASELINE and not task.round:
+            yield FilesPutBack(task=task, names=ended.replaced, folder=self.assignment.run_dir.replaced)
 
 
 def _so_far(measurement: Measurement | None, metric: str) -> float | None:

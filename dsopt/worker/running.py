@@ -36,12 +36,14 @@ class Ended:
         outcome: the outcome; cancelled if the run says nothing about its candidate.
         aio: the `aio` section, if it was measured for this run.
         wrote_outside: what looks like checkpoints and appeared in the working folder meanwhile.
+        replaced: names of what stood in the place of the user's files when these were put back.
         error: what ended the run, if that is neither its own fault nor that of the disk of the results.
     """
 
     outcome: Outcome
     aio: Mapping[str, Any] | None = None
     wrote_outside: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     error: BaseException | None = None
 
 
@@ -85,6 +87,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         outcome=outcome,
         aio=aio if measured else None,
         wrote_outside=tuple(plain_text(str(path.relative_to(spec.cwd))) for path in found),
+        replaced=tuple(sorted({plain_text(path.name) for path in run_dir.replaced.glob("*/*")})),
     )
 
 

@@ -126,6 +126,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     assert "ZeRO 1 · 4 × 1 " in output
     assert not (dsopt.cwd / "fresh.pt").exists()  # what each run saved anew went with it
     assert "appeared, changed or disappeared" not in output
+    assert output.count("The script writes to files that were there before: arguments.json, loss.txt. ") == 1
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
     assert "skipped in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
     assert "torch.save" not in log  # it was saved, and yours came back
