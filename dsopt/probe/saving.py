@@ -84,8 +84,7 @@ class SavedFiles:
             is_folder: whether it writes files into a folder of this name.
         """
         if not is_path(target):
-            path = path_of_open(target)
-            if path is not None and not self._aside.is_old(path):
+            if (path := path_of_open(target)) is not None and not self._aside.is_old(path):
                 self._own.add(path)
                 self._telling.begins(path)  # it changes until the script closes it
             return original()
@@ -191,12 +190,15 @@ class SavedFiles:
         is_real = not os.fsdecode(path).endswith("/.") and not os.path.islink(Path(os.fsdecode(path)))  # noqa: PTH114
         with alone(PATIENCE), contextlib.suppress(FileNotFoundError):  # the working folder was removed
             place = place_of(path)
+            if self._territory.is_needed(place) or self._territory.holds_the_run(place):
+                self._stayed.add(place)
+                return None
             if is_real and self._aside.is_old_folder(place) and is_empty(place):
                 return self._take(place, act)
         return act()
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
-        if is_aside(place):
+        if is_aside(place) or self._territory.is_needed(place):
             return None
         if self._was_skipped(place):
             self._removed += 1

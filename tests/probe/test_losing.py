@@ -126,6 +126,14 @@ for _ in range(2):
 shutil.move("kept", own)
 shutil.rmtree(own)
 """,
+    "file by file, with the run's own": """
+for folder in (run_dir.path, Path("kept")):
+    for path in folder.iterdir():
+        os.remove(path) if path.is_file() else shutil.rmtree(path)
+    os.rmdir(folder)
+os.makedirs(run_dir.path)
+assert run_dir.mark.exists() and run_dir.events(0).exists()
+""",
     "by a second name, for a moment": """
 os.link("log", "log.lnk")
 os.unlink("log.lnk")
