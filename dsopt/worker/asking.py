@@ -277,7 +277,7 @@ class Asker:
             return self._adopted(ground)
         try:
             return ground.begin(task, self._candidate(task, ground))
-        except (DevicesTaken, OSError):
+        except (DevicesTaken, OSError, StudyChanged):
             hand.ledger.leave(study, task)
             raise
 

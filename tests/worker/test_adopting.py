@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_a_trial_whose_folder_cannot_be_made_is_left_to_others(
     sweep_now(store, third.ledger)
     again = third.next()
     assert again is not None and again.task == lost.task
+
+
+def test_a_trial_of_a_study_that_is_stopped_just_then_is_left_to_others(
+    store: Store, study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker goes to another study; if somebody resumes this one, nobody waits for it."""
+    lost = lost_baseline(store, study)
+    second, create = Worker(store, study), RunDir.create
+    sweep_now(store, second.ledger)
+
+    def stop_and_create(*args: Any) -> RunDir:
+        store.stop(study, "enough")
+        return create(*args)
+
+    monkeypatch.setattr(RunDir, "create", stop_and_create)
+    assert second.next() is None
+    with store.engine.connect() as connection:
+        assert [row["trial"] for row in claims.free_of(connection, study.id)] == [lost.task.trial]
 
 
 @pytest.mark.parametrize("is_its_own", [True, False])

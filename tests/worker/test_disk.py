@@ -1,5 +1,6 @@
 """Disks that take no files: what a worker waits for, and what it does not take for that."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.errors import DsoptError
+from dsopt.store.studies import Store
 from dsopt.worker.disk import unusable
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -50,3 +53,14 @@ def test_a_disk_that_takes_no_more_files_is_waited_for(small_disk: Path) -> None
     )
     subprocess.run(["mount", "-o", "remount,nr_inodes=1000", small_disk], check=True)
     assert unusable(small_disk) is None
+
+
+def test_a_database_on_a_disk_that_is_full_says_so(small_disk: Path) -> None:
+    """Who reads it needs a file beside it, which cannot be made."""
+    url = f"sqlite:///{small_disk}/dsopt.db"
+    Store.open(url, make=True).close()
+    with contextlib.suppress(OSError), (small_disk / "much").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with pytest.raises(DsoptError, match=r"Disk I/O error. Check its disk: it may be full or broken\.$"):
+        Store.open(url)
