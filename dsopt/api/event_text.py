@@ -31,7 +31,7 @@ from dsopt.api.events import (
 from dsopt.protocol.text import significant
 from dsopt.report.changed_script import named
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
-from dsopt.report.failures import outside_text
+from dsopt.report.failures import outside_text, put_back_text
 from dsopt.report.first_run import first_run_lines as first_run_lines
 from dsopt.report.left import what_is_left
 from dsopt.report.readable import readable_name
@@ -83,11 +83,7 @@ def event_line(event: Event) -> str | None:
         case WroteOutside(task=task, paths=paths):
             return f"{label_of(task):<34} {outside_text(paths)}"
         case FilesPutBack(names=names, folder=folder):
-            several = ", ".join(names[:3]) + " …" * (len(names) > 3)
-            return (
-                f"The script writes to files that were there before: {several}. After each run they are as they "
-                f"were. What stood there when it ended, also if another program wrote it, is in {folder}"
-            )
+            return put_back_text(names, folder)
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
         case _:

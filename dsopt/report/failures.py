@@ -1,6 +1,7 @@
 """What a result says about failed runs, and about runs that wrote where they should not."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from dsopt.report.numbers import number
 from dsopt.search.unconfirmed import Unconfirmed
@@ -48,6 +49,15 @@ def left_out_lines(failed: Sequence[tuple[str, int, str]]) -> list[str]:
         f"Left out: {name} failed when dsopt measured it again (round {round_}): {message}"
         for name, round_, message in failed
     ]
+
+
+def put_back_text(names: Sequence[str], folder: Path) -> str:
+    """Which of the user's files a script writes to, and where what stood in their place is, by its name."""
+    several = ", ".join(names[:3]) + " …" * (len(names) > 3)
+    return (
+        f"The script writes to files that were there before: {several}. After each run they are as they were. "
+        f"What stood there when it ended, also if another program wrote it, is in {folder}"
+    )
 
 
 def outside_text(paths: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """What to do next over all stages at once: the run that is worth most for its time, until none is worth it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -53,7 +53,6 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         if (reason := unavailable(spec, stage)) is not None:
             return CloseStage(stage=stage, verdict=reason)
     forecast = Forecast(spec, facts, history)
-    is_running = any(o.state == "running" for o in history.everything)
     spent = _is_patience_spent(spec, history)
     least = least_worth(spec, history) if _can_answer(spec, history, forecast) else 0.0
     crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
@@ -68,25 +67,21 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
             verdict = with_crashes(_nothing_left(spec, forecast, history, stage, has_own=bool(untried)), met[stage])
             if met[stage]:
                 barred[stage] = verdict
-        if stage in barred:
-            continue
+                continue
         if verdict is None:
             outlooks[stage] = forecast.of(candidates)
             is_near = _is_near(spec, history, forecast.memory, stage, outlooks[stage].grid)
             allowed[stage] = _may_be_run(outlooks[stage], least, _knowledge(history, stage)) & is_near
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
-    worths = {stage: float(np.max(outlooks[stage].worth[allowed[stage]], initial=0.0)) for stage in outlooks}
-    chosen = max(worths, key=lambda stage: worths[stage], default=None)
-    may_explore = chosen is not None and not spent and bool(allowed[chosen].any())
-    most = worths[chosen] if chosen is not None and may_explore else 0.0
+    chosen, most = (None, 0.0) if spent else _worth_most(outlooks, allowed)
     again = repeat_step(history, forecast, max(least, most)) if spec.confirmation is None else None
     if again is not None:
         return again
-    if chosen is not None and may_explore and most >= least:
+    if chosen is not None and most >= least:
         candidates = [c for c, may in zip(outlooks[chosen].grid.candidates, allowed[chosen], strict=True) if may]
         return Explore(stage=chosen, candidates=candidates, phase="joint", memory=forecast.memory, forecast=forecast)
-    if is_running or not (outlooks or barred):
+    if not (outlooks or barred) or any(o.state == "running" for o in history.everything):
         return Wait()
     if not outlooks:
         return CloseStage(stage=min(barred), verdict=barred[min(barred)])
@@ -95,6 +90,15 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=with_crashes(verdict, met[stage]))
+
+
+def _worth_most(outlooks: Mapping[int, Outlook], allowed: Mapping[int, NDArray[np.bool_]]) -> tuple[int | None, float]:
+    """The stage whose best allowed run is worth most, and what that is; None if none is allowed there."""
+    worths = {stage: float(np.max(outlooks[stage].worth[allowed[stage]], initial=0.0)) for stage in outlooks}
+    chosen = max(worths, key=lambda stage: worths[stage], default=None)
+    if chosen is None or not allowed[chosen].any():
+        return None, 0.0
+    return chosen, worths[chosen]
 
 
 def _can_answer(spec: StudySpec, history: History, forecast: Forecast) -> bool:

@@ -8,7 +8,8 @@ import pytest
 
 from dsopt.doctor.moved_files import check_moved_files
 from dsopt.launch.undone import undo
-from dsopt.protocol.events import EventWriter, moved_file
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import moved_file
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.folders import results_folder
 from tests.doctor.made import study
