@@ -3,10 +3,13 @@
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dsopt.launch.beside import runs_beside
+from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import keep, keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import birth_ns, was_there
@@ -72,12 +75,17 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
 
 
 def remove_folders(run_dir: RunDir) -> None:
-    """Removes the folders that a run has made, inner ones first. What is left in one goes to the run's own folder.
+    """Removes the folders that a run has made, inner ones first.
 
-    A folder with weights stays: the run's are gone by now.
+    What the script has written into one that a save makes goes to the run's own folder, but for weights: the run's are
+    gone by now. Runs beside may write to the same folders: the last of them sees to those of all.
     """
-    made = {(saved.path, saved.inode, saved.born) for saved in told_here(run_dir, Saved)}
-    for path, inode, born in sorted(made, reverse=True):
+    beside = [other for other in runs_beside(run_dir) if other.mark.exists()]
+    if any(processes_of(other.path) for other in beside):
+        return
+    events = (event for run in (run_dir, *beside) for event in told_here(run, Saved))
+    made = {(event.path, event.inode, event.born, bool(event.changed)) for event in events}
+    for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
             folder, found = Path(path), os.lstat(path)
             is_it = stat.S_ISDIR(found.st_mode) and (str(found.st_ino), str(birth_ns(folder) or "")) == (inode, born)
@@ -85,8 +93,12 @@ def remove_folders(run_dir: RunDir) -> None:
                 continue
             if not any(folder.iterdir()):
                 folder.rmdir()
-            elif born and not any(_is_much(Path(top, name)) for top, _, names in os.walk(folder) for name in names):
+            elif is_of_save and born and not any(map(_is_much, _files_below(folder))):
                 keep(folder, run_dir.own_path("saved", ""))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    return (Path(top, name) for top, _, names in os.walk(folder) for name in names)
 
 
 def _is_much(path: Path) -> bool:
@@ -94,13 +106,19 @@ def _is_much(path: Path) -> bool:
     return FILE.fullmatch(path.name) is not None or path.lstat().st_size > _LARGEST_KEPT
 
 
-def remove_weights(run_dir: RunDir) -> None:
+def remove_weights(run_dir: RunDir, *, is_late: bool = False) -> None:
     """Removes what is large, or has a checkpoint's name, of what a run has written below its own folder.
 
+    So it does with checkpoints that it has saved in the place of the user's, unless `is_late`, as in `remove_saved`.
     Its logs and figures stay, for whoever asks why it failed. So does what is older than the run: it may be the user's,
     moved there, where it could not be put back.
     """
     mark = run_dir.mark.stat()
+    told = {(event.inode, event.born) for event in told_here(run_dir, Saved) if event.born}
+    for path in () if is_late else (*_files_below(run_dir.replaced),):
+        with contextlib.suppress(OSError):
+            if FILE.fullmatch(path.name) and (str(path.lstat().st_ino), str(birth_ns(path))) in told:
+                path.unlink()
     for top in run_dir.written if mark.st_uid == os.getuid() else ():  # else a database names a folder of others
         for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():
             for path in (Path(folder, name) for name in names):

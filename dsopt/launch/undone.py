@@ -34,7 +34,7 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     remove_saved(run_dir, until_ns, is_late=is_late)
     is_done = put_back(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)  # what it had saved in a folder of the user's that it then removed
-    remove_weights(run_dir)
+    remove_weights(run_dir, is_late=is_late)
     if is_done:
         remove_folders(run_dir)
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster

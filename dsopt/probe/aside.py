@@ -46,6 +46,7 @@ class Aside:
         self._aside = run_dir.aside
         self._working = folder
         self._territory = territory
+        self.is_record = territory.is_record
         self._began_ns = _began_ns(run_dir)  # what was there before is the user's
         self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script

@@ -153,8 +153,11 @@ class Isolation:
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
             is_given = isinstance(path, str | os.PathLike)
             self._say(what, path if is_given else None)
-            if is_given and not function.startswith("load"):
-                self._files.skips(place_of(path), saved_folder(original, args, kwargs))
+            if not function.startswith("load"):
+                folder = saved_folder(original, args, kwargs)
+                place = place_of(path) if is_given else folder
+                if place is not None:
+                    self._files.skips(place, folder)
             return path if answer is _ITS_PATH else answer
 
         self._wrap_everywhere(module, owner, function, around)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from dsopt.probe.places import is_path, resolved
 
-_NAMES: Final = ("save_dir", "output_dir", "checkpoint_id")  # DeepSpeed's, Accelerate's and the Trainer's, PyTorch's
+# DeepSpeed's, Accelerate's and the Trainer's, PyTorch's
+_NAMES: Final = ("save_dir", "output_dir", "save_directory", "checkpoint_id")
 
 
 def saved_folder(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Path | None:
@@ -19,10 +20,12 @@ def saved_folder(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
         given = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         return None
-    folder = next((given[name] for name in _NAMES if is_path(given.get(name))), None)
+    named = [given.get(name) for name in _NAMES]
+    named.append(getattr(given.get("storage_writer"), "path", None))
+    folder = next(filter(is_path, named), None)
     if folder is None:
         return None
     if "tag" not in inspect.signature(function).parameters:
         return resolved(folder)
-    tag = given.get("tag") or f"global_step{getattr(args[0], 'global_steps', 0)}"
-    return resolved(folder) / str(tag)
+    tag = given.get("tag")
+    return resolved(folder) / (f"global_step{getattr(args[0], 'global_steps', 0)}" if tag is None else str(tag))

@@ -130,7 +130,7 @@ class SavedFiles:
         if self._was_skipped(old):
             self.skips(new)
             return None
-        if is_aside(old):
+        if is_aside(old) or self._territory.is_record(old) or self._territory.is_record(new):
             return None
         if self._territory.holds_the_run(old) or self._territory.holds_the_run(new):
             if not os.path.lexists(old) or not is_folder(new.parent):
@@ -190,7 +190,7 @@ class SavedFiles:
         is_real = not os.fsdecode(path).endswith("/.") and not os.path.islink(Path(os.fsdecode(path)))  # noqa: PTH114
         with alone(PATIENCE), contextlib.suppress(FileNotFoundError):  # the working folder was removed
             place = place_of(path)
-            if self._territory.is_needed(place) or self._territory.holds_the_run(place):
+            if self._territory.holds_the_run(place):
                 self._stayed.add(place)
                 return None
             if is_real and self._aside.is_old_folder(place) and is_empty(place):
@@ -198,7 +198,7 @@ class SavedFiles:
         return act()
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
-        if is_aside(place) or self._territory.is_needed(place):
+        if is_aside(place) or self._territory.is_record(place):
             return None
         if self._was_skipped(place):
             self._removed += 1

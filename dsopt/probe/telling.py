@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from dsopt.probe.places import files_at
+from dsopt.probe.places import files_at, may_be_plain
 from dsopt.probe.territory import Territory
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.file_events import being_saved, saved_file
@@ -28,7 +28,7 @@ class Telling:
 
     def begins(self, path: Path) -> None:
         """Tells of a file that is about to be written: the worker may kill this process meanwhile."""
-        if self._counts(path):
+        if self._counts(path) and may_be_plain(path):
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
                 self._writer.emit(being_saved(self._writer.rank, path))
@@ -48,13 +48,16 @@ class Telling:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             for path in missing:
-                self.has_made(path)
+                self.has_made(path, is_above=path != folder)
         return missing
 
-    def has_made(self, folder: Path) -> None:
-        """Tells of a folder that goes with the run, before its first step, too: a training may go on from one."""
+    def has_made(self, folder: Path, *, is_above: bool = False) -> None:
+        """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.
+
+        `is_above`: it is only above one that a save makes, and goes if nothing is in it.
+        """
         with contextlib.suppress(OSError):  # another rank has moved it
-            self._writer.emit(saved_file(self._writer.rank, folder))
+            self._writer.emit((being_saved if is_above else saved_file)(self._writer.rank, folder))
 
     def _counts(self, path: Path) -> bool:
         return self._writer.has_stepped and self._territory.holds_results(path)

@@ -35,7 +35,7 @@ class Territory:
     def __init__(self, working: Path, run_folder: Path) -> None:
         self._working = working
         self._run_folder = Path(os.path.realpath(run_folder))
-        self._written = RunDir(self._run_folder).written
+        self.is_record = RunDir(self._run_folder).is_record
         self._named_folder = Path(os.path.abspath(run_folder))  # noqa: PTH100 - links are not followed
         # what `tempfile` would say, which would stay with that then
         named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
@@ -55,11 +55,6 @@ class Territory:
     def holds_the_run(self, path: Path) -> bool:
         """Whether something is the run's own folder, or has it, or is a link on the way to it."""
         return self._run_folder.is_relative_to(path) or self._named_folder.is_relative_to(path)
-
-    def is_needed(self, path: Path) -> bool:
-        """Whether dsopt needs it: it is in the run's own folder, and not where its script writes to."""
-        is_written = any(path.is_relative_to(folder) for folder in self._written)
-        return path.is_relative_to(self._run_folder) and not is_written
 
     def is_exempt(self, path: Path, *, is_noted: bool) -> bool:
         """Whether what happens there is nobody's loss: in the run's own, in caches, and elsewhere in hidden folders.

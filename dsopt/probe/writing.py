@@ -1,6 +1,7 @@
 """Keeps what is in the user's files where a script writes to them: it comes back after the run."""
 
 import contextlib
+import errno
 import functools
 import os
 import shutil
@@ -74,15 +75,19 @@ class WrittenFiles:
 
     def makes_way(self, path: Path) -> bool:
         """Puts an empty file in the place of the user's that a save replaces; False: the user's cannot be kept so."""
-        if not self._aside.is_old(path) or not os.path.isfile(path):  # noqa: PTH113 - takes any text
+        if not os.path.isfile(path):  # noqa: PTH113 - takes any text
             return True
         with contextlib.suppress(OSError), alone(PATIENCE):
+            if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
+                return True
             if shutil.disk_usage(path.parent).free > path.stat().st_size:
                 self._aside.swap_for(path, lambda: None, is_empty=True)
                 return True
         return False
 
     def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
+        if path is not None and self._aside.is_record(path) and not {"a", "x"} & set(mode):
+            raise PermissionError(errno.EACCES, "dsopt needs it to put your files back", str(path))
         if path is None or self._aside.is_exempt(path) or not may_be_plain(path):
             return act()
         if not os.path.lexists(path):

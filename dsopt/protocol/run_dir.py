@@ -159,6 +159,11 @@ class RunDir:
         """The user's files that its script has removed or replaced, while the run lasts."""
         return self.path / ASIDE
 
+    def is_record(self, path: Path) -> bool:
+        """Whether dsopt puts the user's files back with it: events, marks, and what is aside."""
+        is_told = path.parent == self.path and path.name.startswith("events-rank")
+        return is_told or path in (self.mark, self.beside) or path.is_relative_to(self.aside)
+
     @property
     def replaced(self) -> Path:
         """What had come in the place of the user's files that were put back."""

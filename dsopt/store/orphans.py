@@ -11,7 +11,9 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.log_holders import only_stopped_starters
 from dsopt.launch.maker import maker_of
 from dsopt.launch.processes import end_run, processes_of
+from dsopt.launch.told import told_here
 from dsopt.launch.undone import undo
+from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import lease_queries as queries
@@ -99,7 +101,7 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
             with writing(engine) as connection:
                 queries.end_leases(connection, orphan.attempt_id)
         return orphan.has_restarted
-    if maker == "lives" and (processes_of(run_dir.path) or may_be_present(run_dir, is_hidden=orphan.is_hidden)):
+    if maker == "lives" and _goes_on(run_dir, is_hidden=orphan.is_hidden):
         return False
     if maker != "lives":
         if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
@@ -113,6 +115,13 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
         with contextlib.suppress(OSError):
             run_dir.path.rmdir()
     return True
+
+
+def _goes_on(run_dir: RunDir, *, is_hidden: bool) -> bool:
+    """Whether a worker that lives has still to end a run, or to put back what that has moved."""
+    if processes_of(run_dir.path) or may_be_present(run_dir, is_hidden=is_hidden):
+        return True
+    return not run_dir.undone.exists() and bool(told_here(run_dir, Moved))
 
 
 def _is_closed(run_dir: RunDir) -> bool:

@@ -76,7 +76,8 @@ def hosts(folder: Path, *names: str, environment: Mapping[str, str] | None = Non
         environment: variables that each session on a node has; without them, those of a fresh login alone.
     """
     need_sshd()
-    with nodes(folder, *names) as found, _privilege_separation():
+    _PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)  # it stays: other tests beside this one may need it, too
+    with nodes(folder, *names) as found:
         made = Hosts(folder, found)
         _make_keys(folder)
         _write_wrappers(folder / "bin", made.config)
@@ -106,16 +107,6 @@ def need_sshd() -> None:
 def _answers(made: Hosts, name: str) -> bool:
     tried = subprocess.run(["ssh", "-F", made.config, name, "true"], stdin=subprocess.DEVNULL, capture_output=True)
     return tried.returncode == 0
-
-
-@contextlib.contextmanager
-def _privilege_separation() -> Iterator[None]:
-    is_there = _PRIVILEGE_SEPARATION.exists()
-    if not is_there:
-        _PRIVILEGE_SEPARATION.mkdir(mode=0o755)
-    yield
-    if not is_there:
-        _PRIVILEGE_SEPARATION.rmdir()
 
 
 def _make_keys(folder: Path) -> None:

@@ -134,6 +134,22 @@ for folder in (run_dir.path, Path("kept")):
 os.makedirs(run_dir.path)
 assert run_dir.mark.exists() and run_dir.events(0).exists()
 """,
+    "with moves, cuts and copies of the run's events": """
+import torch
+torch.save(weights, "log")
+os.remove("model.pkl")
+events = run_dir.events(0)
+shutil.move(events, "arch")
+os.rename("other", events) if os.path.exists("other") else None
+for act in (lambda: events.write_text(""), lambda: os.truncate(events, 0), lambda: shutil.copy("kept/log", events)):
+    try:
+        act()
+    except PermissionError as error:
+        assert "dsopt needs it" in str(error)
+    else:
+        raise AssertionError
+assert events.exists()
+""",
     "by a second name, for a moment": """
 os.link("log", "log.lnk")
 os.unlink("log.lnk")

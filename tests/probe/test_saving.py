@@ -125,7 +125,9 @@ checkpoint("../out/new.tmp")
 os.rename("../out/new.tmp", "../out/new")
 checkpoint("../out/theirs")
 dcp.async_save({"weight": torch.zeros(2)}, checkpoint_id="../out/empty").result()
-assert os.path.isdir("../out/empty")
+dcp.save(state_dict={"weight": torch.zeros(2)}, checkpoint_id="../out/named")
+dcp.save({"weight": torch.zeros(2)}, storage_writer=dcp.FileSystemWriter("../out/written"))
+assert all(os.path.isdir("../out/" + name) for name in ("empty", "named", "written"))
 """
 
 
@@ -140,11 +142,29 @@ def test_a_script_may_write_beside_a_checkpoint_that_nobody_saves(tmp_path: Path
     time.sleep(0.05)
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     run(run_dir, work, FOLDERS)
-    assert set(os.listdir(out)) == {"step_1", "runs", "new", "theirs", "empty"}
+    assert set(os.listdir(out)) == {"step_1", "runs", "new", "theirs", "empty", "named", "written"}
     (out / "theirs" / "model.pt").write_text("theirs")
     undo(run_dir)
     assert files(out) == before | {"theirs/model.pt": "theirs", "theirs/arguments.json": "{}"}
     assert set(os.listdir(out)) == {"step_1", "theirs"}
+
+
+def test_a_folder_that_runs_beside_each_other_write_to_goes_with_the_last(tmp_path: Path) -> None:
+    """And what somebody writes into a folder above those of checkpoints stays."""
+    work = tmp_path / "work"
+    work.mkdir()
+    first, second = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    script = FOLDERS.partition('checkpoint("')[0] + 'checkpoint("out/step_1")\n'
+    run(first, work, script)
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(second.path)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+        run(second, work, script)
+        undo(first)
+        assert files(work) == {"out/step_1/arguments.json": "{}"}
+        living.communicate(b"\n")
+    (work / "out" / "notes.txt").write_text("the user's")
+    undo(second)
+    assert files(work) == {"out/notes.txt": "the user's"} and os.listdir(work / "out") == ["notes.txt"]
 
 
 @pytest.mark.parametrize("above", ["jobs", ".jobs"])
