@@ -20,6 +20,7 @@ from dsopt.study.space import Candidate, Knob
 from dsopt.study.spec import StudySpec
 
 _ENOUGH: Final = 3  # crashes with one message
+_RARE: Final = 3  # so many others for one that is unlike them
 _PRODUCT: Final = "samples a step and rank"
 _SIZES: Final[Mapping[str, Callable[[Candidate], int]]] = {
     "a micro-batch": lambda candidate: candidate.micro_batch,
@@ -76,23 +77,61 @@ def common_crashes(spec: StudySpec, history: History) -> list[Crash]:
     often = [alike for alike in crashed.values() if len(alike) >= _ENOUGH]
     if not often:
         return []
-    largest = {name: max(one.largest.get(name, 0) for one in shown) for name in _SIZES}
-    ran_with = set[tuple[str, Knob]]().union(*(one.marks for one in shown))
-    ran_at = set[int]().union(*(one.stages for one in shown))
-    baseline = history.find(BASELINE)
-    has_own = own_value_test(spec, baseline.facts) if baseline is not None and baseline.facts is not None else None
+    ran = _Ran.of(spec, history, shown)
     found = []
     for alike in often:
         message, candidates = alike[0][0], [candidate for _, candidate in alike]
-        marks = frozenset.intersection(*map(_marks, candidates)) - ran_with
-        if has_own is not None:
-            marks = frozenset((name, value) for name, value in marks if not has_own(name, value))
-        stages = frozenset(candidate.stage for candidate in candidates)
-        stages = frozenset() if stages & ran_at else stages
-        most = _most(candidates, largest)
-        if most or stages or marks:
-            found.append(Crash(message=message, most=most, stages=stages, marks=marks))
+        at = {stage: [one for one in candidates if one.stage == stage] for stage in {one.stage for one in candidates}}
+        parts = [(candidates, None), *((those, stage) for stage, those in at.items() if len(at) > 1)]
+        crashes = [ran.apart(message, those, stage) for those, stage in parts if len(those) >= _ENOUGH]
+        found += [crash for crash in crashes if crash is not None]
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """What has run: the largest sizes at each stage, the smallest at any, settings, and which are the user's own."""
+
+    largest: Mapping[int, Mapping[str, int]]
+    smallest: Mapping[str, int]
+    marks: _Marks
+    has_own: Callable[[str, Knob], bool] | None
+
+    @classmethod
+    def of(cls, spec: StudySpec, history: History, shown: Sequence["_Shown"]) -> "_Ran":
+        largest: dict[int, dict[str, int]] = {}
+        for one in shown:
+            for stage, sizes in one.largest.items():
+                at = largest.setdefault(stage, {})
+                at.update({name: max(size, at.get(name, 0)) for name, size in sizes.items()})
+        baseline = history.find(BASELINE)
+        facts = baseline.facts if baseline is not None else None
+        has_own = None if facts is None else own_value_test(spec, facts)
+        smallest = {name: min(one.smallest[name] for one in shown if one.smallest) for name in _SIZES if largest}
+        marks = frozenset().union(*(one.marks for one in shown))
+        return cls(largest=largest, smallest=smallest, marks=marks, has_own=has_own)
+
+    def apart(self, message: str, candidates: Sequence[Candidate], stage: int | None) -> Crash | None:
+        """What sets crashes apart from all that ran or, if they are of one stage, from what ran at that; None: nothing.
+
+        Where nothing has run at their stages, sizes down to the smallest that ran elsewhere may still.
+        What crashed although it was no larger is left out if it is rare: it may be chance, or have another cause.
+        """
+        stages = frozenset(one.stage for one in candidates)
+        has_run = not stages.isdisjoint(self.largest)
+        those = [sizes for at, sizes in self.largest.items() if stage in (None, at)]
+        largest = {name: max(sizes[name] for sizes in those) for name in _SIZES} if has_run else self.smallest
+        beyond = [one for one in candidates if any(size(one) > largest.get(name, 0) for name, size in _SIZES.items())]
+        if len(beyond) >= max(_ENOUGH, _RARE * (len(candidates) - len(beyond))):
+            candidates = beyond
+        marks = frozenset.intersection(*map(_marks, candidates)) - self.marks
+        if self.has_own is not None:
+            marks = frozenset((name, value) for name, value in marks if not self.has_own(name, value))
+        most = _most(candidates, largest)
+        says_nothing = not (most or marks) and has_run
+        if stage is None and has_run:
+            stages = frozenset()
+        return None if says_nothing else Crash(message=message, most=most, stages=stages, marks=marks)
 
 
 def without_crashes(candidates: Iterable[Candidate], crashes: Sequence[Crash]) -> tuple[list[Candidate], list[Crash]]:
@@ -125,8 +164,8 @@ class _Shown(Tally):
 
     def __init__(self) -> None:
         self.crashes: list[tuple[str, str, Candidate, tuple[str, ...]]] = []  # message without what varies, and with
-        self.largest: dict[str, int] = {}
-        self.stages: set[int] = set()
+        self.largest: dict[int, dict[str, int]] = {}  # at each stage
+        self.smallest: dict[str, int] = {}  # at any
         self.marks: set[tuple[str, Knob]] = set()
         self.nodes: set[str] = set()
 
@@ -138,7 +177,8 @@ class _Shown(Tally):
         ran = run.candidate or (run.facts.candidate() if run.facts is not None else None)
         if ran is not None and (run.facts is not None or run.state == "measured"):
             self.nodes.update(run.ran_on)
-            self.stages.add(ran.stage)
             self.marks |= _marks(ran)
-            for name, size in _SIZES.items():
-                self.largest[name] = max(self.largest.get(name, 0), size(ran))
+            at = self.largest.setdefault(ran.stage, {})
+            at.update({name: max(at.get(name, 0), size(ran)) for name, size in _SIZES.items()})
+            least = self.smallest
+            least.update({name: min(least.get(name, size(ran)), size(ran)) for name, size in _SIZES.items()})

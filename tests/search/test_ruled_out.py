@@ -153,7 +153,24 @@ def test_a_script_that_fails_at_other_stages_than_its_own_is_tuned_at_that(reaso
     assert max(o.candidate.micro_batch for o in stages[0] if o.value and o.candidate) > 8
     assert "runs end so" not in verdicts[0]
     for stage in (1, 2, 3):
-        assert verdicts[stage] == "nothing ran: ValueError: sample larger than population"
+        assert verdicts[stage].startswith("nothing ran: ValueError: sample larger than population")
+
+
+@pytest.mark.parametrize(
+    ("fails", "best"),
+    [
+        (lambda candidate: candidate.micro_batch * 2**candidate.stage > 32, 32),
+        (lambda candidate: candidate.micro_batch > (8 if candidate.stage == 3 else 32), 24),
+        (lambda candidate: candidate.micro_batch > 16 or candidate.stage == 3, 16),
+        (lambda candidate: candidate.micro_batch > 8 or (candidate.stage, candidate.micro_batch) == (2, 8), 8),
+    ],
+    ids=["less at higher stages", "less at one stage", "a size or a stage", "a size, and once by chance"],
+)
+def test_runs_that_end_alike_for_several_reasons_are_few(fails: Callable[[Candidate], bool], best: int) -> None:
+    """All that hang say the same, for whatever reason."""
+    stages, _ = searched([0, 1, 2, 3], 4, fails, "timeout")
+    assert len([o for seen in stages.values() for o in seen if o.reason == "timeout"]) <= 20
+    assert max(o.candidate.micro_batch for seen in stages.values() for o in seen if o.value and o.candidate) >= best
 
 
 def searched(
