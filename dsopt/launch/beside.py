@@ -54,6 +54,15 @@ def runs_beside(run_dir: RunDir) -> Iterator[RunDir]:
     yield from (RunDir(path) for path in dict.fromkeys(paths) if path != run_dir.path)
 
 
+def went_on_beside(run_dir: RunDir) -> Iterator[RunDir]:
+    """Those of them that have told something since this one began."""
+    began_ns = run_dir.mark.stat().st_mtime_ns
+    for other in runs_beside(run_dir):
+        with contextlib.suppress(OSError):
+            if any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
+                yield other
+
+
 def _siblings(run_dir: RunDir, since: float) -> Iterator[RunDir]:
     """The runs in the same results folder whose files were made since then, in seconds since the epoch."""
     for folder in os.scandir(run_dir.path.parent):

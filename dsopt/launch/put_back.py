@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Final
 
-from dsopt.launch.beside import runs_beside
+from dsopt.launch.beside import runs_beside, went_on_beside
 from dsopt.launch.told import told, told_here
 from dsopt.protocol import kept
 from dsopt.protocol.alone import alone
@@ -233,8 +233,6 @@ def _has_number(place: str, inode: str) -> bool:
 
 def _moved_beside(run_dir: RunDir) -> Iterator[Moved]:
     """What runs have moved that went on beside this one."""
-    began_ns = run_dir.mark.stat().st_mtime_ns
-    for other in runs_beside(run_dir):
+    for other in went_on_beside(run_dir):
         with contextlib.suppress(OSError):
-            if any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
-                yield from told_here(other, Moved)
+            yield from told_here(other, Moved)

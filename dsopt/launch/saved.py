@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dsopt.launch.beside import runs_beside
-from dsopt.launch.processes import processes_of
+from dsopt.launch.beside import went_on_beside
+from dsopt.launch.processes import run_dirs_here
 from dsopt.launch.put_back import keep, keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import birth_ns, was_there
@@ -80,8 +80,9 @@ def remove_folders(run_dir: RunDir) -> None:
     What the script has written into one that a save makes goes to the run's own folder, but for weights: the run's are
     gone by now. Runs beside may write to the same folders: the last of them sees to those of all.
     """
-    beside = [other for other in runs_beside(run_dir) if other.mark.exists()]
-    if any(processes_of(other.path) for other in beside):
+    beside = [*went_on_beside(run_dir)]
+    living = {path for path, _ in run_dirs_here()} if beside else set()
+    if any(other.path in living for other in beside):
         return
     events = (event for run in (run_dir, *beside) for event in told_here(run, Saved))
     made = {(event.path, event.inode, event.born, bool(event.changed)) for event in events}
