@@ -137,12 +137,12 @@ def connect(url: URL) -> sa.Engine:
         if any(str(secret) in reason for secret in secrets if secret and len(str(secret)) > 3):
             reason = "the server's message contains the password, so it is not shown"
         reason = reason[:1].upper() + reason[1:] + ("" if reason.endswith((".", "?", "!")) else ".")
-        check = "Check the URL (--storage or DSOPT_STORAGE)"
-        if url.drivername != "sqlite":
-            check += " and that the server is running"
-        elif "I/O error" in reason:  # it makes a file beside the database
-            check = "Check its disk: it may be full or broken"
-        raise DsoptError(f"--storage: {shown(url)} cannot be reached. {reason} {check}.") from None
+        if url.drivername == "sqlite" and "I/O error" in reason:  # it makes a file beside the database
+            reason += " Its disk may be full or broken."
+        server = "" if url.drivername == "sqlite" else " and that the server is running"
+        raise DsoptError(
+            f"--storage: {shown(url)} cannot be reached. {reason} Check the URL (--storage or DSOPT_STORAGE){server}."
+        ) from None
     if encoding != "UTF8":
         engine.dispose()
         raise DsoptError(
