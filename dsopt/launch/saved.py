@@ -75,18 +75,16 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
 
 
 def remove_folders(run_dir: RunDir) -> None:
-    """Removes the folders that a run has made, inner ones first.
+    """Removes the folders that a run has made, inner ones first, unless one beside it that goes on saves to them, too.
 
     What the script has written into one that a save makes goes to the run's own folder, but for weights: the run's are
-    gone by now. Runs beside may write to the same folders: the last of them sees to those of all.
+    gone by now.
     """
-    beside = [*went_on_beside(run_dir)]
-    living = {path for path, _ in run_dirs_here()} if beside else set()
-    if any(other.path in living for other in beside):
-        return
-    events = (event for run in (run_dir, *beside) for event in told_here(run, Saved))
-    made = {(event.path, event.inode, event.born, bool(event.changed)) for event in events}
-    for path, inode, born, is_of_save in sorted(made, reverse=True):
+    made = {told for told in _made(run_dir) if os.path.isdir(told[0])}  # noqa: PTH112 - takes any text
+    living = {path for path, _ in run_dirs_here()} if made else set()
+    beside = [other for other in went_on_beside(run_dir) if other.path in living] if living else []
+    theirs = {told[:3] for other in beside for told in _made(other)}
+    for path, inode, born, is_of_save in sorted((told for told in made if told[:3] not in theirs), reverse=True):
         with contextlib.suppress(OSError):
             folder, found = Path(path), os.lstat(path)
             is_it = stat.S_ISDIR(found.st_mode) and (str(found.st_ino), str(birth_ns(folder) or "")) == (inode, born)
@@ -96,6 +94,11 @@ def remove_folders(run_dir: RunDir) -> None:
                 folder.rmdir()
             elif is_of_save and born and not any(map(_is_much, _files_below(folder))):
                 keep(folder, run_dir.own_path("saved", ""))
+
+
+def _made(run_dir: RunDir) -> set[tuple[str, str, str, bool]]:
+    """What a run has told to have made: path, number, birth, and whether a save did, which makes no folder above."""
+    return {(event.path, event.inode, event.born, bool(event.changed)) for event in told_here(run_dir, Saved)}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -163,6 +163,10 @@ class Aside:
         born_ns = birth_ns(path) if has_birth(path) else None
         return path in self._emptied or path in self._noted if born_ns is None else born_ns <= self._began_ns
 
+    def is_new_folder(self, path: Path) -> bool:
+        """Whether a folder was made since the first of the runs beside each other began, as far as births tell."""
+        return has_birth(path) and (birth_ns(path) or 0) > self._began_ns
+
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
         is_noted = path in self._noted or path in self._above_noted or not self._noted.isdisjoint(path.parents)

@@ -72,7 +72,7 @@ class SavedFiles:
         """Takes note of where a script believes to have saved, maybe in a folder: it may remove or move that later."""
         self._skipped.add(path)
         if folder is not None:
-            self._own.update(self._telling.makes_folder(folder))
+            self._own.update(self._telling.makes_folder(folder, self._aside.is_new_folder))
 
     def around_save(self, original: _Call, what: str, target: Any, *, is_folder: bool) -> object:  # noqa: ANN401
         """A function that writes to a path, or to a file that is open.

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -42,14 +43,17 @@ class Telling:
                 if self._counts(file) and is_plain and found.st_mtime_ns >= since:
                     self._writer.emit(saved_file(self._writer.rank, file))
 
-    def makes_folder(self, folder: Path) -> list[Path]:
-        """Makes a folder, and those above it, as a save would. Returns those that were not there."""
-        missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    def makes_folder(self, folder: Path, is_new: Callable[[Path], bool]) -> list[Path]:
+        """Makes a folder, and those above it, as a save would. Returns those that go with the run.
+
+        `is_new`: of one that is there, whether a run has made it, this one or one beside it.
+        """
+        made = [path for path in (folder, *folder.parents) if not os.path.lexists(path) or is_new(path)]
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            for path in missing:
+            for path in made:
                 self.has_made(path, is_above=path != folder)
-        return missing
+        return made
 
     def has_made(self, folder: Path, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.

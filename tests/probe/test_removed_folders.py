@@ -60,8 +60,9 @@ Path("model.pt").write_text("run")
     "removes the folder that it works in, by its name, and makes it anew": """
 os.chdir("last/deep")
 shutil.rmtree("../../last")
-os.makedirs(f"{sys.argv[1]}/../../work/last/deep")
-Path(sys.argv[1], "../../work/last/model.pt").write_text("run")
+last = run_dir.path.parents[1] / "work" / "last"
+os.makedirs(last / "deep")
+(last / "model.pt").write_text("run")
 """,
     "puts an archive in its place that has a later date": """
 shutil.rmtree("last")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.beside import began_ns
+from dsopt.launch.beside import began_ns, meet
 from dsopt.launch.undone import undo
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
@@ -149,7 +149,7 @@ def test_a_script_may_write_beside_a_checkpoint_that_nobody_saves(tmp_path: Path
     assert set(os.listdir(out)) == {"step_1", "theirs"}
 
 
-def test_a_folder_that_runs_beside_each_other_write_to_stays_as_long_as_one_goes_on(tmp_path: Path) -> None:
+def test_a_folder_that_runs_beside_each_other_write_to_goes_with_the_last(tmp_path: Path) -> None:
     """And what somebody writes into a folder above those of checkpoints stays."""
     work = tmp_path / "work"
     work.mkdir()
@@ -157,14 +157,20 @@ def test_a_folder_that_runs_beside_each_other_write_to_stays_as_long_as_one_goes
     script = FOLDERS.partition('checkpoint("')[0] + 'checkpoint("out/step_1")\n'
     run(first, work, script)
     environment = {**os.environ, "DSOPT_RUN_DIR": str(second.path)}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+    unlike = RunDir.create(tmp_path / "elsewhere", "c")
+    unlike.events(0).touch()
+    meet(second, unlike)
+    argv = [sys.executable, "-c", "input()"]
+    of_another = subprocess.Popen(argv, stdin=subprocess.PIPE, env={**os.environ, "DSOPT_RUN_DIR": str(unlike.path)})
+    with of_another, subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment) as living:
         run(second, work, script)
         undo(first)
         assert files(work) == {"out/step_1/arguments.json": "{}"}
         living.communicate(b"\n")
-    (work / "out" / "notes.txt").write_text("the user's")
-    undo(second)
-    assert files(work)["out/notes.txt"] == "the user's"
+        (work / "out" / "notes.txt").write_text("the user's")
+        undo(second)
+        of_another.communicate(b"\n")
+    assert files(work) == {"out/notes.txt": "the user's"} and os.listdir(work / "out") == ["notes.txt"]
 
 
 @pytest.mark.parametrize("above", ["jobs", ".jobs"])
