@@ -1,8 +1,8 @@
-"""Keeps a script away from the user's checkpoints: it resumes from none, saves none and replaces no file of weights.
+"""Keeps a script away from the user's checkpoints: it resumes from none, and all are after it as they were.
 
 The worker isolates flags (`study/isolation.py`). This module isolates what a script does by itself, whatever its flags:
 through DeepSpeed's engine, Hugging Face's Trainer and Accelerate, `torch.distributed.checkpoint`, `torch.save` and
-safetensors. A script may save new files, since it may load them again; the worker removes them after the run.
+safetensors. A script may save files, since it may load them again; the worker removes them after the run.
 """
 
 import builtins
