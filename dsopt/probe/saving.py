@@ -104,13 +104,13 @@ class SavedFiles:
 
     def _save_into(self, folder: Path, original: _Call) -> object:
         """Lets a function save into a folder, which opens, saves and removes each file as a script does."""
-        before = numbers_in(folder, DEPTH)
+        before, is_users = numbers_in(folder, DEPTH), self._users.is_users(folder)
         if not os.path.lexists(folder):
             self._own.add(folder)
         result = original()
         for file, number in numbers_in(folder, DEPTH).items():
             if before.get(file) != number or file in self._own:
-                self._owns(file)
+                self._owns(file, is_beside_users=is_users)
         return result
 
     def around_move(self, original: _Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
@@ -267,12 +267,12 @@ class SavedFiles:
         """Whether nothing is there that the script believes to have saved."""
         return not os.path.lexists(place) and not self._skipped.isdisjoint((place, *place.parents))
 
-    def _owns(self, path: Path) -> None:
+    def _owns(self, path: Path, *, is_beside_users: bool = False) -> None:
         """What is there is of this run, and goes with it."""
         self._own.add(path)
         if is_folder(path):
             self._telling.has_made(path)
-        self._telling.has_saved(path, since=0)
+        self._telling.has_saved(path, since=0, is_beside_users=is_beside_users)
 
     def _moved(self, old: Path, new: Path, move: _Call, *, is_saved: bool) -> object:
         """Lets the script move something; what is replaced, and what is moved, comes back if it is the user's."""

@@ -34,13 +34,18 @@ class Telling:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
                 self._writer.emit(being_saved(self._writer.rank, path))
 
-    def has_saved(self, path: Path, since: int) -> None:
-        """Tells of what the script has saved there since, in nanoseconds since the epoch."""
+    def has_saved(self, path: Path, since: int, *, is_beside_users: bool = False) -> None:
+        """Tells of what the script has saved there since, in nanoseconds since the epoch.
+
+        `is_beside_users`: among the user's own, where it goes with the run from before its first step, too: a training
+        would go on from both together.
+        """
         with contextlib.suppress(OSError):  # another rank has removed it
             for file in files_at(path, DEPTH):
                 found = file.lstat()
                 is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-                if self._counts(file) and is_plain and found.st_mtime_ns >= since:
+                counts = self._counts(file) or (is_beside_users and self._territory.holds_results(file))
+                if counts and is_plain and found.st_mtime_ns >= since:
                     self._writer.emit(saved_file(self._writer.rank, file))
 
     def makes_folder(self, folder: Path, is_new: Callable[[Path], bool]) -> list[Path]:

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from dsopt.launch.program import path_with
+from dsopt.launch.undone import undo
+from dsopt.protocol.run_dir import RunDir
 from dsopt.study.isolation import quiet_environment
 from tests.conftest import SCRIPTS, Dsopt
 
@@ -148,7 +150,7 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
         (tmp_path / "modules" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "modules" / name).write_text(text)
     own = contents(tmp_path / "mine", tmp_path / "mine.pt")
-    (tmp_path / "run").mkdir()
+    run_dir = RunDir.create(tmp_path, "run")
     program = "from dsopt.probe.__main__ import Isolation, main; "
     program += "isolation = Isolation(); import accelerate, aliased_saving; main(isolation)" if is_warm else "main()"
     environment = {**os.environ, "DSOPT_RUN_DIR": str(tmp_path / "run"), "PYTHONPATH": str(tmp_path / "modules")}
@@ -158,6 +160,7 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
         cwd=tmp_path, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    undo(run_dir)
     assert contents(tmp_path / "mine", tmp_path / "mine.pt") == own
     boards = tmp_path / "run" / "own" / "tensorboard"
     assert (boards / "runs" / "events").read_text() == "written\nwritten\n"
