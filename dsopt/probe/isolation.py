@@ -82,6 +82,7 @@ _WRITERS: Final = (
     ("safetensors.torch", None, "save_model", 1, "filename"),
     ("safetensors.numpy", None, "save_file", 1, "filename"),
     ("safetensors", None, "serialize_file", 1, "filename"),
+    ("tokenizers", "Tokenizer", "save", 1, "path"),
     ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, _FOLDER),
     ("peft.peft_model", "PeftModel", "save_pretrained", 1, _FOLDER),
 )

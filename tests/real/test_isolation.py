@@ -143,7 +143,8 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
         (tmp_path / "mine" / name).mkdir(parents=True)
         (tmp_path / "mine" / name / "trainer_state.json").write_text(json.dumps({"global_step": 100}))
     (tmp_path / "mine.pt").write_text("mine")
-    (tmp_path / "mine" / "adapter.safetensors").write_text("mine")
+    for name in ("adapter.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "mine" / name).write_text("mine")
     (tmp_path / "mine" / "runs").mkdir()
     (tmp_path / "mine" / "runs" / "events").write_text("mine\n")
     for name, text in MODULES.items():
@@ -172,6 +173,7 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
         "steps": 6,
         "finds_batch_sizes": False,
         "read_back": "GPT2LMHeadModel",
+        "tokens": 1,
         "saved": 1,
         "saved_again": 2,
     }

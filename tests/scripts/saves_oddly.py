@@ -10,7 +10,15 @@ import torch
 import wandb
 from huggingface_hub import HfApi
 from tensorboardX import SummaryWriter
-from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from tokenizers import Tokenizer, models
+from transformers import (
+    EarlyStoppingCallback,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -41,6 +49,8 @@ with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(folder)
     told["read_back"] = type(GPT2LMHeadModel.from_pretrained(folder)).__name__
 model.save_pretrained("mine")
+PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))).save_pretrained("mine")
+told["tokens"] = PreTrainedTokenizerFast.from_pretrained("mine").vocab_size
 with tempfile.NamedTemporaryFile() as file:
     torch.save({"a": 1}, file.name)
     told["saved"] = torch.load(file.name)["a"]
