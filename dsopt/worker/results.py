@@ -39,7 +39,7 @@ def summary_of(store: Store, study: StoredStudy, history: History | None = None)
         worked_seconds=None if finished_at is None else worked_seconds(store, now, history),
         launches=_launches(store, now, history) if now.spec.price_per_gpu_hour else (),
     )
-    warning = contradiction(store, now, summary)
+    warning = contradiction(store, now, summary, history)
     return replace(summary, unlike_runs=[*summary.unlike_runs, warning]) if warning else summary
 
 
