@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import optuna
 import yaml
@@ -12,7 +13,7 @@ from dsopt.launch.processes import processes_of
 from dsopt.store.studies import Store
 from tests.conftest import SCRIPTS, Dsopt
 
-STUDY = {
+STUDY: dict[str, Any] = {
     "name": "simulated",
     "command": f"{SCRIPTS / 'deepspeed'} --num_gpus 2 train.py --deepspeed_config ds.json",
     "autotuning": {"max_train_batch_size": 32, "num_tuning_micro_batch_sizes": 2},

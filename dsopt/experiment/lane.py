@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from dsopt.experiment.outcome import Cancelled, Measured, Outcome, Slow
@@ -47,7 +48,7 @@ class Lane:
         If forked ranks fail, it starts the run again directly. If that one can be measured, the script does not work
         when forked, and the lane forks no further run.
         """
-        self._guard.watch(launch.run_dir.path, launch.port)
+        self.watch(launch.run_dir.path, launch.port)
         if launch.placement is not None:
             return run_experiment(launch, rules, self._stop_asked, on_progress, Spread)
         if launch.start != "warm" or launch.plain is not None:
@@ -69,6 +70,15 @@ class Lane:
             logs = launch.run_dir.path / _ASIDE
             self._forked.give_up(f"a forked run failed that worked when started directly; its logs: {logs}")
         return again
+
+    def watch(self, run_dir: Path, port: int) -> Callable[[], bool]:
+        """Ends with the worker what a run does from now on, before its launch, too. Gives what says to end it."""
+        self._guard.watch(run_dir, port)
+        return self._stop_asked
+
+    def rest(self) -> None:
+        """Notes that the run is over, with all that follows it."""
+        self._guard.rest()
 
     def close(self) -> None:
         """Ends the helper processes."""

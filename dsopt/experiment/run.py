@@ -74,6 +74,8 @@ def _run(
     on_progress: Callable[[Progress], None],
     start: Callable[[Launch], Process | Spread],
 ) -> Outcome:
+    if stop_asked():  # while it was prepared: others may have its devices
+        return Cancelled()
     remove_stale_build_locks()
     remove_nccl_segments()
     watched = _Watched(launch, rules, start, on_progress)

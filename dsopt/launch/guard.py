@@ -22,6 +22,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.study.own_programs import own_environment, own_program
 
 _FORK_SECONDS = 2.0
+_NONE = "\n"  # no run
 _END = "end\n"  # the end of the file does not tell it, if a fork of the worker has the pipe open
 
 
@@ -36,13 +37,18 @@ class Guard:
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
-        self._current = "\n"
+        self._current = _NONE
         self._process = self._start()
 
     def watch(self, run_dir: Path, port: int) -> None:
         """Makes sure that this run ends with the worker. Call it before the launch."""
         self._current = f"{port} {run_dir}\n"
         self.replace_if_dead()
+        self._say(self._current)
+
+    def rest(self) -> None:
+        """Forgets the run, which is over: others may make its folder anew."""
+        self._current = _NONE
         self._say(self._current)
 
     def replace_if_dead(self) -> None:

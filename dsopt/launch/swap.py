@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from dsopt.errors import DsoptError
+from dsopt.launch.passing import refusal
 from dsopt.protocol.given import read_given_json
 from dsopt.protocol.private import make_private
 from dsopt.protocol.run_dir import RunDir
@@ -19,7 +19,7 @@ def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: str, cwd:
     does not remove them (`zero_stage_3/optimizer/rank0` and so on).
 
     Raises:
-        DsoptError: the folder cannot be created.
+        DsoptError: the folder cannot be created; a `PassingError` if it can be at another time.
     """
     for section in _sections(config):
         given = section["nvme_path"]
@@ -28,9 +28,10 @@ def give_own_swap(config: dict[str, Any], run_dir: RunDir, attempt_id: str, cwd:
             make_private(folder)
         except (OSError, TypeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise DsoptError(
+            raise refusal(
                 f"nvme_path: cannot use {given!r}: {reason}. Expected a folder that this user may write to; "
-                "fix the path or the folder."
+                "fix the path or the folder.",
+                error,
             ) from None
         section["nvme_path"] = str(folder)
 

@@ -1,13 +1,11 @@
 """The one thread of a worker that asks the database: it begins runs for idle lanes, reports them, and records them."""
 
-import contextlib
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
-from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
+from dsopt.experiment.outcome import Failed, Measured, Outcome
 from dsopt.store.attempts import Task
 from dsopt.store.database_file import file_of
 from dsopt.store.stored import StoredStudy
@@ -15,7 +13,6 @@ from dsopt.store.transactions import Fenced, StudyGone, WorkerDrains, WorkerGone
 from dsopt.store.workers import nodes_at_work
 from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
-from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict, why_set_aside
 from dsopt.worker.company import Company
@@ -26,11 +23,15 @@ from dsopt.worker.happenings import DeviceSetAside, NodeAvoided, RunsAlone, Task
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
+from dsopt.worker.settling import settle
 
 LEFT: Final = ("finished", "stopped", None)
 _BUSY_SECONDS: Final = 1.0  # how long it waits at most for something to happen while runs are in hand, and without any
 _IDLE_SECONDS: Final = 5.0  # others that die while it is idle are found dead within this time after their lease
-_ANOTHER: Final = "other workers took this one for dead while it ran; it is tried again"
+_ANOTHER: Final = (
+    "the database no longer knows this run: other workers took this one for dead, or it is an older copy. The run is "
+    "tried again"
+)
 
 
 class Desk:
@@ -67,7 +68,8 @@ class Desk:
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
         self._health = NodeHealth()
         self._company = Company()
-        self._room = Room(results_folder(study.spec), hand.tell)
+        self._results = results_folder(study.spec)
+        self._room = Room(self._results, hand.tell)
         self._settled_for: object = None
         self._has_begun = self._is_idle = False  # idle: there is nothing that it could begin now
         self._errors: list[BaseException] = []
@@ -116,7 +118,7 @@ class Desk:
         if unsure != self._settled_for and now.state is not None:
             self._settled_for = unsure
             self._asker.look_again()
-            self._settle_unknown()
+            settle(self._hand, self._study, [lane.in_hand for lane in self._lanes], self._ask)
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())
         self._is_idle = False
@@ -127,7 +129,8 @@ class Desk:
         return True
 
     def _begins_nothing(self) -> bool:
-        return self._ending.is_asked or self._leaving.is_set() or bool(self.faulty)
+        is_ending = any(lane.in_hand is not None and lane.in_hand.is_unknown for lane in self._lanes)
+        return self._ending.is_asked or self._leaving.is_set() or bool(self.faulty) or is_ending
 
     def _should_end(self) -> bool:
         return self._ending.stop.is_set() or self._leaving.is_set() or self._heart.is_over
@@ -150,7 +153,7 @@ class Desk:
                     self._settle(fenced)
                     return
                 except OSError as error:
-                    if unusable(results_folder(self._study.spec), error) is None:
+                    if unusable(self._results, error) is None:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
@@ -166,9 +169,11 @@ class Desk:
         if (report := run.to_report()) is None:
             return
         of, ledger = run.assignment, self._hand.ledger
-        with contextlib.suppress(Fenced):  # its end is settled when it has ended
+        try:
             self._ask(lambda: ledger.report(of.study, of.task, of.attempt, *report))
             run.is_engine_reported = True
+        except Fenced:
+            self._settled_for = None
 
     def _record(self, lane: LaneThread, run: RunInHand) -> None:
         """Records what came of a run; the lane is idle then."""
@@ -202,6 +207,8 @@ class Desk:
             self._avoid_what_failed(task, outcome)
         if told:
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
+        if ended.lacks is not None:
+            self._room.waits_for(ended.lacks)
         if ended.error is not None:
             self._errors.append(ended.error)
         if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
@@ -255,18 +262,6 @@ class Desk:
             self._asker.look_again()
         elif isinstance(fenced, WorkerDrains):
             self._ending.drain.set()
-
-    def _settle_unknown(self) -> None:
-        """Gives back what this worker took although the answer was lost with the connection, or its end with a file."""
-        ledger, study = self._hand.ledger, self._study
-        held = [lane.in_hand.assignment for lane in self._lanes if lane.in_hand is not None]
-        with contextlib.suppress(Fenced):
-            for task, attempt in self._ask(lambda: ledger.running(study)):
-                if attempt.id not in {assignment.attempt.id for assignment in held}:
-                    self._ask(partial(ledger.end, study, task, attempt, Cancelled(), TrialAttributes(), is_told=True))
-            for task in self._ask(lambda: ledger.claimed(study)):
-                if (task.part, task.trial) not in {(one.task.part, one.task.trial) for one in held}:
-                    self._ask(partial(ledger.leave, study, task))
 
     def _leave_runs(self) -> None:
         """Waits until the runs of a worker that others took for dead have ended: the heart has told the lanes to."""

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.measure import Measurement
+from dsopt.experiment.outcome import Cancelled
 from dsopt.experiment.run import Progress
 from dsopt.search.history import BASELINE
 from dsopt.study.trial_attributes import TrialAttributes, engine_attributes, node_attributes
@@ -27,13 +28,17 @@ _REPORT_SECONDS: Final = 5.0
 
 
 class RunInHand:
-    """An assignment that a lane runs, how far it is, whether others ran beside it, and at last what came of it."""
+    """An assignment that a lane runs, how far it is, whether others ran beside it, and at last what came of it.
+
+    Attributes:
+        is_unknown: the database does not know it, so that others may take its devices: it ends at once.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.progress: Progress | None = None
         self.ended: Ended | None = None
-        self.had_company = False
+        self.had_company = self.is_unknown = False
         self.is_engine_reported = False
         self._reported_at = time.monotonic()
         self._reported_step = -1
@@ -125,17 +130,27 @@ class LaneThread:
         self._thread.join()
 
     def _work(self) -> None:
-        lane = Lane(
-            self._should_end,
+        lane: Lane | None = None
+        try:
+            while (in_hand := self._todo.get()) is not None:
+                try:
+                    lane = lane or self._lane()
+                    ended = self._run(in_hand, lane)
+                    lane.rest()
+                except BaseException as error:  # such as no more processes for its guard: nobody else would tell
+                    ended = Ended(outcome=Cancelled(), error=error)
+                in_hand.ended = ended
+                self._wake()
+        finally:
+            if lane is not None:
+                lane.close()
+
+    def _lane(self) -> Lane:
+        return Lane(
+            lambda: self._should_end() or (self.in_hand is not None and self.in_hand.is_unknown),
             lambda why: self._tell(WarmStartsEnded(why=why)),
             lambda what: self._tell(HelperReplaced(what=what)),
         )
-        try:
-            while (in_hand := self._todo.get()) is not None:
-                in_hand.ended = self._run(in_hand, lane)
-                self._wake()
-        finally:
-            lane.close()
 
     def _run(self, in_hand: RunInHand, lane: Lane) -> Ended:
         def note(progress: Progress) -> None:

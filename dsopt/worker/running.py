@@ -2,22 +2,22 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dsopt.errors import DsoptError
+from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
-from dsopt.launch.nvme import measure_nvme
+from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
+from dsopt.launch.passing import PassingError
 from dsopt.launch.undone import undo
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
-from dsopt.study.folders import results_folder
 from dsopt.study.isolation import CLUSTERS
 from dsopt.study.space import OFFLOADS, ZERO
 from dsopt.study.spec import StudySpec
@@ -25,6 +25,7 @@ from dsopt.worker.assignment import Assignment
 from dsopt.worker.disk import unusable
 from dsopt.worker.preparing import prepare, rules_of
 
+_LOOK_SECONDS: Final = 0.2
 _measuring_disk = threading.Lock()
 
 
@@ -38,6 +39,7 @@ class Ended:
         wrote_outside: what looks like checkpoints and appeared in the working folder meanwhile.
         replaced: names of what stood in the place of the user's files when these were put back.
         error: what ended the run, if that is neither its own fault nor that of the disk of the results.
+        lacks: a folder to offload to, whose disk takes no files now.
     """
 
     outcome: Outcome
@@ -45,33 +47,36 @@ class Ended:
     wrote_outside: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     error: BaseException | None = None
+    lacks: Path | None = None
 
 
 def run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], None]) -> Ended:
     """Runs an assignment; its processes are gone when this returns, and its result, if there is one, is on disk."""
-    spec = assignment.study.spec
+    results = assignment.run_dir.path.parent
     try:
         ended = _run(assignment, lane, on_progress)
     except OSError as error:
-        disk = unusable(results_folder(spec), error)
+        disk = unusable(results, error)
         return Ended(outcome=Cancelled(message=disk), error=None) if disk else Ended(outcome=Cancelled(), error=error)
     except BaseException as error:
         return Ended(outcome=Cancelled(), error=error)
     if not isinstance(ended.outcome, Failed):
         return ended
-    disk = unusable(results_folder(spec), said=ended.outcome.message)
+    disk = unusable(results, said=ended.outcome.message)
     return Ended(outcome=Cancelled(message=disk)) if disk else ended
 
 
 def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], None]) -> Ended:
     spec, run_dir = assignment.study.spec, assignment.run_dir
     try:
-        measured, aio = _aio(assignment)
+        measured, aio = _aio(assignment, lane)
         launch = prepare(
             spec, assignment.task, assignment.candidate, run_dir, assignment.attempt, aio, assignment.placement
         )
+    except Interrupted:
+        return Ended(outcome=Cancelled())
     except DsoptError as error:  # the disk to offload to cannot be used
-        return Ended(outcome=Infeasible(reason="invalid_config", message=str(error)))
+        return _not_offloaded(assignment, error)
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
     before = _traces(spec)
     try:
@@ -91,7 +96,26 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     )
 
 
-def _aio(assignment: Assignment) -> tuple[bool, Mapping[str, Any] | None]:
+def _not_offloaded(assignment: Assignment, error: DsoptError) -> Ended:
+    """What follows if the disk to offload to cannot be used: only what is so each time is the configuration's fault.
+
+    A disk on which a run of the study has offloaded is one that can be used.
+    """
+    folder, message = _offload_folder(assignment), str(error)
+    if folder.is_dir() and (why := unusable(folder, room_bytes=ROOM_BYTES)) is not None:
+        return Ended(outcome=Cancelled(message=why), lacks=folder)
+    if isinstance(error, PassingError) or assignment.history.aio is not None:
+        return Ended(outcome=Failed(reason="machine", message=message, retryable=True))
+    return Ended(outcome=Infeasible(reason="invalid_config", message=message))
+
+
+def _offload_folder(assignment: Assignment) -> Path:
+    config = run_config(assignment.study.spec, assignment.candidate)
+    given = next(path for section in OFFLOADS if (path := get_path(config, f"{ZERO}{section}.nvme_path")))
+    return Path(assignment.study.spec.cwd, given)
+
+
+def _aio(assignment: Assignment, lane: Lane) -> tuple[bool, Mapping[str, Any] | None]:
     """The `aio` section for the disk that a run offloads to, and whether it was measured now; None: it needs none."""
     spec, known = assignment.study.spec, assignment.history.aio
     config = run_config(spec, assignment.candidate)
@@ -99,9 +123,22 @@ def _aio(assignment: Assignment) -> tuple[bool, Mapping[str, Any] | None]:
         return False, None
     if known is not None:
         return False, known
-    with _measuring_disk:  # two at once would measure each other
-        folder = next(path for s in OFFLOADS if (path := get_path(config, f"{ZERO}{s}.nvme_path")))
-        return True, measure_nvme(Path(spec.cwd) / folder).aio
+    run_dir = assignment.run_dir.path
+    should_end = lane.watch(run_dir, assignment.attempt.port)
+    with _alone_with_the_disk(should_end):
+        return True, measure_nvme(_offload_folder(assignment), run_dir=run_dir, should_end=should_end).aio
+
+
+@contextlib.contextmanager
+def _alone_with_the_disk(should_end: Callable[[], bool]) -> Iterator[None]:
+    """Two lanes at once would measure each other."""
+    while not _measuring_disk.acquire(timeout=_LOOK_SECONDS):
+        if should_end():
+            raise Interrupted
+    try:
+        yield
+    finally:
+        _measuring_disk.release()
 
 
 def _traces(spec: StudySpec) -> Traces:

@@ -23,14 +23,17 @@ def known_outcome(spec: StudySpec, attempts: Sequence[Row]) -> Outcome | None:
     if not attempts:
         return None
     lost = sum(row["reason"] == "lost" for row in attempts)
-    if attempts[-1]["reason"] == "lost":
-        run_dir = attempts[-1]["run_dir"]
-        measured = spooled(RunDir(run_dir), attempts[-1]["id"]) if is_run_directory(spec, run_dir) else None
-        if measured is not None:
-            return measured
+    if attempts[-1]["reason"] == "lost" and (measured := left_by(spec, attempts[-1])) is not None:
+        return measured
     if lost >= _MOST_LOST:
         return Failed(reason="lost", message=f"{lost} workers died while running it, one after the other")
     return None
+
+
+def left_by(spec: StudySpec, attempt: Row) -> Measured | Slow | None:
+    """What an attempt measured that the database does not know, if its folder is one of the study's."""
+    run_dir = attempt["run_dir"]
+    return spooled(RunDir(run_dir), attempt["id"]) if is_run_directory(spec, run_dir) else None
 
 
 def spooled(run_dir: RunDir, attempt_id: str) -> Measured | Slow | None:

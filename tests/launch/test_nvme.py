@@ -1,13 +1,16 @@
 """What measuring a folder for offload says of folders and programs that cannot do it."""
 
+import errno
 import time
 from pathlib import Path
 
 import pytest
 
-from dsopt.errors import DsoptError
+from dsopt.errors import DsoptError, Interrupted
 from dsopt.launch import nvme
 from dsopt.launch.nvme import AioSpeed, NvmeMeasurement, measure_nvme
+from dsopt.launch.passing import PassingError, refusal
+from dsopt.launch.processes import processes_of
 
 AIO = {"block_size": 1048576, "queue_depth": 32, "intra_op_parallelism": 2, "single_submit": False}
 ANSWER = """
@@ -51,7 +54,7 @@ def test_a_folder_that_nobody_can_write() -> None:
 
 def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvme, "_MEGABYTES", 2**40)
-    with pytest.raises(DsoptError, match=r"MiB of free space. Measuring needs 1099511627776 MiB"):
+    with pytest.raises(PassingError, match=r"MiB of free space. Measuring needs 1099511627776 MiB"):
         measure_nvme(tmp_path)
 
 
@@ -59,15 +62,16 @@ def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("script", "message"),
     [
         ("echo noise >&2; echo 'it cannot be built' >&2; exit 1", "cannot measure .*: it cannot be built$"),
-        ("exit 3", "cannot measure .*: it ended with exit code 3$"),
-        ("kill -9 $$", "cannot measure .*: it ended with exit code -9$"),
+        ("exit 3", "cannot measure .*: it ended with exit code 3 and wrote nothing$"),
+        ("kill -9 $$", "cannot measure .*: it ended with exit code -9 and wrote nothing$"),
         ("echo hello", "did not print a measurement"),
         ("echo '{\"aio\": {}}'", "did not print a measurement"),
     ],
 )
 def test_a_program_that_fails_is_quoted(tmp_path: Path, script: str, message: str) -> None:
-    with pytest.raises(DsoptError, match=message):
+    with pytest.raises(DsoptError, match=message) as raised:
         measure_nvme(tmp_path, program(tmp_path, script))
+    assert isinstance(raised.value, PassingError) == ("kill" in script)  # nothing else may go well at another time
 
 
 def test_a_python_that_is_not_there(tmp_path: Path) -> None:
@@ -85,3 +89,26 @@ def test_a_program_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monk
     while Path(f"/proc/{child}").exists() and "\nState:\tZ" not in Path(f"/proc/{child}/status").read_text():
         assert time.monotonic() < deadline, "the program's child still runs"
         time.sleep(0.05)
+
+
+def test_measuring_ends_when_it_is_asked_to_and_is_a_part_of_the_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    python = program(tmp_path, f"sleep 600 & echo $! > {tmp_path / 'child'}; wait")
+
+    begun: list[bool] = []  # somebody who asks a worker to stop does not take it back
+
+    def has_begun() -> bool:
+        if processes_of(run_dir) and (tmp_path / "child").exists():
+            begun.append(True)
+        return bool(begun)
+
+    with pytest.raises(Interrupted):
+        measure_nvme(tmp_path, python, run_dir=run_dir, should_end=has_begun)
+    assert not processes_of(run_dir)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EAGAIN])
+def test_what_the_system_refuses_now_may_go_well_later(number: int) -> None:
+    assert isinstance(refusal("no", OSError(number, "no")), PassingError)
+    assert not isinstance(refusal("no", OSError(errno.ENOTDIR, "no")), PassingError)
+    assert not isinstance(refusal("no", ValueError("no")), PassingError)

@@ -4,13 +4,23 @@ import contextlib
 import errno
 import os
 import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.launch.passing import PassingError
 from dsopt.store.studies import Store
-from dsopt.worker.disk import unusable
+from dsopt.worker import running
+from dsopt.worker.disk import Room, unusable
+from dsopt.worker.happenings import WorkerPaused, WorkerWentOn
+from tests.conftest import Dsopt
+from tests.studies import write_study
+from tests.worker.test_ending_while_waiting import until_said
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -53,6 +63,70 @@ def test_a_disk_that_takes_no_more_files_is_waited_for(small_disk: Path) -> None
     )
     subprocess.run(["mount", "-o", "remount,nr_inodes=1000", small_disk], check=True)
     assert unusable(small_disk) is None
+
+
+def test_an_answer_that_is_an_error_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As of a network file system whose server has forgotten the folder."""
+
+    def forgotten(_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "statvfs", forgotten)
+    assert "stale file handle" in (unusable(tmp_path) or "")
+
+
+def test_a_file_system_that_does_not_say_its_size_is_not_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    fields = [*found[:2], 0, 0, 0, 0, 0, 0, *found[8:]]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    assert unusable(tmp_path) is None
+
+
+def test_a_full_disk_to_offload_to_is_waited_for_and_no_configurations_fault(dsopt: Dsopt, small_disk: Path) -> None:
+    why = f"the disk of {small_disk} is full. Make room on it, at least 256 MiB"
+    offload = {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": str(small_disk)}}
+    write_study(dsopt.cwd, ds_config={"train_micro_batch_size_per_gpu": 4, "zero_optimization": offload})
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    until_said(worker, why)
+    time.sleep(2)
+    [run] = dsopt.json("study", "show", "simulated")["runs"]
+    assert (run["candidate"], run["state"], run["message"]) == ("baseline", "cancelled", why)
+    worker.terminate()
+    worker.communicate(timeout=60)
+    assert worker.returncode == 130
+
+
+def test_room_is_waited_for_on_the_disk_that_lacks_it(small_disk: Path, tmp_path: Path) -> None:
+    told: list[object] = []
+    room = Room(tmp_path, told.append)
+    room.waits_for(small_disk)
+    assert not room.is_there()
+    subprocess.run(["mount", "-o", "remount,size=400m", small_disk], check=True)
+    assert room.is_there()
+    subprocess.run(["mount", "-o", "remount,size=40m", small_disk], check=True)
+    assert room.is_there()
+    why = f"the disk of {small_disk} is full. Make room on it, at least 256 MiB"
+    assert told == [WorkerPaused(why=why), WorkerWentOn()]
+
+
+@pytest.mark.parametrize(
+    ("error", "known", "expected"),
+    [
+        (DsoptError("no folder"), None, Infeasible(reason="invalid_config", message="no folder")),
+        (DsoptError("no folder"), {}, Failed(reason="machine", message="no folder", retryable=True)),
+        (PassingError("broken"), None, Failed(reason="machine", message="broken", retryable=True)),
+    ],
+)
+def test_whose_fault_a_disk_is_that_cannot_be_offloaded_to(
+    tmp_path: Path, error: DsoptError, known: object, expected: Outcome
+) -> None:
+    """Where a run of the study has offloaded, or the system says that it is so now, it is the machine's."""
+    spec = SimpleNamespace(cwd=str(tmp_path))
+    assignment = SimpleNamespace(study=SimpleNamespace(spec=spec), history=SimpleNamespace(aio=known))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "_offload_folder", lambda _: tmp_path)
+        assert running._not_offloaded(cast(Any, assignment), error).outcome == expected
 
 
 def test_a_database_on_a_disk_that_is_full_says_so(small_disk: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch.processes import processes_of
 from tests.conftest import Dsopt
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 from tests.worker.test_ending_while_waiting import until_said
@@ -34,13 +35,47 @@ def test_work_goes_on_from_an_older_copy(dsopt: Dsopt, tmp_path: Path) -> None:
     worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
     _wait_for_runs(tmp_path, 2)
     dsopt("db", "backup", "older.db")
+    begun = [path for path in tmp_path.glob("autotuning_results/*") if (path / "ds_config.json").exists()]
     _wait_for_runs(tmp_path, 5)
-    (tmp_path / "older.db").rename(tmp_path / "storage" / "dsopt.db")
-    for ending in ("-wal", "-shm"):
-        (tmp_path / "storage" / f"dsopt.db{ending}").unlink(missing_ok=True)
+    _put_back(tmp_path)
     output, _ = worker.communicate(timeout=200)
     assert worker.returncode == 0, output
     check_nothing_lost_nothing_doubled(dsopt)
+    counted = {run["run_dir"] for run in dsopt.json("study", "show", "simulated")["runs"] if run["round"] == 0}
+    assert counted >= set(map(str, begun[:2])), "what had run by that copy was measured, and ran again"
+
+
+def test_a_run_that_an_older_copy_does_not_know_ends(dsopt: Dsopt, tmp_path: Path) -> None:
+    """Others may have its devices: by that copy, they are free."""
+    dsopt.environment["SIMULATED_SECONDS"] = "300"
+    write_study(tmp_path)
+    dsopt("study", "create", "study.yaml")
+    first = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    _wait_for_runs(tmp_path, 1)
+    second = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    while len(dsopt.json("workers")) < 2:
+        time.sleep(0.1)
+    dsopt("db", "backup", "older.db")
+    first.terminate()
+    first.communicate(timeout=60)
+    _wait_for_runs(tmp_path, 2)
+    [unknown] = [path for path in tmp_path.glob("autotuning_results/baseline*") if processes_of(path)]
+    _put_back(tmp_path)
+    deadline = time.monotonic() + 100
+    while processes_of(unknown):
+        assert time.monotonic() < deadline, "it goes on, on devices that others may have"
+        time.sleep(0.1)
+    assert second.poll() is None
+    second.terminate()
+    second.communicate(timeout=60)
+    assert second.returncode == 130
+
+
+def _put_back(folder: Path) -> None:
+    """Puts the older copy in the place of the database."""
+    (folder / "older.db").rename(folder / "storage" / "dsopt.db")
+    for ending in ("-wal", "-shm"):
+        (folder / "storage" / f"dsopt.db{ending}").unlink(missing_ok=True)
 
 
 def _wait_for_runs(folder: Path, count: int) -> None:
