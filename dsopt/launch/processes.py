@@ -149,9 +149,10 @@ def _stat(pid: int) -> list[str]:
 
 
 def host_identity() -> str:
-    """This boot and pid namespace, which two processes must share for a pid to mean the same to both."""
+    """This boot, pid and time namespace: two processes must share them for pid and start to mean the same to both."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    spaces = [Path("/proc/self/ns", kind) for kind in ("pid", "time")]
+    return "/".join([boot, *(str(space.stat().st_ino) for space in spaces if space.exists())])  # old kernels have one
 
 
 def is_alive(process: psutil.Process) -> bool:

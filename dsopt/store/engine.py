@@ -277,9 +277,9 @@ def exclusive(engine: sa.Engine, subject: str) -> Iterator[None]:
         try:
             connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": key})
         except sa.exc.OperationalError as error:
+            connection.invalidate()  # its session keeps what was set
             if type(error.orig).__name__ != "LockNotAvailable":
                 raise
-            connection.invalidate()
             raise _held(engine, subject) from None
         try:
             yield

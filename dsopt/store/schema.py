@@ -23,7 +23,8 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
     with exclusive(engine, "schema"):
         refuse_newer(engine)
         before = state(engine)
-        _refuse_living_workers(engine)
+        if before.revision is not None and not before.is_current:
+            _refuse_living_workers(engine)
         storage = open_optuna(engine, upgrading=True)
         try:
             if storage.get_current_version() not in storage.get_all_versions():
@@ -31,6 +32,8 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> SchemaState:
                     f"--storage: {shown(engine.url)} was made by a newer Optuna. Install the newer one here too."
                 )
             if storage.get_current_version() != storage.get_head_version():
+                if before.revision is not None:
+                    _refuse_living_workers(engine)
                 storage.upgrade()
         finally:
             close_optuna(storage)
@@ -57,14 +60,11 @@ def ensure(engine: sa.Engine) -> None:
 
 
 def _refuse_living_workers(engine: sa.Engine) -> None:
-    """Refuses to upgrade a database on which workers of an older version still work.
+    """Refuses to upgrade a database on which workers still work, with an older dsopt or an older Optuna.
 
     Raises:
         DsoptError: they are named.
     """
-    found = state(engine)
-    if found.revision is None or found.is_current:
-        return
     with engine.connect() as connection:
         columns = (workers.c.node, workers.c.pid)  # which every revision has
         silent = now(connection) - workers.c.heartbeat_at  # far below 0 of one that died before the clock was set back
@@ -72,7 +72,7 @@ def _refuse_living_workers(engine: sa.Engine) -> None:
     if rows:
         living = ", ".join(f"{row.node} (process {row.pid})" for row in rows)
         raise DsoptError(
-            f"workers of an older dsopt still work on this database: {living}. Stop them, then try again "
+            f"workers of an older dsopt or Optuna still work on this database: {living}. Stop them, then try again "
             f"(one that was killed counts for {LEASE_SECONDS:.0f} seconds)."
         )
 

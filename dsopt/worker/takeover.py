@@ -104,7 +104,7 @@ def take_over(store: Store, study: StoredStudy, source: StoredStudy) -> TakenOve
                 tried[place.candidate] = None if stage is None else run.part.candidate(place.params)
         runs, slower = _without_open_races(study.spec, source.spec, runs)
         kept = keep_taken_over(store, study, source, runs)
-        _keep_aio(store, study, source, kept)
+        _keep_aio(store, study, source, runs)  # an earlier try may have been killed before it did
     return TakenOver(
         taken=[run.candidate for run in kept],
         known=[run.candidate for run in runs if run not in kept],
@@ -206,11 +206,11 @@ def _without_open_races(
     return kept, left
 
 
-def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, kept: Sequence[RunToKeep]) -> None:
+def _keep_aio(store: Store, study: StoredStudy, source: StoredStudy, runs: Sequence[RunToKeep]) -> None:
     """Copies the `aio` section with which the source's runs offloaded to a disk, so that the study's own use it too."""
     ours, theirs = (marks_of(store, one, REFERENCE) for one in (study, source))
     aio = aio_inside(theirs.get(AIO))
-    if aio is not None and AIO not in ours and any(_offloads(study.spec, known) for known in kept):
+    if aio is not None and AIO not in ours and any(_offloads(study.spec, known) for known in runs):
         with changing(store.engine, study.id) as connection:
             mark(connection, study, REFERENCE, {AIO: dict(aio)})
 

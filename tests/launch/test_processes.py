@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from dsopt.launch.process import Process
-from dsopt.launch.processes import kill_all, processes_of
+from dsopt.launch.processes import host_identity, kill_all, processes_of
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from tests.runs import launch
@@ -135,3 +135,13 @@ def test_a_process_of_another_user_that_the_machine_hides_is_not_gone() -> None:
     if "mount:" in done.stderr:
         pytest.skip(f"this machine does not hide processes: {done.stderr}")
     assert done.stdout.split() == ["False", "True", "True", "None", "False", "True"], done.stderr
+
+
+def test_a_process_of_another_time_namespace_is_not_judged() -> None:
+    """The kernel tells it another start of the same process, which would count as gone."""
+    look = "import sys; from dsopt.launch.processes import host_identity; print(host_identity() == sys.argv[1])"
+    unshare = ["unshare", "--user", "--map-root-user", "--time", "--boottime", "1000", "--fork"]
+    looked = subprocess.run([*unshare, sys.executable, "-c", look, host_identity()], capture_output=True, text=True)
+    if looked.returncode:
+        pytest.skip("this machine gives no time namespaces")
+    assert looked.stdout == "False\n"

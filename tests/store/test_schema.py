@@ -119,7 +119,8 @@ def test_a_database_that_an_older_worker_still_uses_is_not_upgraded(storage_url:
         add_a_run(connection)
         beats = sa.text("UPDATE dsopt_workers SET heartbeat_at = :now, node = 'node7', pid = 123")
         connection.execute(beats, {"now": time.time()})
-    with pytest.raises(DsoptError, match=r"workers of an older dsopt still work.*: node7 \(process 123\)\. Stop them"):
+    refusal = r"workers of an older dsopt or Optuna still work.*: node7 \(process 123\)\. Stop them"
+    with pytest.raises(DsoptError, match=refusal):
         schema.upgrade(connected)
     assert state(connected).revision == OLD_REVISIONS[-1]
     with connected.begin() as connection:
@@ -127,6 +128,18 @@ def test_a_database_that_an_older_worker_still_uses_is_not_upgraded(storage_url:
         connection.execute(beats, {"now": time.time() + 30 * 86400})  # it died before somebody set the clock back
     schema.upgrade(connected)
     assert state(connected).is_current
+    connected.dispose()
+
+
+def test_optunas_tables_are_not_upgraded_below_a_worker(storage_url: str) -> None:
+    """Although dsopt's own are as they should be: it would write to tables that its Optuna does not know."""
+    connected = connect(storage_url)
+    schema.upgrade(connected)
+    register(connected)
+    with connected.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'v3.0.0.d'"))
+    with pytest.raises(DsoptError, match="workers of an older dsopt or Optuna still work"):
+        schema.upgrade(connected)
     connected.dispose()
 
 
