@@ -119,8 +119,10 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
         shutil.copyfile(copy, origin)
         shutil.copystat(copy, origin)
         copy.unlink()
-    else:
+    elif os.path.lexists(origin):
         keep_replaced(copy, run_dir)
+    else:
+        shutil.move(copy, origin)
 
 
 def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int) -> bool:

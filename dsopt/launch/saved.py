@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from dsopt.protocol.birth import birth_ns, was_there
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import being_saved, saved_file
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import ASIDE, RunDir
 
 _LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
 
@@ -31,8 +32,14 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     beside it: in the place of a file of the user's, unless it has the name of a checkpoint; and if `is_late`, which
     says that nobody was there when it ended.
     """
-    last = {(event.rank, event.path, event.inode): event for event in told_here(run_dir, Saved)}
-    removed, theirs = set[Path](), {event.path for event in told_here(run_dir, Moved)}
+    moved = told_here(run_dir, Moved)
+    theirs, in_place = {event.path for event in moved}, {(event.path, event.inode) for event in moved if event.is_copy}
+    last = {
+        (event.rank, event.path, event.inode): event
+        for event in told_here(run_dir, Saved)
+        if not event.is_plain and (event.path, event.inode) not in in_place
+    }
+    removed = set[Path]()
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
@@ -74,20 +81,46 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
             link.unlink()
 
 
+def remove_written(run_dir: RunDir, until_ns: int) -> None:
+    """Takes what a script has written anew beside what it saved to the run's own folder, unless it is large.
+
+    Else a script that looks for its last checkpoint would find a file that names one, and none. What is empty, such as
+    a lock, stays, and so does all where the file system tells no births.
+    """
+    told = told_here(run_dir, Saved)
+    saved = [Path(event.path) for event in told if not event.is_plain]
+    beside = {folder for path in saved for folder in (path, path.parent, path.parent.parent)}
+    plain = {_key(event): event for event in told if event.is_plain and event.born}
+    for key in plain.keys() - (_told_beside(run_dir) if plain else set()):
+        event = plain[key]
+        path = Path(event.path)
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            is_it = (str(found.st_ino), str(birth_ns(path))) == (event.inode, event.born)
+            if not is_it or found.st_mtime_ns > until_ns or path.parent not in beside or not found.st_size:
+                continue
+            if _is_much(path):
+                path.unlink()
+            else:
+                keep(path, run_dir.own_path("saved", ""))
+
+
 def remove_folders(run_dir: RunDir) -> None:
     """Removes the folders that a run has made, inner ones first, unless one beside it that goes on saves to them, too.
 
     What the script has written into one that a save makes goes to the run's own folder, but for weights: the run's are
     gone by now.
     """
-    made = {told for told in _made(run_dir) if os.path.isdir(told[0])}  # noqa: PTH112 - takes any text
-    living = {path for path, _ in run_dirs_here()} if made else set()
-    beside = [other for other in went_on_beside(run_dir) if other.path in living] if living else []
-    theirs = {told[:3] for other in beside for told in _made(other)}
-    for path, inode, born, is_of_save in sorted((told for told in made if told[:3] not in theirs), reverse=True):
+    told = [event for event in told_here(run_dir, Saved) if os.path.isdir(event.path)]  # noqa: PTH112 - takes any text
+    theirs = _told_beside(run_dir) if told else set()
+    made = {(*_key(event), bool(event.changed)) for event in told if _key(event) not in theirs}
+    for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
             folder, found = Path(path), os.lstat(path)
             is_it = stat.S_ISDIR(found.st_mode) and (str(found.st_ino), str(birth_ns(folder) or "")) == (inode, born)
+            if is_it and folder.parent.name.endswith(ASIDE):  # dsopt has made it, for what was then moved
+                shutil.rmtree(folder)
+                folder.parent.rmdir()  # unless it has others
             if not is_it or folder.is_relative_to(run_dir.path.resolve()):
                 continue
             if not any(folder.iterdir()):
@@ -96,9 +129,16 @@ def remove_folders(run_dir: RunDir) -> None:
                 keep(folder, run_dir.own_path("saved", ""))
 
 
-def _made(run_dir: RunDir) -> set[tuple[str, str, str, bool]]:
-    """What a run has told to have made: path, number, birth, and whether a save did, which makes no folder above."""
-    return {(event.path, event.inode, event.born, bool(event.changed)) for event in told_here(run_dir, Saved)}
+def _key(event: Saved) -> tuple[str, str, str]:
+    """What was told of: path, number, birth."""
+    return event.path, event.inode, event.born
+
+
+def _told_beside(run_dir: RunDir) -> set[tuple[str, str, str]]:
+    """What runs have told of, too, that went on beside this one and still do."""
+    living = {path for path, _ in run_dirs_here()}
+    beside = [other for other in went_on_beside(run_dir) if other.path in living] if living else []
+    return {_key(event) for other in beside for event in told_here(other, Saved)}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from typing import Final
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
-from dsopt.launch.saved import remove_folders, remove_saved, remove_weights
+from dsopt.launch.saved import remove_folders, remove_saved, remove_weights, remove_written
 from dsopt.launch.told import told_here
 from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
@@ -34,6 +34,7 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     remove_saved(run_dir, until_ns, is_late=is_late)
     is_done = put_back(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)  # what it had saved in a folder of the user's that it then removed
+    remove_written(run_dir, until_ns)
     remove_weights(run_dir, is_late=is_late)
     if is_done:
         remove_folders(run_dir)

@@ -16,17 +16,19 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from dsopt.probe.places import HIDDEN_ASIDE, is_folder
+from dsopt.probe.own_folders import device_of, made, new_room, own_folders
+from dsopt.probe.places import is_folder
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns, has_birth, was_there
 from dsopt.protocol.events import EventWriter
-from dsopt.protocol.file_events import being_saved, moved_file
+from dsopt.protocol.file_events import being_saved, moved_file, saved_file
 from dsopt.protocol.kept import copy_of, has_users, is_users, note_copy, note_users
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
 
 # as they are before anything wraps them
 rename: Final = os.rename
 unlink: Final = os.unlink
+open_file: Final = os.open
 _BLOCK: Final = 2**20  # bytes
 _CLONE: Final = 0x40049409  # FICLONE of linux/fs.h: both share the blocks until one is written to
 
@@ -83,6 +85,18 @@ class Aside:
             rename(kept, path)
         elif path.lstat().st_ino == kept.lstat().st_ino:
             unlink(kept)
+
+    def room_for(self, path: Path) -> Path | None:
+        """A new folder where a file may be made that comes to a path by a rename; it goes with the run.
+
+        None: there is none on that file system, or what happens at the path is nobody's loss.
+        """
+        if self.is_exempt(path):
+            return None
+        room = new_room(path, self._aside, self._working)
+        if room is not None:
+            self._writer.emit(saved_file(self._writer.rank, room))
+        return room
 
     def swap_for(self, path: Path, act: Callable[[], object], *, is_empty: bool) -> object:
         """Opens a new file in the place of the user's, which it puts there at once: readers find either.
@@ -165,7 +179,7 @@ class Aside:
 
     def is_new_folder(self, path: Path) -> bool:
         """Whether a folder was made since the first of the runs beside each other began, as far as births tell."""
-        return has_birth(path) and (birth_ns(path) or 0) > self._began_ns
+        return is_folder(path) and has_birth(path) and (birth_ns(path) or 0) > self._began_ns
 
     def is_exempt(self, path: Path) -> bool:
         """Whether what happens there is nobody's loss: nothing of the user's was moved there, below it or above it."""
@@ -199,27 +213,21 @@ class Aside:
     def _away(self, path: Path, move: Callable[[Path, Path], None]) -> Path:
         device = path.lstat().st_dev
         why = OSError(errno.EXDEV, "no folder of its file system can be written", str(path))
-        # far above, where a script that empties its own folder does not come by
-        ours = [place for place in reversed(path.parents[:-1]) if os.access(place, os.W_OK, effective_ids=True)]
-        above = (self._working, *ours, path.parent.parent, path.parent)
-        for folder in (self._aside, *(place / HIDDEN_ASIDE for place in above)):
-            if _device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
+        for folder in own_folders(path, self._aside, self._working):
+            if device_of(folder.parent) == device:  # a rename keeps a file as it is, a copy would not
                 try:  # it may be another mount of the same disk, or be closed to us
-                    folder.mkdir(mode=0o700, exist_ok=True)
-                    if folder.stat().st_uid == os.geteuid():  # else it is another user's, in a folder that all share
+                    with made(folder):
                         kept = folder / uuid.uuid4().hex
                         self._tell(path, kept)
                         move(path, kept)
                         return kept
                 except OSError as error:
                     why = error
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # unless it has others
         raise why
 
     def _put_new(self, path: Path, kept: Path, *, is_empty: bool) -> None:
         new = kept.with_name(uuid.uuid4().hex)  # on the same file system, where nobody meets it half-written
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             try:
                 if not is_empty:
@@ -239,7 +247,7 @@ class Aside:
             return
         self._aside.mkdir(mode=0o700, exist_ok=True)
         copy = self._aside / uuid.uuid4().hex
-        descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_file(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             try:
                 _write_content(known or path, descriptor)
@@ -280,7 +288,7 @@ def _link(path: Path, to: Path) -> None:
 
 def _write_content(source: Path, target: int) -> None:
     """Copies without `open`, which is not ours here."""
-    descriptor = os.open(source, os.O_RDONLY)
+    descriptor = open_file(source, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # on few file systems
             fcntl.ioctl(target, _CLONE, descriptor)
@@ -290,10 +298,3 @@ def _write_content(source: Path, target: int) -> None:
                 block = block[os.write(target, block) :]
     finally:
         os.close(descriptor)
-
-
-def _device_of(folder: Path) -> int | None:
-    try:
-        return folder.stat().st_dev
-    except OSError:
-        return None

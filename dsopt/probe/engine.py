@@ -209,6 +209,7 @@ class EngineObserver:
         return result
 
     def _around_step(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
+        self._writer.note_step()  # told later, when the device has made it
         if engine is not self._engine:
             return call()
         boundary, skipped_before = engine.is_gradient_accumulation_boundary(), engine.skipped_steps
@@ -222,6 +223,7 @@ class EngineObserver:
         return result
 
     def _around_train_batch(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
+        self._writer.note_step()
         if engine is not self._engine:
             return call()
         step, skipped_before = self._begin_step(), engine.skipped_steps

@@ -12,16 +12,20 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
 
+from dsopt.probe.answers import Done, Nobody, of_loading
 from dsopt.probe.imports import after_import
+from dsopt.probe.known import Known
 from dsopt.probe.like_built_in import LikeBuiltIn
+from dsopt.probe.moving import Moves
 from dsopt.probe.places import place_of
+from dsopt.probe.removing import REMOVERS, Removals
 from dsopt.probe.saved_folder import saved_folder
-from dsopt.probe.saving import REMOVERS, SavedFiles
+from dsopt.probe.saving import Saves
+from dsopt.probe.writing import WrittenFiles
 from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
 
@@ -29,27 +33,19 @@ _ITS_PATH: Final = object()
 _FOLDER: Final = "save_directory"  # the argument of what writes several files
 
 
-class _Done(Future[None]):
-    """What `async_save` answers, in either of its forms."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_result(None)
-        self.upload_completion = self.staging_completion = self
-
-
 # module, class (of a method), function, and what it returns in an experiment: as if it had saved, or had found no
-# checkpoint; `_ITS_PATH` is the path that it got
+# checkpoint; `_ITS_PATH` is the path that it got, `of_loading` is asked
 _LEFT_OUT: Final = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", True),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_16bit_model", True),
-    ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", (None, None)),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", of_loading),
     ("accelerate.accelerator", "Accelerator", "init_trackers", None),
+    ("accelerate.accelerator", "Accelerator", "get_tracker", Nobody()),
     ("accelerate.accelerator", "Accelerator", "save_state", _ITS_PATH),
     ("accelerate.accelerator", "Accelerator", "save_model", None),
     ("accelerate.accelerator", "Accelerator", "load_state", None),
     ("torch.distributed.checkpoint.state_dict_saver", None, "save", None),
-    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", _Done()),
+    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", Done()),
     ("torch.distributed.checkpoint.state_dict_saver", None, "save_state_dict", None),
     ("torch.distributed.checkpoint.state_dict_loader", None, "load", None),
     ("torch.distributed.checkpoint.state_dict_loader", None, "load_state_dict", None),
@@ -78,14 +74,12 @@ _WRITERS: Final = (
     ("torch.jit._script", "ScriptModule", "save", 1, "f"),
     ("torch.jit._script", "RecursiveScriptModule", "save", 1, "f"),
     ("torch.export", None, "save", 1, "f"),
-    ("safetensors.torch", None, "save_file", 1, "filename"),
-    ("safetensors.torch", None, "save_model", 1, "filename"),
-    ("safetensors.numpy", None, "save_file", 1, "filename"),
-    ("safetensors", None, "serialize_file", 1, "filename"),
+    ("safetensors", None, "serialize_file", 1, "filename"),  # which its functions for each library call
     ("tokenizers", "Tokenizer", "save", 1, "path"),
     ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, _FOLDER),
     ("peft.peft_model", "PeftModel", "save_pretrained", 1, _FOLDER),
 )
+_REPLACERS: Final = ("serialize_file",)  # of these, what writes beside the path first
 _BOARDS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 _BOARD_FOLDERS: Final = ("log_dir", "logdir")  # the first argument, by either library's name
 # fields of the Trainer's arguments, however they were set
@@ -112,24 +106,26 @@ class Isolation:
         self._writer: EventWriter | None = None
         self._run_dir: RunDir | None = None
         self._said: set[str] = set()
-        self._files = SavedFiles(self._say)
+        self._known = known = Known(self._say)
+        moves, removals, written = Moves(known), Removals(known), WrittenFiles(known)
+        self._saves = Saves(known, moves, written)
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         for name in ("replace", "rename"):
-            self._wrap_everywhere(os, None, name, self._files.around_move)
-        self._wrap_everywhere(shutil, None, "copyfile", self._files.around_copy)
-        self._wrap_everywhere(os, None, "symlink", self._files.around_symlink)
-        self._wrap_everywhere(os, None, "link", self._files.around_link)
-        self._wrap_everywhere(os, None, "utime", self._files.written.around_utime)
-        self._wrap_everywhere(os, None, "mkdir", self._files.around_mkdir)
-        self._wrap_everywhere(os, None, "rmdir", self._files.around_rmdir)
+            self._wrap_everywhere(os, None, name, moves.around_move)
+        self._wrap_everywhere(shutil, None, "copyfile", moves.around_copy)
+        self._wrap_everywhere(os, None, "symlink", moves.around_symlink)
+        self._wrap_everywhere(os, None, "link", moves.around_link)
+        self._wrap_everywhere(os, None, "utime", written.around_utime)
+        self._wrap_everywhere(os, None, "mkdir", removals.around_mkdir)
+        self._wrap_everywhere(os, None, "rmdir", removals.around_rmdir)
         for removing, name in REMOVERS:
-            self._wrap_everywhere(removing, None, name, self._files.around_remove)
-        self._wrap_everywhere(builtins, None, "open", self._files.written.around_open)
-        self._wrap_everywhere(os, None, "open", self._files.written.around_os_open)
-        self._wrap_everywhere(os, None, "truncate", self._files.written.around_truncate)
+            self._wrap_everywhere(removing, None, name, removals.around_remove)
+        self._wrap_everywhere(builtins, None, "open", written.around_open)
+        self._wrap_everywhere(os, None, "open", written.around_os_open)
+        self._wrap_everywhere(os, None, "truncate", written.around_truncate)
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
             for name in ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir", "link", "utime"):
@@ -145,7 +141,7 @@ class Isolation:
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """Isolates this process, which is a rank of a run, from now on."""
-        self._files.activate(writer, run_dir)
+        self._known.activate(writer, run_dir)
         self._writer, self._run_dir = writer, run_dir
 
     def _leave_out(self, owner: str | None, function: str, answer: object, module: ModuleType) -> None:
@@ -154,11 +150,13 @@ class Isolation:
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
             is_given = isinstance(path, str | os.PathLike)
             self._say(what, path if is_given else None)
-            if not function.startswith("load"):
+            if not function.startswith(("load", "get")):
                 folder = saved_folder(original, args, kwargs)
                 place = place_of(path) if is_given else folder
                 if place is not None:
-                    self._files.skips(place, folder)
+                    self._known.skips(place, folder)
+            if answer is of_loading:
+                return of_loading(args, kwargs)
             return path if answer is _ITS_PATH else answer
 
         self._wrap_everywhere(module, owner, function, around)
@@ -168,8 +166,17 @@ class Isolation:
 
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             target = args[index] if len(args) > index else kwargs.get(name)
-            save = functools.partial(original, *args, **kwargs)
-            return self._files.around_save(save, what, target, is_folder=name == _FOLDER)
+            if function in _REPLACERS:
+                return self._saves.around_replacing_save(
+                    functools.partial(save_to, original, args, kwargs), what, target
+                )
+            around_save = self._saves.around_save_into if name == _FOLDER else self._saves.around_save
+            return around_save(functools.partial(original, *args, **kwargs), what, target)
+
+        def save_to(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], path: Any) -> object:  # noqa: ANN401
+            if len(args) > index:
+                return original(*args[:index], path, *args[index + 1 :], **kwargs)
+            return original(*args, **{**kwargs, name: path})
 
         self._wrap_everywhere(module, owner, function, around)
 

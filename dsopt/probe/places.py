@@ -47,12 +47,12 @@ def are_one(one: Path, other: Path) -> bool:
 
 
 def path_of_open(file: Any) -> Path | None:  # noqa: ANN401 - whatever a script has
-    """Where a file is that is open, if that can be told."""
-    name = getattr(file, "name", None)
+    """Where a file is that is open, if that can be told; its own name may be a number, or of another folder."""
     try:
-        found, path = os.fstat(file.fileno()), resolved(name) if is_path(name) else None
-        return path if path is not None and os.path.samestat(found, path.stat()) else None
-    except (AttributeError, OSError, TypeError, ValueError):  # it is none, has moved, or is closed
+        number = file.fileno()
+        path = Path(f"/proc/self/fd/{number}").readlink()
+        return path if os.path.samestat(os.fstat(number), path.stat()) else None
+    except (AttributeError, OSError, TypeError, ValueError):  # it is none, was removed, or is closed
         return None
 
 

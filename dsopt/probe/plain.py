@@ -148,6 +148,7 @@ class PlainObserver:
             self._is_evaluated = True
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:  # noqa: ANN401
+        self._writer.note_step()  # told later, when the device has made it, or never
         if self._model is None or optimizer is not (self._optimizer or optimizer):
             return
         self._optimizer = optimizer

@@ -1,38 +1,70 @@
-"""Tells the worker what a script saves anew, which it removes after the run."""
+"""Tells the worker what a script saves and writes anew, which goes with the run."""
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dsopt.probe.aside import open_file
 from dsopt.probe.places import files_at, may_be_plain
 from dsopt.probe.territory import Territory
-from dsopt.protocol.events import EventWriter
+from dsopt.protocol.events import EventWriter, Saved
 from dsopt.protocol.file_events import being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
 
 
 class Telling:
-    """What may be trained weights that somebody goes on from, in events.
+    """What may be trained weights that somebody goes on from, in events, and what the script writes beside them.
 
     Args:
         writer: of this rank's events.
         territory: what lies where.
+        is_old: whether a file is the user's, of which nothing is told.
+        is_new_folder: whether a run has made a folder that is there, this one or one beside it.
     """
 
-    def __init__(self, writer: EventWriter, territory: Territory) -> None:
+    def __init__(
+        self,
+        writer: EventWriter,
+        territory: Territory,
+        is_old: Callable[[Path], bool],
+        is_new_folder: Callable[[Path], bool],
+    ) -> None:
         self._writer = writer
         self._territory = territory
+        self._is_old = is_old
+        self._is_new_folder = is_new_folder
+        self._told: set[tuple[Path, int | bool]] = set()  # files written to, by number, and folders
 
     def begins(self, path: Path) -> None:
-        """Tells of a file that is about to be written: the worker may kill this process meanwhile."""
-        if self._counts(path) and may_be_plain(path):
+        """Tells of a file that is about to be written: the worker may kill this process meanwhile.
+
+        Raises:
+            OSError: nothing can be told, as on a full disk; the file would stay.
+        """
+        if self._counts(path) and may_be_plain(path) and not self._is_old(path):
+            event = None
             with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
-                self._writer.emit(being_saved(self._writer.rank, path))
+                os.close(open_file(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
+                event = being_saved(self._writer.rank, path)
+            self._tell(path, event)
+
+    def comes(self, path: Path, now: Path) -> None:
+        """Tells of a file of the run's that is about to be moved to a path, or named so, too.
+
+        Raises:
+            OSError: as `begins`.
+        """
+        if self._counts(path):
+            event = None
+            with contextlib.suppress(OSError):
+                event = being_saved(self._writer.rank, path, now)
+            self._tell(path, event)
 
     def has_saved(self, path: Path, since: int, *, is_beside_users: bool = False) -> None:
         """Tells of what the script has saved there since, in nanoseconds since the epoch.
@@ -45,15 +77,20 @@ class Telling:
                 found = file.lstat()
                 is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
                 counts = self._counts(file) or (is_beside_users and self._territory.holds_results(file))
-                if counts and is_plain and found.st_mtime_ns >= since:
-                    self._writer.emit(saved_file(self._writer.rank, file))
+                if counts and is_plain and found.st_mtime_ns >= since and not self._is_old(file):
+                    self._tell(file, saved_file(self._writer.rank, file))
 
-    def makes_folder(self, folder: Path, is_new: Callable[[Path], bool]) -> list[Path]:
-        """Makes a folder, and those above it, as a save would. Returns those that go with the run.
+    def writes(self, path: Path) -> None:
+        """Tells of a file that is not the user's, and that the script writes to by other ways."""
+        with contextlib.suppress(OSError):
+            key = path, path.lstat().st_ino
+            if self._counts(path) and key not in self._told:
+                self._told.add(key)
+                self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True))
 
-        `is_new`: of one that is there, whether a run has made it, this one or one beside it.
-        """
-        made = [path for path in (folder, *folder.parents) if not os.path.lexists(path) or is_new(path)]
+    def makes_folder(self, folder: Path) -> list[Path]:
+        """Makes a folder, and those above it, as a save would. Returns those that go with the run."""
+        made = [path for path in (folder, *folder.parents) if not os.path.lexists(path) or self._is_new_folder(path)]
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             for path in made:
@@ -67,6 +104,17 @@ class Telling:
         """
         with contextlib.suppress(OSError):  # another rank has moved it
             self._writer.emit((being_saved if is_above else saved_file)(self._writer.rank, folder))
+
+    def _tell(self, path: Path, event: Saved | None) -> None:
+        """Tells of a file, and of folders that the script has made for it: without it, they say that there is one."""
+        if event is None:
+            return
+        for folder in itertools.takewhile(self._is_new_folder, path.parents):
+            is_above = folder != path.parent
+            if (folder, is_above) not in self._told:
+                self._told.add((folder, is_above))
+                self.has_made(folder, is_above=is_above)
+        self._writer.emit(event)
 
     def _counts(self, path: Path) -> bool:
         return self._writer.has_stepped and self._territory.holds_results(path)

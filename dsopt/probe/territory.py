@@ -71,7 +71,7 @@ class Territory:
         return any(part.startswith(".") for part in beside.parts)
 
     def holds_results(self, path: Path) -> bool:
-        """Whether a script may save there what somebody goes on from: it is neither hidden nor in a cache."""
-        is_below = path.is_relative_to(self._working)
-        is_hidden = is_below and any(part.startswith(".") for part in path.relative_to(self._working).parts)
-        return not is_hidden and not path.is_relative_to(self._run_folder) and not self.is_cached(path)
+        """Whether a script may save there what somebody goes on from: it is in no cache."""
+        below = path.relative_to(self._working).parts if path.is_relative_to(self._working) else ()
+        is_own_cache = any(part.startswith(".") and "cache" in part for part in below)
+        return not is_own_cache and not path.is_relative_to(self._run_folder) and not self.is_cached(path)

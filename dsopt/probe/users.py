@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dsopt.probe.aside import Aside
 from dsopt.probe.places import files_at
+from dsopt.probe.saved_by_run import SavedByRun
 from dsopt.probe.telling import DEPTH
 from dsopt.probe.territory import Territory
 from dsopt.protocol.checkpoint_names import FILE
@@ -20,14 +21,24 @@ class Users:
         run_folder: that of the run, links followed.
         own: what the script itself has saved in this run, now and later.
         made: what looks like a checkpoint, and it has made by itself.
+        saved: what other processes of the run have saved, too.
     """
 
-    def __init__(self, aside: Aside, territory: Territory, run_folder: Path, own: Set[Path], made: Set[Path]) -> None:
+    def __init__(
+        self,
+        aside: Aside,
+        territory: Territory,
+        run_folder: Path,
+        own: Set[Path],
+        made: Set[Path],
+        saved: SavedByRun,
+    ) -> None:
         self._aside = aside
         self._territory = territory
         self._run_folder = run_folder
         self._own = own
         self._made = made
+        self._saved = saved
 
     def would_be_lost(self, place: Path, counts: Callable[[Path], bool]) -> bool:
         """Whether something of the user's is there that no other name keeps.
@@ -46,15 +57,18 @@ class Users:
         return is_others or self.would_be_lost(path, self.is_theirs)
 
     def has_others(self, path: Path) -> bool:
-        """Whether there is a checkpoint, in a folder or itself, that came during the run and this process has not made.
+        """Whether there is a checkpoint, in a folder or itself, that came during the run and not from it.
 
-        It may be of another training of the user's, or of another rank.
+        It may be of another training of the user's.
         """
         if not self.is_users(path):
             return False
         files = [*path.iterdir()] if path.is_dir() else [path]
         mine = self._own | self._made
-        return any(FILE.fullmatch(file.name) and file not in mine and not self._aside.is_old(file) for file in files)
+        others = {
+            file for file in files if FILE.fullmatch(file.name) and file not in mine and not self._aside.is_old(file)
+        }
+        return bool(others - self._saved.among(others))
 
     def is_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.probe.aside import Aside
+from dsopt.probe.known import Known
 from dsopt.probe.opening import written_path
 from dsopt.probe.places import has_content, is_path, may_be_plain, resolved
 from dsopt.protocol.alone import alone
@@ -27,20 +27,11 @@ class WrittenFiles:
     """What a script opens to write, in one process.
 
     Args:
-        say: told what is skipped, and where to.
+        known: of files.
     """
 
-    def __init__(self, say: Callable[[str, object], None]) -> None:
-        self._say = say
-
-    def activate(self, aside: Aside, made: set[Path]) -> None:
-        """From now on, this process is a rank of a run.
-
-        Args:
-            aside: has what would be lost.
-            made: gets what looks like a checkpoint and is made by itself.
-        """
-        self._aside, self._made = aside, made
+    def __init__(self, known: Known) -> None:
+        self._known = known
 
     def around_open(self, original: _Call, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """Python's `open`. What it would cut to nothing, or write to, comes back later if it is the user's.
@@ -70,45 +61,55 @@ class WrittenFiles:
         if not is_path(path) or not {"dir_fd", "follow_symlinks"}.isdisjoint(kwargs):
             return act()
         place = resolved(path)
-        has_date_alone = os.path.isfile(place) and not has_birth(place)  # noqa: PTH113 - takes any text
-        return self._write_at(place, "r+", act) if has_date_alone else act()
+        if os.path.isfile(place) and not has_birth(place):  # noqa: PTH113 - takes any text
+            return self._write_at(place, "r+", act)
+        result = act()
+        if place in self._known.own:
+            self._known.writes(place)
+        return result
 
     def makes_way(self, path: Path) -> bool:
         """Puts an empty file in the place of the user's that a save replaces; False: the user's cannot be kept so."""
         if not os.path.isfile(path):  # noqa: PTH113 - takes any text
             return True
         with contextlib.suppress(OSError), alone(PATIENCE):
-            if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
+            if not self._known.aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
                 return True
             if shutil.disk_usage(path.parent).free > path.stat().st_size:
-                self._aside.swap_for(path, lambda: None, is_empty=True)
+                self._known.aside.swap_for(path, lambda: None, is_empty=True)
                 return True
         return False
 
     def _write_at(self, path: Path | None, mode: str, act: Callable[[], object]) -> object:
-        if path is not None and self._aside.is_record(path) and not {"a", "x"} & set(mode):
+        aside = self._known.aside
+        if path is not None and aside.is_record(path) and not {"a", "x"} & set(mode):
             raise PermissionError(errno.EACCES, "dsopt needs it to put your files back", str(path))
-        if path is None or self._aside.is_exempt(path) or not may_be_plain(path):
+        if path is None or aside.is_exempt(path) or not may_be_plain(path):
             return act()
-        if not os.path.lexists(path):
-            if FILE.fullmatch(path.name):
-                self._made.add(path)
-            return act()
-        if not has_content(path):  # an empty one, such as a lock, has nothing to lose
-            return act()
+        # an empty one, such as a lock, has nothing to lose
+        if not (has_content(path) or FILE.fullmatch(path.name)) or "x" in mode:
+            return self._write_own(path, act)
         with alone(PATIENCE):
-            return self._opened(path, mode, act)
+            is_users = aside.is_old(path) and os.access(path, os.W_OK, effective_ids=True)
+            return self._write_users(path, mode, act) if is_users else self._write_own(path, act)
 
-    def _opened(self, path: Path, mode: str, act: Callable[[], object]) -> object:
-        """Opens a file that has content, which is kept if it is the user's."""
+    def _write_own(self, path: Path, act: Callable[[], object]) -> object:
+        """Writes to a file that goes with the run, if it is not the user's."""
+        is_there = os.path.lexists(path)
+        is_own = not is_there or not self._known.aside.is_old(path)
+        if not is_there and FILE.fullmatch(path.name):
+            self._known.made.add(path)
+        result = act()
+        if is_own:
+            self._known.writes(path)
+        return result
+
+    def _write_users(self, path: Path, mode: str, act: Callable[[], object]) -> object:
+        """Writes to a file of the user's, which is kept."""
         is_cut = "w" in mode
-        if "x" in mode or not os.path.lexists(path):
-            return act()
-        if not self._aside.is_old(path) or not os.access(path, os.W_OK, effective_ids=True):
-            return act()
         if not is_cut and path.stat().st_size > _LARGEST_COPY:
-            self._say("keeping what was in a large file that the script writes to", path)
+            self._known.say("keeping what was in a large file that the script writes to", path)
             if not has_birth(path):
                 note_users(path)
             return act()
-        return self._aside.swap_for(path, act, is_empty=is_cut)
+        return self._known.aside.swap_for(path, act, is_empty=is_cut)

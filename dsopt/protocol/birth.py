@@ -75,11 +75,12 @@ def birth_ns(path: Path) -> int | None:
 
 
 def _kind_of(path: Path) -> int | None:
-    """The kind of a file's file system, as statfs tells it; None for a link on a device that it has not told of."""
+    """The kind of a file's file system, as statfs tells it; None if it does not."""
     device = path.lstat().st_dev
     if device not in _kinds:
         found = ctypes.create_string_buffer(_SIZE)
-        if os.path.islink(path) or ctypes.CDLL(None).statfs(os.fsencode(path), found) != 0:  # noqa: PTH114
+        asked = path.parent if os.path.islink(path) else path  # noqa: PTH114 - it would be followed
+        if ctypes.CDLL(None).statfs(os.fsencode(asked), found) != 0:
             return None
         _kinds[device] = int.from_bytes(found.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
     return _kinds[device]

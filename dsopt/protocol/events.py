@@ -185,6 +185,8 @@ class End:
 class Saved:
     """This rank has made a file with a function that saves; the worker removes it after the run.
 
+    With `is_plain`, it writes to a file that it has made by other ways: that goes if it is beside what was saved.
+
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
     somebody has written since, is taken for it. While it is being written, `changed` is empty. `born` says when it was
     made, where the file system tells: it may give the `inode` of a removed file to the next one. The number of its
@@ -199,6 +201,7 @@ class Saved:
     size: int
     changed: str
     born: str = ""
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,12 +256,16 @@ class EventWriter:
         if os.getpid() != self._pid and not isinstance(event, Saved | Moved):
             return
         if isinstance(event, Step):
-            self._stepped[0] = 1
+            self.note_step()
         values = {field.name: getattr(event, field.name) for field in fields(event)}
         self._file.write(json.dumps({"v": VERSION, "event": event.kind, **values}) + "\n")
         if isinstance(event, Oom | Error | End | Moved):  # last words, and what must outlive a power cut
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
+
+    def note_step(self) -> None:
+        """Notes that the rank makes a step: what it saves from now on may be trained weights."""
+        self._stepped[0] = 1
 
     @property
     def has_stepped(self) -> bool:

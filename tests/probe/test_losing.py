@@ -175,12 +175,12 @@ os.rmdir("e")
     "in a handler of a signal, and in threads": """
 import signal, threading
 signal.signal(signal.SIGUSR1, lambda *_: open("kept/log", "w").close())
-keep = isolation._files._aside.keep
+keep = isolation._known.aside.keep
 def interrupted(path):
-    isolation._files._aside.keep = keep
+    isolation._known.aside.keep = keep
     signal.raise_signal(signal.SIGUSR1)
     return keep(path)
-isolation._files._aside.keep = interrupted
+isolation._known.aside.keep = interrupted
 open("log", "w").close()
 threads = [threading.Thread(target=lambda: open("model.pkl", "w").write("of the run")) for _ in range(8)]
 [thread.start() for thread in threads], [thread.join() for thread in threads]

@@ -192,12 +192,12 @@ def test_threads_that_save_do_not_disturb_what_removes(tmp_path: Path) -> None:
     run(RunDir.create(tmp_path, "run"), work, """
 import threading
 from pathlib import Path as P
-files, is_over = isolation._files, threading.Event()
+saves, is_over = isolation._saves, threading.Event()
 def go_on():
     number = 0
     while not is_over.is_set():
         number += 1
-        files.around_save(lambda: None, "save", f"new/{number}", is_folder=False)
+        saves.around_save(lambda: None, "save", f"new/{number}")
         time.sleep(0.0002)
 thread = threading.Thread(target=go_on)
 thread.start()

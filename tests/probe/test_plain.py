@@ -79,6 +79,17 @@ def test_steps_are_those_of_the_optimizer(
     assert seen(tmp_path, Memory)[-1].peak_reserved_bytes > 0
 
 
+def test_a_step_is_known_before_the_device_has_made_it(
+    tmp_path: Path, observe: Observe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the script saves at once after it are weights, although nobody can time it yet."""
+    monkeypatch.setattr("dsopt.probe.clock.HostClock.passed", lambda *_: False)
+    observer = observe()
+    train(model(), 1)
+    assert observer._writer.has_stepped
+    assert not seen(tmp_path, Step)
+
+
 def test_a_first_step_that_was_whole_by_chance_hides_no_other_accumulation(tmp_path: Path, observe: Observe) -> None:
     """As of a generator that is trained against another network, with passes in the steps of both."""
     observe()

@@ -245,7 +245,7 @@ def test_a_script_that_removes_until_one_is_missing_ends(work: Path) -> None:
         work,
         """
 from itertools import count
-isolation._files.skips(Path.cwd() / "out")
+isolation._known.skips(Path.cwd() / "out")
 for n in count():
     try:
         os.remove(f"out/shard_{n}.tmp")

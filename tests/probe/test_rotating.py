@@ -246,7 +246,7 @@ def test_lines_of_another_program_in_a_file_that_stays_in_its_place(tmp_path: Pa
     write_old(work / "log")
     run_dir = RunDir.create(tmp_path / "results", "r")
     script = """
-isolation._files._aside.keep = lambda path: (_ for _ in ()).throw(OSError(16, "a mount"))
+isolation._known.aside.keep = lambda path: (_ for _ in ()).throw(OSError(16, "a mount"))
 open("log", "a").write(" of the run")
 """
     run(run_dir, work, script)
@@ -267,7 +267,7 @@ def test_weights_that_may_be_the_users_are_kept_where_nobody_was_there(
     command = [
         sys.executable,
         "-c",
-        f"{BEGINNING}isolation._files._telling.begins(Path.cwd() / 'last.pt')",
+        f"{BEGINNING}isolation._known.telling.begins(Path.cwd() / 'last.pt')",
         run_dir.path,
     ]
     subprocess.run(command, cwd=work, check=True)

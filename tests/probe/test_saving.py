@@ -145,7 +145,7 @@ def test_a_script_may_write_beside_a_checkpoint_that_nobody_saves(tmp_path: Path
     assert set(os.listdir(out)) == {"step_1", "runs", "new", "theirs", "empty", "named", "written"}
     (out / "theirs" / "model.pt").write_text("theirs")
     undo(run_dir)
-    assert files(out) == before | {"theirs/model.pt": "theirs", "theirs/arguments.json": "{}"}
+    assert files(out) == before | {"theirs/model.pt": "theirs"}
     assert set(os.listdir(out)) == {"step_1", "theirs"}
 
 
@@ -376,7 +376,7 @@ def test_a_file_that_was_kept_and_not_replaced(tmp_path: Path) -> None:
     (work / "log").write_text("the user's")
     os.utime(work / "log", (1e9, 1e9))
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    script = BEGINNING + "isolation._files._aside.keep(Path.cwd() / 'log')"
+    script = BEGINNING + "isolation._known.aside.keep(Path.cwd() / 'log')"
     subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
     undo(run_dir)
     assert files(work) == {"log": "the user's"} and (work / "log").stat().st_nlink == 1

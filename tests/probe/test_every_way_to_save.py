@@ -1,0 +1,246 @@
+"""Weights go with the run, by whatever way a script puts them where they are; the user's own stay as they were."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch.undone import undo
+from dsopt.protocol.run_dir import RunDir
+from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
+
+SAFE = """
+import torch
+from safetensors.torch import save_file
+tensors = {"a": torch.ones(2)}
+"""
+FORKED = """
+def in_a_fork(act):
+    if not (pid := os.fork()):
+        act()
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+RANK = """
+def in_another_rank(act):
+    if not (pid := os.fork()):
+        other = Isolation.__new__(Isolation)
+        isolation.activate(EventWriter(run_dir, 1), run_dir)
+        isolation._known.own.clear()
+        isolation._writer.note_step()
+        act()
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+# what was there, and what the script does: nothing else is there afterwards
+WAYS: dict[str, tuple[list[str], str]] = {
+    "safetensors, over a file that nobody may write to": (
+        ["model.safetensors"], SAFE + "os.chmod('model.safetensors', 0o444)\nsave_file(tensors, 'model.safetensors')",
+    ),
+    "safetensors, anew": ([], SAFE + "save_file(tensors, 'new/model.safetensors') if os.mkdir('new') is None else 0"),
+    "by a descriptor": (["latest.pt"], """
+import torch
+descriptor, name = tempfile.mkstemp(dir=".")
+with os.fdopen(descriptor, "wb") as file:
+    torch.save(weights, file)
+os.replace(name, "latest.pt")
+descriptor, name = tempfile.mkstemp(dir=".")
+with os.fdopen(descriptor, "wb") as file:
+    torch.save(weights, file)
+os.replace(name, "newest")
+"""),
+    "in another working folder, and packed": ([], """
+import bz2, torch
+os.makedirs("elsewhere")
+file = open("relative", "wb")
+os.chdir("elsewhere")
+torch.save(weights, file)
+file.close()
+with bz2.open("packed", "wb") as file:
+    torch.save(weights, file)
+"""),
+    "in hidden folders": ([".own/mine.pt"], "save('.ckpt/last.pt')\nsave('.own/last.pt')\nsave('.snapshot.pt')"),
+    "in a fork that the parent puts into its place": ([], FORKED + """
+in_a_fork(lambda: save("latest.tmp"))
+os.replace("latest.tmp", "latest")
+in_a_fork(lambda: save("last"))
+shutil.copyfile("last", "best")
+os.link("last", "linked")
+"""),
+    "in a folder that another rank puts into its place": (["ckpt/old.pt"], RANK + """
+in_another_rank(lambda: save("ckpt.tmp/rank1"))
+os.rename("ckpt", "ckpt.old")
+os.rename("ckpt.tmp", "ckpt")
+in_another_rank(lambda: save("shards/rank1"))
+shutil.copytree("shards", "best")
+"""),
+    "and touched or added to afterwards": ([], """
+save("touched")
+os.utime("touched")
+save("longer")
+with open("longer", "ab") as file:
+    file.write(b"more")
+"""),
+    "over an empty file": (["latest.pt"], """
+os.truncate("latest.pt", 0)
+import torch
+with open("latest.pt", "wb") as file:
+    torch.save(weights, file)
+"""),
+    "by copying what is open": ([], """
+save("last.pt")
+with open("last.pt", "rb") as source, open("copied.pt", "wb") as target:
+    shutil.copyfileobj(source, target)
+Path("written.pt").write_bytes(Path("last.pt").read_bytes())
+"""),
+    "with files beside it that name it": (["notes.txt"], """
+os.makedirs("out/checkpoint-10")
+save("out/checkpoint-10/model")
+Path("out/checkpoint-10/state.json").write_text("{}")
+Path("out/last_checkpoint").write_text("checkpoint-10")
+save("latest")
+Path("progress.json").write_text("{}")
+with open("notes.txt", "a") as file:
+    file.write("more")
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
+    needs_births(tmp_path)
+    names, script = WAYS[way]
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in names:
+        write_old(work / name)
+    before, folders = files(work), set(work.rglob("*"))
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, work, script)
+    undo(run_dir)
+    assert files(work) == before
+    assert set(work.rglob("*")) == folders
+
+
+def test_a_link_of_the_users_stays_one_though_a_file_replaces_it(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    write_old(work / "ckpt_100.safetensors")
+    (work / "latest.safetensors").symlink_to("ckpt_100.safetensors")
+    before = files(work)
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(
+        run_dir,
+        work,
+        SAFE + "save_file(tensors, 'latest.safetensors')\nassert not os.path.islink('latest.safetensors')",
+    )
+    undo(run_dir)
+    assert files(work) == before
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_run_that_is_killed_while_it_saves_leaves_nothing(tmp_path: Path, is_elsewhere: bool) -> None:
+    """Beside the file of the user's, which safetensors writes to; the results may be on another disk."""
+    work = tmp_path / "work"
+    write_old(work / "model.safetensors")
+    before = files(work)
+    results = Path("/dev/shm") / tmp_path.name if is_elsewhere else tmp_path / "results"
+    run_dir = RunDir.create(results, "baseline")
+    script = (
+        BEGINNING + SAFE + "print('begins', flush=True)\nsave_file({'a': torch.ones(2**28)}, 'model.safetensors')\n"
+    )
+    command = [sys.executable, "-c", script, run_dir.path]
+    with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        deadline = time.monotonic() + 60
+        while not [*work.rglob(".tmp*"), *results.rglob(".tmp*")]:
+            assert time.monotonic() < deadline and killed.poll() is None
+        killed.send_signal(signal.SIGKILL)
+    undo(run_dir)
+    assert files(work) == before
+    assert not [*tmp_path.rglob(".dsopt-aside"), *results.rglob(".tmp*")]
+    if is_elsewhere:
+        shutil.rmtree(results)
+
+
+@pytest.mark.parametrize("act", ["os.replace('latest.tmp', 'latest')", "os.link('latest.tmp', 'latest')"])
+def test_a_run_that_is_killed_while_it_moves_leaves_nothing(tmp_path: Path, act: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    kill = "save('latest.tmp')\nisolation._known.owns = lambda *_: os._exit(0)\nisolation._known.aside.has_moved = "
+    run(run_dir, work, f"{kill}isolation._known.aside.has_linked = lambda *_: os._exit(0)\n{act}\n")
+    undo(run_dir)
+    assert files(work) == {}
+
+
+def test_a_file_that_cannot_be_moved_is_the_users_still_after_it_was_saved_over(tmp_path: Path) -> None:
+    """As on a disk that takes no more files: what was in it comes back."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=20m,nr_inodes=20", "tmpfs", disk]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a disk")
+    try:
+        write_old(disk / "latest.pt")
+        with contextlib.suppress(OSError):
+            for number in range(30):
+                write_old(disk / f"other{number}", "")
+        before = files(disk)
+        time.sleep(0.05)
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        run(run_dir, tmp_path, "save('disk/latest.pt')")
+        undo(run_dir)
+        assert files(disk) == before
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_the_first_runs_leave_what_the_next_one_can_begin_from(tmp_path: Path) -> None:
+    """Scripts that look for their last checkpoint, by its folder or by a file that names it, and load it."""
+    work = tmp_path / "work"
+    write_old(work / "out" / "log.txt")
+    script = """
+import glob, torch
+found = glob.glob("out/checkpoint-*")
+if found:
+    torch.load(found[-1] + "/model.pt")
+if os.path.exists("out/last_checkpoint"):
+    torch.load(Path("out/last_checkpoint").read_text())
+if os.path.isdir("ckpt"):
+    torch.load("ckpt/model.pt")
+os.makedirs("out/checkpoint-10")
+save("out/checkpoint-10/model.pt")
+Path("out/last_checkpoint").write_text("out/checkpoint-10/model.pt")
+os.makedirs("ckpt.tmp")
+save("ckpt.tmp/model.pt")
+os.rename("ckpt.tmp", "ckpt")
+"""
+    for _ in range(2):
+        time.sleep(0.05)
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        run(run_dir, work, script)
+        undo(run_dir)
+        assert set(os.listdir(work / "out")) == {"log.txt"}
+
+
+def test_a_checkpoint_that_is_not_loaded_counts_from_nothing(tmp_path: Path) -> None:
+    """As DeepSpeed's own page has it: `_, state = engine.load_checkpoint(…)`, then `state["step"]`."""
+    (tmp_path / "ckpt").mkdir()
+    run(RunDir.create(tmp_path / "results", "baseline"), tmp_path, """
+from deepspeed.runtime.engine import DeepSpeedEngine
+engine = DeepSpeedEngine.__new__(DeepSpeedEngine)
+path, state = DeepSpeedEngine.load_checkpoint(None, "ckpt")
+assert path is None and state["step"] == 0 and state.get("step") is None and not state
+assert DeepSpeedEngine.load_checkpoint(None, load_dir="elsewhere") == (None, None)
+from accelerate import Accelerator
+Accelerator.get_tracker(None, "wandb", unwrap=True).define_metric("loss").run.log({})
+""")  # fmt: skip
