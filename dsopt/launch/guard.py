@@ -85,7 +85,7 @@ class Guard:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it is dead, which the next look finds
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it is dead or closed, which the next look finds
             self._process.stdin.write(line)
             self._process.stdin.flush()
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,14 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.beside import went_on_beside
-from dsopt.launch.processes import run_dirs_here
-from dsopt.launch.put_back import keep, keep_replaced
+from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
-from dsopt.protocol.birth import birth_ns, was_there
+from dsopt.protocol.birth import birth_ns, has_birth, was_there
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import being_saved, saved_file
-from dsopt.protocol.run_dir import ASIDE, RunDir
+from dsopt.protocol.run_dir import RunDir
 
 _LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
 
@@ -39,16 +37,29 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
         for event in told_here(run_dir, Saved)
         if not event.is_plain and (event.path, event.inode) not in in_place
     }
-    removed = set[Path]()
+    removed, began_ns = set[Path](), _began_ns(run_dir)
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
     for saved in sorted(last.values(), key=lambda saved: os.path.islink(saved.path)):  # noqa: PTH114
         with contextlib.suppress(OSError):
             may_be_others = is_late or (saved.path in theirs and not FILE.fullmatch(Path(saved.path).name))
+            if is_older(Path(saved.path), run_dir):
+                continue  # whatever was told of it
             if _is_removed(saved, until_ns, run_dir if may_be_others else None):
                 removed.add(Path(os.path.realpath(saved.path)))
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):
-            _remove_links(folder, removed, run_dir.mark.stat().st_mtime_ns)
+            _remove_links(folder, removed, began_ns)
+
+
+def is_older(path: Path, run_dir: RunDir) -> bool:
+    """Whether something is older than a run, and than those beside it, as far as the file system tells births."""
+    if not has_birth(path) or not was_there(path, _began_ns(run_dir) - 1):
+        return False
+    return all(was_there(path, _began_ns(run) - 1) for run in went_on_beside(run_dir))
+
+
+def _began_ns(run_dir: RunDir) -> int:
+    return run_dir.mark.stat().st_mtime_ns
 
 
 def _is_removed(saved: Saved, until_ns: int, keeper: RunDir | None) -> bool:
@@ -81,71 +92,11 @@ def _remove_links(folder: Path, removed: set[Path], began_ns: int) -> None:
             link.unlink()
 
 
-def remove_written(run_dir: RunDir, until_ns: int) -> None:
-    """Takes what a script has written anew beside what it saved to the run's own folder, unless it is large.
-
-    Else a script that looks for its last checkpoint would find a file that names one, and none. What is empty, such as
-    a lock, stays, and so does all where the file system tells no births.
-    """
-    told = told_here(run_dir, Saved)
-    saved = [Path(event.path) for event in told if not event.is_plain]
-    beside = {folder for path in saved for folder in (path, path.parent, path.parent.parent)}
-    plain = {_key(event): event for event in told if event.is_plain and event.born}
-    for key in plain.keys() - (_told_beside(run_dir) if plain else set()):
-        event = plain[key]
-        path = Path(event.path)
-        with contextlib.suppress(OSError):
-            found = path.lstat()
-            is_it = (str(found.st_ino), str(birth_ns(path))) == (event.inode, event.born)
-            if not is_it or found.st_mtime_ns > until_ns or path.parent not in beside or not found.st_size:
-                continue
-            if _is_much(path):
-                path.unlink()
-            else:
-                keep(path, run_dir.own_path("saved", ""))
-
-
-def remove_folders(run_dir: RunDir) -> None:
-    """Removes the folders that a run has made, inner ones first, unless one beside it that goes on saves to them, too.
-
-    What the script has written into one that a save makes goes to the run's own folder, but for weights: the run's are
-    gone by now.
-    """
-    told = [event for event in told_here(run_dir, Saved) if os.path.isdir(event.path)]  # noqa: PTH112 - takes any text
-    theirs = _told_beside(run_dir) if told else set()
-    made = {(*_key(event), bool(event.changed)) for event in told if _key(event) not in theirs}
-    for path, inode, born, is_of_save in sorted(made, reverse=True):
-        with contextlib.suppress(OSError):
-            folder, found = Path(path), os.lstat(path)
-            is_it = stat.S_ISDIR(found.st_mode) and (str(found.st_ino), str(birth_ns(folder) or "")) == (inode, born)
-            if is_it and folder.parent.name.endswith(ASIDE):  # dsopt has made it, for what was then moved
-                shutil.rmtree(folder)
-                folder.parent.rmdir()  # unless it has others
-            if not is_it or folder.is_relative_to(run_dir.path.resolve()):
-                continue
-            if not any(folder.iterdir()):
-                folder.rmdir()
-            elif is_of_save and born and not any(map(_is_much, _files_below(folder))):
-                keep(folder, run_dir.own_path("saved", ""))
-
-
-def _key(event: Saved) -> tuple[str, str, str]:
-    """What was told of: path, number, birth."""
-    return event.path, event.inode, event.born
-
-
-def _told_beside(run_dir: RunDir) -> set[tuple[str, str, str]]:
-    """What runs have told of, too, that went on beside this one and still do."""
-    living = {path for path, _ in run_dirs_here()}
-    beside = [other for other in went_on_beside(run_dir) if other.path in living] if living else []
-    return {_key(event) for other in beside for event in told_here(other, Saved)}
-
-
 def _files_below(folder: Path) -> Iterator[Path]:
     return (Path(top, name) for top, _, names in os.walk(folder) for name in names)
 
 
-def _is_much(path: Path) -> bool:
+def is_much(path: Path) -> bool:
     """Whether a file is large, or has a checkpoint's name."""
     return FILE.fullmatch(path.name) is not None or path.lstat().st_size > _LARGEST_KEPT
 
@@ -167,7 +118,7 @@ def remove_weights(run_dir: RunDir, *, is_late: bool = False) -> None:
         for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():
             for path in (Path(folder, name) for name in names):
                 with contextlib.suppress(OSError):
-                    if _is_much(path) and not was_there(path, mark.st_mtime_ns):
+                    if is_much(path) and not was_there(path, mark.st_mtime_ns):
                         path.unlink()
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106 - unless something is left in it

@@ -8,7 +8,8 @@ from typing import Final
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
-from dsopt.launch.saved import remove_folders, remove_saved, remove_weights, remove_written
+from dsopt.launch.saved import remove_saved, remove_weights
+from dsopt.launch.tidied import quiet_folders, tidy, tidy_left
 from dsopt.launch.told import told_here
 from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
@@ -30,14 +31,15 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     if run_dir.undone.exists() or not run_dir.mark.exists():
         return
     remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
-    until_ns = run_dir.last_sign_ns() + _SAVING_NS if is_late else _NEVER_NS
+    until_ns = _until_ns(run_dir) if is_late else _NEVER_NS
+    quiet = quiet_folders(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)
     is_done = put_back(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)  # what it had saved in a folder of the user's that it then removed
-    remove_written(run_dir, until_ns)
     remove_weights(run_dir, is_late=is_late)
     if is_done:
-        remove_folders(run_dir)
+        tidy(run_dir, until_ns, quiet)
+        tidy_left(run_dir.path.parent, _until_ns)
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster
             create_private(run_dir.undone).close()
 
@@ -47,7 +49,13 @@ def undo_left(results: Path) -> None:
     for path in results.iterdir():
         run_dir = RunDir(path)
         with contextlib.suppress(OSError):
-            is_silent = run_dir.last_sign_ns() + _SAVING_NS < time.time_ns()
+            is_silent = _until_ns(run_dir) < time.time_ns()
             is_left = is_silent and not run_dir.undone.exists() and told_here(run_dir, Moved)
             if is_left and not processes_of(path) and not may_be_present(run_dir, is_hidden=False):
                 undo(run_dir, is_late=True)
+    tidy_left(results, _until_ns)
+
+
+def _until_ns(run_dir: RunDir) -> int:
+    """Until when a run may have written to files that it told of last, if nobody was there when it ended."""
+    return run_dir.last_sign_ns() + _SAVING_NS

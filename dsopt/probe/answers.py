@@ -1,10 +1,13 @@
 """What functions answer in an experiment that are left out there: as if they had saved, or had found nothing."""
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
-from dsopt.probe.places import is_folder, is_path, resolved
+from dsopt.probe.places import is_path, resolved
+
+_LATEST: Final = ("latest", "latest_universal")  # which name the tag of the last one
 
 
 class Done(Future[None]):
@@ -34,6 +37,11 @@ class Nobody:
 
 
 def of_loading(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[None, Unloaded | None]:
-    """What DeepSpeed's `load_checkpoint` answers: where the script has a checkpoint, it may read its state unasked."""
+    """What DeepSpeed's `load_checkpoint` answers: where it would load one, the script may read its state unasked."""
     folder = args[1] if len(args) > 1 else kwargs.get("load_dir")
-    return None, Unloaded() if is_path(folder) and is_folder(resolved(folder)) else None
+    tag = args[2] if len(args) > 2 else kwargs.get("tag")
+    if not is_path(folder):
+        return None, None
+    place = resolved(folder)
+    names = _LATEST if tag is None else (str(tag),)
+    return None, Unloaded() if any(os.path.exists(place / name) for name in names) else None  # noqa: PTH110

@@ -12,6 +12,7 @@ from dsopt.probe.places import are_one, files_at, is_aside, is_folder, is_path, 
 from dsopt.probe.telling import DEPTH
 from dsopt.probe.writing import PATIENCE
 from dsopt.protocol.alone import alone
+from dsopt.protocol.birth import has_birth
 
 _Call = Callable[..., Any]
 
@@ -60,6 +61,7 @@ class Moves:
         known = self._known
         moved = self._saved_at(old)
         is_own = not known.users.is_theirs(old)
+        is_written = not moved and not is_folder(old) and has_birth(old) and not known.aside.is_old(old)
         for path in moved:  # before it is there: somebody may kill this process in between
             known.telling.comes(new / path.relative_to(old), path)
         result = self._moved(old, new, act, is_saved=bool(moved))
@@ -70,17 +72,22 @@ class Moves:
         for path in (new / path.relative_to(old) for path in moved):
             if not known.aside.is_old(path):  # the user's may have come to a path of the run's own
                 known.owns(path)
+        if is_written:
+            known.telling.writes(new)  # such as a file that names the last checkpoint
         return result
 
     def _saved_at(self, place: Path) -> set[Path]:
         """What the run has saved that is at a place, or in a folder, whichever process of it has."""
         known = self._known
         if not is_folder(place):
-            return {place} if place in known.own or known.saved_by_run.has(place) else set()
-        mine = {path for path in tuple(known.own) if path.is_relative_to(place)}
-        with contextlib.suppress(OSError):  # another rank moves it
-            mine |= known.saved_by_run.among(files_at(place, DEPTH))
-        return mine
+            found = {place} if place in known.own or known.saved_by_run.has(place) else set()
+        else:
+            found = {path for path in tuple(known.own) if path.is_relative_to(place)}
+            with contextlib.suppress(OSError):  # another rank moves it
+                found |= known.saved_by_run.among(files_at(place, DEPTH))
+        theirs = {path for path in found if not is_folder(path) and known.aside.is_old(path)}
+        known.own -= theirs  # the user's may have come to a path of the run's own
+        return found - theirs
 
     def around_copy(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """`shutil.copyfile`, which `copy` and `copy2` call, too. It opens the file as a script does."""

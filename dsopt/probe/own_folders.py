@@ -19,10 +19,10 @@ def own_folders(path: Path, aside: Path, working: Path) -> tuple[Path, ...]:
 
 
 def new_room(path: Path, aside: Path, working: Path) -> Path | None:
-    """A new folder in one of these; None: there is none."""
-    device = device_of(path.parent)
-    for folder in own_folders(path, aside, working) if device is not None else ():
-        if device_of(folder.parent) == device:
+    """A new folder in one of these, from where a file can be renamed to a path; None: there is none."""
+    mount = _mount_of(path.parent)
+    for folder in own_folders(path, aside, working) if mount is not None else ():
+        if _mount_of(folder.parent) == mount:
             with contextlib.suppress(OSError), made(folder):
                 room = folder / uuid.uuid4().hex
                 room.mkdir(mode=0o700)
@@ -54,3 +54,16 @@ def device_of(folder: Path) -> int | None:
         return folder.stat().st_dev
     except OSError:
         return None
+
+
+def _mount_of(folder: Path) -> str | None:
+    """The mount that a folder is in: two of one disk have one device, and nothing can be renamed between them."""
+    try:
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines()
+        return next((line for line in told if line.startswith("mnt_id")), None)
+    finally:
+        os.close(descriptor)

@@ -83,7 +83,8 @@ class Saves:
                 self._moves.put(file, place, lambda: rename(file, place))
         finally:
             with contextlib.suppress(OSError):
-                os.rmdir(room)  # noqa: PTH106 - unless something is left in it
+                for folder in (room, room.parent):
+                    os.rmdir(folder)  # noqa: PTH106 - unless something is left in it
         return result
 
     def around_save_into(self, original: _Call, what: str, target: Any) -> object:  # noqa: ANN401

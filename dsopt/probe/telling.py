@@ -12,6 +12,7 @@ from typing import Final
 from dsopt.probe.aside import open_file
 from dsopt.probe.places import files_at, may_be_plain
 from dsopt.probe.territory import Territory
+from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import EventWriter, Saved
 from dsopt.protocol.file_events import being_saved, saved_file
 
@@ -39,7 +40,8 @@ class Telling:
         self._territory = territory
         self._is_old = is_old
         self._is_new_folder = is_new_folder
-        self._told: set[tuple[Path, int | bool]] = set()  # files written to, by number, and folders
+        self._told: set[tuple[Path, str | bool]] = set()  # files written to, by number or birth, and folders
+        self._made: set[Path] = set()  # folders of what was left out
 
     def begins(self, path: Path) -> None:
         """Tells of a file that is about to be written: the worker may kill this process meanwhile.
@@ -60,7 +62,7 @@ class Telling:
         Raises:
             OSError: as `begins`.
         """
-        if self._counts(path):
+        if self._counts(path) and not self._is_old(now):
             event = None
             with contextlib.suppress(OSError):
                 event = being_saved(self._writer.rank, path, now)
@@ -83,8 +85,8 @@ class Telling:
     def writes(self, path: Path) -> None:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""
         with contextlib.suppress(OSError):
-            key = path, path.lstat().st_ino
-            if self._counts(path) and key not in self._told:
+            key = path, str(birth_ns(path) or path.lstat().st_ino)
+            if (self._counts(path) or not self._made.isdisjoint(path.parents)) and key not in self._told:
                 self._told.add(key)
                 self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True))
 
@@ -93,6 +95,7 @@ class Telling:
         made = [path for path in (folder, *folder.parents) if not os.path.lexists(path) or self._is_new_folder(path)]
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
             for path in made:
                 self.has_made(path, is_above=path != folder)
         return made

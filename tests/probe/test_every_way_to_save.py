@@ -99,6 +99,21 @@ with open("last.pt", "rb") as source, open("copied.pt", "wb") as target:
     shutil.copyfileobj(source, target)
 Path("written.pt").write_bytes(Path("last.pt").read_bytes())
 """),
+    "with files that name it, put there by a rename and made anew": (["out/log.txt"], """
+save("out/model-10.pt")
+for tag in ("one", "two", "three"):
+    Path("out/last.tmp").write_text(tag)
+    os.replace("out/last.tmp", "out/last")
+    if os.path.exists("out/best"):
+        os.unlink("out/best")
+    Path("out/best").write_text(tag)
+"""),
+    "after a file of the users was put in its place": (["init.pt"], FORKED + """
+save("last.pt")
+in_a_fork(lambda: os.replace("init.pt", "last.pt"))
+os.rename("last.pt", "final.pt")
+os.rename("final.pt", "init.pt")
+"""),
     "with files beside it that name it": (["notes.txt"], """
 os.makedirs("out/checkpoint-10")
 save("out/checkpoint-10/model")
@@ -232,15 +247,86 @@ os.rename("ckpt.tmp", "ckpt")
         assert set(os.listdir(work / "out")) == {"log.txt"}
 
 
+def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path) -> None:
+    """A folder that it has found before its first save, and what it reads; both go once it has ended, too."""
+    work = tmp_path / "work"
+    work.mkdir()
+    ended, going_on = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(ended, work, 'save("checkpoints/a.pt")\nPath("checkpoints/cache").write_bytes(bytes(2 << 20))')
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(going_on.path)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+        undo(ended)
+        assert set(os.listdir(work / "checkpoints")) == {"cache"}
+        living.communicate(b"\n")
+    undo(going_on)
+    assert not os.listdir(work)
+
+
+def test_what_came_after_a_run_that_nobody_undid_stays(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, work, 'save("out/model.pt")\nsave("quiet/model.pt")')
+    later = time.time() + 300
+    (work / "out" / "results.json").write_text("the user's")
+    for path in (work / "out" / "results.json", work / "out"):
+        os.utime(path, (later, later))
+    undo(run_dir, is_late=True)
+    assert files(tmp_path / "work") == {"out/results.json": "the user's"}
+    assert os.listdir(work) == ["out"]
+
+
+def test_an_overlay_tells_no_births_and_keeps_what_was_there(tmp_path: Path) -> None:
+    """As in a container: the date alone tells there what is the user's, and anything may have changed it."""
+    lower, upper, inner, work = (tmp_path / name for name in ("lower", "upper", "inner", "work"))
+    for folder in (upper, inner, work):
+        folder.mkdir()
+    write_old(lower / "metrics.csv", "the user's")
+    layers = f"lowerdir={lower},upperdir={upper},workdir={inner}"
+    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, work], capture_output=True).returncode:
+        pytest.skip("this user may not mount an overlay")
+    try:
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        run(run_dir, work, """
+save("m.pt")
+os.system("echo more >> metrics.csv")
+with open("metrics.csv", "a") as file:
+    file.write("more")
+""")  # fmt: skip
+        undo(run_dir)
+        assert files(work) == {"metrics.csv": "the user'smore\nmore"}
+    finally:
+        subprocess.run(["umount", "-l", work], check=True)
+
+
+def test_a_file_comes_to_another_mount_of_the_same_disk(tmp_path: Path) -> None:
+    work, other, mounted = (tmp_path / name for name in ("work", "other", "mounted"))
+    for folder in (work, other, mounted):
+        folder.mkdir()
+    if subprocess.run(["mount", "--bind", other, mounted], capture_output=True).returncode:
+        pytest.skip("this user may not mount a folder")
+    try:
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        run(run_dir, work, SAFE + f"save_file(tensors, '{mounted}/model.safetensors')")
+        assert os.listdir(mounted) == ["model.safetensors"]
+        undo(run_dir)
+        assert not os.listdir(mounted)
+    finally:
+        subprocess.run(["umount", "-l", mounted], check=True)
+
+
 def test_a_checkpoint_that_is_not_loaded_counts_from_nothing(tmp_path: Path) -> None:
     """As DeepSpeed's own page has it: `_, state = engine.load_checkpoint(…)`, then `state["step"]`."""
-    (tmp_path / "ckpt").mkdir()
+    write_old(tmp_path / "ckpt" / "latest", "global_step10")
+    (tmp_path / "empty").mkdir()
     run(RunDir.create(tmp_path / "results", "baseline"), tmp_path, """
 from deepspeed.runtime.engine import DeepSpeedEngine
 engine = DeepSpeedEngine.__new__(DeepSpeedEngine)
 path, state = DeepSpeedEngine.load_checkpoint(None, "ckpt")
 assert path is None and state["step"] == 0 and state.get("step") is None and not state
-assert DeepSpeedEngine.load_checkpoint(None, load_dir="elsewhere") == (None, None)
+for folder in ("elsewhere", "empty"):
+    assert DeepSpeedEngine.load_checkpoint(None, load_dir=folder) == (None, None)
+assert DeepSpeedEngine.load_checkpoint(None, "ckpt", "another") == (None, None)
 from accelerate import Accelerator
 Accelerator.get_tracker(None, "wandb", unwrap=True).define_metric("loss").run.log({})
 """)  # fmt: skip
