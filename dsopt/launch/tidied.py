@@ -5,9 +5,12 @@ Else a script that looks for its last checkpoint would find a folder, or a file 
 
 import contextlib
 import os
+import platform
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+import time
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,24 +20,24 @@ from dsopt.launch.saved import is_much, is_older
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import Moved, Saved
-from dsopt.protocol.private import append_private
+from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
-_LEFT: Final = ".dsopt-left"  # in a results folder: the names of runs whose folders others used
+_LEFT: Final = ".dsopt-left-"  # in a results folder, and a machine: runs whose folders others used, each with a time
 
 
-def quiet_folders(run_dir: RunDir, until_ns: int) -> set[str]:
-    """The folders that a run has told to have made, and in which nothing has come or gone since then."""
+def loud_folders(run_dir: RunDir, until_ns: int) -> set[str]:
+    """The folders that a run has told to have made, and in which something has come or gone since then."""
     found = set[str]()
     for event in told_here(run_dir, Saved):
         with contextlib.suppress(OSError):
             status = os.lstat(event.path)
-            if stat.S_ISDIR(status.st_mode) and status.st_mtime_ns <= until_ns:
+            if stat.S_ISDIR(status.st_mode) and status.st_mtime_ns > until_ns:
                 found.add(event.path)
     return found
 
 
-def tidy(run_dir: RunDir, until_ns: int, quiet: set[str]) -> None:
+def tidy(run_dir: RunDir, until_ns: int, loud: set[str]) -> None:
     """Removes folders that a run has made, and takes what it has written beside what it saved to its own folder.
 
     While a run that goes on may use them, they stay; who undoes the last one, or begins to work, removes them.
@@ -42,34 +45,55 @@ def tidy(run_dir: RunDir, until_ns: int, quiet: set[str]) -> None:
     Args:
         run_dir: of the run; what it saved is gone.
         until_ns: what is newer, in nanoseconds since the epoch, is the user's.
-        quiet: its `quiet_folders`, before any of that was removed.
+        loud: its `loud_folders`, before any of that was removed.
     """
-    told = told_here(run_dir, Saved)
-    if _is_used(run_dir, told):
-        with append_private(run_dir.path.parent / _LEFT) as names:
-            names.write(os.fsencode(run_dir.path.name) + b"\n")
+    told, living = told_here(run_dir, Saved), [*run_dirs_here()]
+    if _is_used(run_dir, told, living):
+        _leave(run_dir, min(until_ns, time.time_ns()))
     else:
-        _remove_rooms(told)
-        _take_written(run_dir, told, until_ns)
-        _remove_folders(told, quiet)
+        _tidy(run_dir, told, until_ns, loud)
 
 
-def tidy_left(results: Path, until_ns: Callable[[RunDir], int]) -> None:
+def tidy_left(results: Path) -> None:
     """Does the same for runs of a results folder for which it could not be done when they ended."""
-    claimed = results / f"{_LEFT}-{os.getpid()}"
-    with contextlib.suppress(OSError):
-        (results / _LEFT).rename(claimed)  # whoever else comes finds none
-        names = claimed.read_bytes().split(b"\n")
+    claimed = results / f"{_LEFT}{uuid.uuid4().hex}"
+    try:
+        _left_in(results).rename(claimed)  # whoever else comes finds none
+        lines = claimed.read_text("utf-8").splitlines()
         claimed.unlink()
-        for run_dir in (RunDir(results / os.fsdecode(name)) for name in dict.fromkeys(names) if name):
-            tidy(run_dir, until_ns(run_dir), quiet_folders(run_dir, until_ns(run_dir)))
+    except OSError:
+        return
+    living = [*run_dirs_here()]
+    for name, until in (line.rpartition("\t")[::2] for line in dict.fromkeys(lines)):
+        run_dir, until_ns = RunDir(results / name), int(until)
+        told = told_here(run_dir, Saved)
+        if not run_dir.undone.exists() or _is_used(run_dir, told, living):  # or it was started again
+            _leave(run_dir, until_ns)
+        else:
+            _tidy(run_dir, told, until_ns, set())
 
 
-def _is_used(run_dir: RunDir, told: Sequence[Saved]) -> bool:
+def _left_in(results: Path) -> Path:
+    return results / f"{_LEFT}{platform.node().replace(os.sep, '_')}"
+
+
+def _leave(run_dir: RunDir, until_ns: int) -> None:
+    with contextlib.suppress(OSError), append_lines(_left_in(run_dir.path.parent)) as lines:
+        lines.write(f"{run_dir.path.name}\t{until_ns}\n")
+
+
+def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
+    _remove_rooms(told)
+    _take_written(run_dir, told, until_ns)
+    _remove_folders(told, loud)
+    _remove_links(told)
+
+
+def _is_used(run_dir: RunDir, told: Sequence[Saved], living: Sequence[tuple[Path, Path]]) -> bool:
     """Whether another run of the same study goes on, or one that works in a folder with something of this one's."""
-    living = [(path, working) for path, working in run_dirs_here() if path != run_dir.path] if told else []
-    is_sibling = any(path.parent == run_dir.path.parent for path, _ in living)
-    return is_sibling or any(Path(event.path).is_relative_to(working) for _, working in living for event in told)
+    others = [(path, working) for path, working in living if path != run_dir.path] if told else []
+    is_sibling = any(path.parent == run_dir.path.parent for path, _ in others)
+    return is_sibling or any(Path(event.path).is_relative_to(working) for _, working in others for event in told)
 
 
 def _remove_rooms(told: Sequence[Saved]) -> None:
@@ -88,7 +112,8 @@ def _is_room(event: Saved) -> bool:
 def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     """Takes what a script has written anew beside what it saved to the run's own folder, unless it is large.
 
-    What is empty, such as a lock, stays. So does what came in the place of the user's, which is then in `replaced`.
+    What is empty, such as a lock, stays but in folders that the run has made. So does what came in the place of the
+    user's, which is then in `replaced`.
     """
     theirs = {event.path for event in told_here(run_dir, Moved)}
     saved = [Path(e.path) for e in told if not e.is_plain and e.path not in theirs and not _is_room(e)]
@@ -98,8 +123,9 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
         with contextlib.suppress(OSError):
             found = path.lstat()
             is_it = (str(found.st_ino), str(birth_ns(path))) == (inode, born) and found.st_mtime_ns <= until_ns
-            is_beside = path.parent in beside or not folders.isdisjoint(path.parents)
-            if not is_it or not is_beside or not found.st_size or is_older(path, run_dir):
+            is_inside = not folders.isdisjoint(path.parents)
+            is_beside = is_inside or (path.parent in beside and found.st_size > 0)
+            if not is_it or not is_beside or is_older(path, run_dir):
                 continue
             if is_much(path):
                 path.unlink()
@@ -107,9 +133,9 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def _remove_folders(told: Sequence[Saved], quiet: set[str]) -> None:
+def _remove_folders(told: Sequence[Saved], loud: set[str]) -> None:
     """Removes folders that a run has made, inner ones first, if nothing is in them."""
-    made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path in quiet and not _is_room(e)}
+    made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path not in loud and not _is_room(e)}
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
             if (str(os.lstat(path).st_ino), str(birth_ns(Path(path)) or "")) != (inode, born):
@@ -117,3 +143,16 @@ def _remove_folders(told: Sequence[Saved], quiet: set[str]) -> None:
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)  # noqa: PTH106 - unless something is left in it
+
+
+def _remove_links(told: Sequence[Saved]) -> None:
+    """Removes links that the run has made and that point to nothing now, those to other such links, too."""
+    links = {(event.path, event.inode) for event in told if os.path.islink(event.path)}  # noqa: PTH114
+    is_done = False
+    while not is_done:
+        is_done = True
+        for path, inode in links:
+            with contextlib.suppress(OSError):
+                if str(os.lstat(path).st_ino) == inode and not os.path.exists(path):  # noqa: PTH110
+                    os.unlink(path)  # noqa: PTH108
+                    is_done = False

@@ -9,7 +9,7 @@ from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
 from dsopt.launch.saved import remove_saved, remove_weights
-from dsopt.launch.tidied import quiet_folders, tidy, tidy_left
+from dsopt.launch.tidied import loud_folders, tidy, tidy_left
 from dsopt.launch.told import told_here
 from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
@@ -32,14 +32,14 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
         return
     remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
     until_ns = _until_ns(run_dir) if is_late else _NEVER_NS
-    quiet = quiet_folders(run_dir, until_ns)
+    loud = loud_folders(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)
     is_done = put_back(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)  # what it had saved in a folder of the user's that it then removed
     remove_weights(run_dir, is_late=is_late)
     if is_done:
-        tidy(run_dir, until_ns, quiet)
-        tidy_left(run_dir.path.parent, _until_ns)
+        tidy_left(run_dir.path.parent)
+        tidy(run_dir, until_ns, loud)
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster
             create_private(run_dir.undone).close()
 
@@ -53,7 +53,7 @@ def undo_left(results: Path) -> None:
             is_left = is_silent and not run_dir.undone.exists() and told_here(run_dir, Moved)
             if is_left and not processes_of(path) and not may_be_present(run_dir, is_hidden=False):
                 undo(run_dir, is_late=True)
-    tidy_left(results, _until_ns)
+    tidy_left(results)
 
 
 def _until_ns(run_dir: RunDir) -> int:

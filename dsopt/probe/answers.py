@@ -1,7 +1,7 @@
 """What functions answer in an experiment that are left out there: as if they had saved, or had found nothing."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -34,6 +34,27 @@ class Nobody:
 
     def __call__(self, *_args: object, **_kwargs: object) -> "Nobody":
         return self
+
+    def __getitem__(self, _key: object) -> "Nobody":
+        return self
+
+    def __setitem__(self, _key: object, _value: object) -> None:
+        pass
+
+    def __enter__(self) -> "Nobody":
+        return self
+
+    def __exit__(self, *_args: object) -> None:
+        pass
+
+    def __iter__(self) -> Iterator["Nobody"]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def of_loading(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[None, Unloaded | None]:

@@ -25,6 +25,8 @@ class Known:
         made: what looks like a checkpoint, and it has made by itself.
         skipped: what it believes to have saved there, and has not.
         stayed: folders with the run's own, which it believes to have moved or removed.
+        written: what it has made by other ways than functions that save.
+        folders: those that it has made.
     """
 
     def __init__(self, say: Callable[[str, object], None]) -> None:
@@ -33,13 +35,15 @@ class Known:
         self.made: set[Path] = set()
         self.skipped: set[Path] = set()
         self.stayed: set[Path] = set()
+        self.written: set[Path] = set()
+        self.folders: set[Path] = set()
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """From now on, this process is a rank of a run."""
         working = Path(os.path.realpath(Path.cwd()))
         self.territory = Territory(working, run_dir.path)
         self.aside = Aside(writer, run_dir, working, self.territory)
-        self.telling = Telling(writer, self.territory, self.aside.is_old, self.aside.is_new_folder)
+        self.telling = Telling(writer, self.territory, self.aside.is_old, self.is_new_folder)
         self.saved_by_run = SavedByRun(run_dir)
         run_folder = Path(os.path.realpath(run_dir.path))
         self.users = Users(self.aside, self.territory, run_folder, self.own, self.made, self.saved_by_run)
@@ -59,7 +63,19 @@ class Known:
         self.own.add(path)
         if is_folder(path):
             self.telling.has_made(path)
-        self.telling.has_saved(path, since=0, is_beside_users=is_beside_users)
+        else:
+            self.telling.has_saved(path, since=0, is_beside_users=is_beside_users)
+
+    def is_new_folder(self, path: Path) -> bool:
+        """Whether a run has made a folder that is there: this process, or by its birth one beside it, too."""
+        return (path in self.folders and is_folder(path)) or self.aside.is_new_folder(path)
+
+    def moves(self, old: Path, new: Path) -> None:
+        """What the script has written and made goes with what it has moved."""
+        for paths in (self.written, self.folders):
+            for path in [path for path in tuple(paths) if path.is_relative_to(old)]:
+                paths.discard(path)
+                paths.add(new / path.relative_to(old))
 
     def is_saved(self, path: Path) -> bool:
         """Whether the run has saved a file, in this process or another, or believes that it has."""
@@ -70,4 +86,5 @@ class Known:
         if path in self.own:
             self.telling.begins(path)
         else:
+            self.written.add(path)
             self.telling.writes(path)

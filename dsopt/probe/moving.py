@@ -5,15 +5,15 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dsopt.probe.known import Known
 from dsopt.probe.places import are_one, files_at, is_aside, is_folder, is_path, place_of, resolved
 from dsopt.probe.telling import DEPTH
 from dsopt.probe.writing import PATIENCE
 from dsopt.protocol.alone import alone
-from dsopt.protocol.birth import has_birth
 
+_WHOLE: Final = 30  # levels of a folder that the run has made
 _Call = Callable[..., Any]
 
 
@@ -61,7 +61,6 @@ class Moves:
         known = self._known
         moved = self._saved_at(old)
         is_own = not known.users.is_theirs(old)
-        is_written = not moved and not is_folder(old) and has_birth(old) and not known.aside.is_old(old)
         for path in moved:  # before it is there: somebody may kill this process in between
             known.telling.comes(new / path.relative_to(old), path)
         result = self._moved(old, new, act, is_saved=bool(moved))
@@ -72,9 +71,22 @@ class Moves:
         for path in (new / path.relative_to(old) for path in moved):
             if not known.aside.is_old(path):  # the user's may have come to a path of the run's own
                 known.owns(path)
-        if is_written:
-            known.telling.writes(new)  # such as a file that names the last checkpoint
+        known.moves(old, new)
+        for path in self._written_at(new):  # such as a file that names the last checkpoint
+            known.telling.writes(path)
         return result
+
+    def _written_at(self, place: Path) -> list[Path]:
+        """What the script has written, but not saved, that is at a place or in a folder."""
+        known, depth = self._known, self._depth_of(place)
+        with contextlib.suppress(OSError):  # another rank moves it
+            files = [path for path in files_at(place, depth) if path not in known.own and not path.is_symlink()]
+            by_others = known.saved_by_run.no_users(files) - known.saved_by_run.among(files)
+            return [path for path in files if path in known.written or path in by_others]
+        return []
+
+    def _depth_of(self, place: Path) -> int:
+        return _WHOLE if self._known.is_new_folder(place) else DEPTH
 
     def _saved_at(self, place: Path) -> set[Path]:
         """What the run has saved that is at a place, or in a folder, whichever process of it has."""
@@ -84,7 +96,7 @@ class Moves:
         else:
             found = {path for path in tuple(known.own) if path.is_relative_to(place)}
             with contextlib.suppress(OSError):  # another rank moves it
-                found |= known.saved_by_run.among(files_at(place, DEPTH))
+                found |= known.saved_by_run.among(files_at(place, self._depth_of(place)))
         theirs = {path for path in found if not is_folder(path) and known.aside.is_old(path)}
         known.own -= theirs  # the user's may have come to a path of the run's own
         return found - theirs
@@ -95,7 +107,8 @@ class Moves:
         if not is_path(src) or not is_path(dst):
             return act()
         known, path = self._known, resolved(dst)
-        is_saved = known.is_saved(resolved(src))
+        is_link = not kwargs.get("follow_symlinks", True) and os.path.islink(os.fsdecode(src))  # noqa: PTH114
+        is_saved = not is_link and os.path.exists(resolved(src)) and known.is_saved(resolved(src))  # noqa: PTH110
         with alone(PATIENCE):
             # one that is older is kept where it is opened, unless it is in a place that is nobody's loss otherwise
             is_kept = known.aside.is_old(path) and not known.aside.is_exempt(path)

@@ -59,15 +59,17 @@ class Removals:
 
     def around_mkdir(self, original: _Call, path: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A script may make a folder anew that it believes to have moved or removed."""
-        stayed = self._known.stayed
-        if kwargs.get("dir_fd") is not None or not is_path(path) or not stayed:
-            return original(path, *args, **kwargs)
-        place = place_of(path)
+        act = functools.partial(original, path, *args, **kwargs)
+        if kwargs.get("dir_fd") is not None or not is_path(path):
+            return act()
+        place, stayed = place_of(path), self._known.stayed
         if is_folder(place) and not stayed.isdisjoint((place, *place.parents)):
             stayed.discard(place)
             stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
-        return original(path, *args, **kwargs)
+        result = act()
+        self._known.folders.add(place)
+        return result
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
         known = self._known
@@ -85,6 +87,8 @@ class Removals:
         if not os.path.lexists(place):
             inner = [path for path in tuple(known.own) if path.is_relative_to(place)] if removes_folders else ()
             known.own.difference_update([place, *inner])
+            for paths in (known.written, known.folders):
+                paths.discard(place)
             known.aside.has_removed(place, was_folder=removes_folders)
         return result
 

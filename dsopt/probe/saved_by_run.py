@@ -1,36 +1,73 @@
-"""What all processes of a run have saved: one saves beside a checkpoint, and another puts it into its place."""
+"""What processes of a run have saved, and those of runs of its study beside it: none of that is the user's.
+
+One process saves beside a checkpoint, and another puts it into its place.
+"""
 
 import contextlib
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
+
+_LOOK_SECONDS: Final = 1.0  # so often, it looks for runs that have begun since
 
 
 class SavedByRun:
-    """The files that a run has told to have saved, by number and birth, read off its events as far as needed.
+    """The files that runs have told to have saved or written, by number and birth, read off their events as needed.
 
     Args:
-        run_dir: of the run.
+        run_dir: of this run.
     """
 
     def __init__(self, run_dir: RunDir) -> None:
-        self._events = EventReader(run_dir)
+        self._run_dir = run_dir
+        self._readers = {run_dir.path: EventReader(run_dir)}
+        self._looked = 0.0
         self._saved: set[tuple[str, str]] = set()
+        self._written: set[tuple[str, str]] = set()  # by this run
 
     def has(self, path: Path) -> bool:
-        """Whether a file is one of them. Where the file system tells no births, nobody can say."""
+        """Whether a run has saved a file. Where the file system tells no births, nobody can say."""
         return bool(self.among([path]))
 
     def among(self, paths: Iterable[Path]) -> set[Path]:
-        """Which files are some of them."""
-        for event in self._events.read():
-            if isinstance(event, Saved) and event.born and not event.is_plain:
-                self._saved.add((event.inode, event.born))
+        """Which files runs have saved."""
+        self._read()
         return {path for path in paths if self._saved and _identity(path) in self._saved}
+
+    def no_users(self, paths: Iterable[Path]) -> set[Path]:
+        """Which files runs have saved, or this one has written by other ways."""
+        self._read()
+        known = self._saved | self._written
+        return {path for path in paths if known and _identity(path) in known}
+
+    def _read(self) -> None:
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            for run_dir in _beside(self._run_dir):
+                self._readers.setdefault(run_dir.path, EventReader(run_dir))
+        for path, reader in tuple(self._readers.items()):
+            for event in reader.read():
+                if isinstance(event, Saved) and event.born and not event.is_plain:
+                    self._saved.add((event.inode, event.born))
+                elif isinstance(event, Saved) and event.born and path == self._run_dir.path:
+                    self._written.add((event.inode, event.born))
+
+
+def _beside(run_dir: RunDir) -> Iterator[RunDir]:
+    """The other runs in the same results folder whose files have come since the first of them began."""
+    with contextlib.suppress(OSError):
+        own_ns = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
+        began_ns = min(own_ns, int(os.environ.get(BEGAN_VARIABLE, own_ns)))
+        for folder in os.scandir(run_dir.path.parent):
+            if folder.stat(follow_symlinks=False).st_mtime_ns >= began_ns and folder.path != str(run_dir.path):
+                yield RunDir(folder.path)
 
 
 def _identity(path: Path) -> tuple[str, str] | None:

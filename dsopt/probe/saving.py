@@ -82,7 +82,7 @@ class Saves:
             with alone(PATIENCE):
                 self._moves.put(file, place, lambda: rename(file, place))
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), alone(PATIENCE):  # another rank may be about to use it
                 for folder in (room, room.parent):
                     os.rmdir(folder)  # noqa: PTH106 - unless something is left in it
         return result
@@ -94,7 +94,8 @@ class Saves:
         known, folder = self._known, resolved(target)
         if self._is_skipped(folder, what, target):
             return None
-        before, is_users = numbers_in(folder, DEPTH), known.users.is_users(folder)
+        before = numbers_in(folder, DEPTH)
+        is_users = any(map(known.aside.is_old, before))
         if not os.path.lexists(folder):
             known.own.add(folder)
         result = original()

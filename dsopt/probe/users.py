@@ -21,7 +21,7 @@ class Users:
         run_folder: that of the run, links followed.
         own: what the script itself has saved in this run, now and later.
         made: what looks like a checkpoint, and it has made by itself.
-        saved: what other processes of the run have saved, too.
+        saved: what other processes of the run have saved, too, and runs beside it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Users:
     def would_be_replaced(self, path: Path, *, is_saved: bool) -> bool:
         """Whether a file of the user's is there; if what comes was saved by this run, any that is not the run's is."""
         is_others = is_saved and self.is_users(path) and not self._territory.is_cached(path)
-        return is_others or self.would_be_lost(path, self.is_theirs)
+        return (is_others and not self._saved.no_users([path])) or self.would_be_lost(path, self.is_theirs)
 
     def has_others(self, path: Path) -> bool:
         """Whether there is a checkpoint, in a folder or itself, that came during the run and not from it.
@@ -68,7 +68,7 @@ class Users:
         others = {
             file for file in files if FILE.fullmatch(file.name) and file not in mine and not self._aside.is_old(file)
         }
-        return bool(others - self._saved.among(others))
+        return bool(others - self._saved.no_users(others))
 
     def is_users(self, path: Path) -> bool:
         """Whether there is a file or folder with content that this run has not saved."""
@@ -98,4 +98,4 @@ class Users:
     def is_theirs(self, path: Path) -> bool:
         """Whether a file may be the user's: one that is made during a run may be of another training in this folder."""
         is_temporary = "tmp" in path.name.lower() and not self._aside.is_old(path)
-        return path not in self._made and not is_temporary
+        return path not in self._made and not is_temporary and not self._saved.no_users([path])

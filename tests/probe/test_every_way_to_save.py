@@ -114,6 +114,20 @@ in_a_fork(lambda: os.replace("init.pt", "last.pt"))
 os.rename("last.pt", "final.pt")
 os.rename("final.pt", "init.pt")
 """),
+    "in a folder with more that it then puts into its place": (["keep/old.txt"], FORKED + """
+for place in ("first", "second"):
+    os.makedirs("tmp-checkpoint/inner/of/it/all")
+    save("tmp-checkpoint/model.pt")
+    in_a_fork(lambda: save("tmp-checkpoint/inner/of/it/all/rank1.pt"))
+    in_a_fork(lambda: Path("tmp-checkpoint/rng.json").write_text("{}"))
+    Path("tmp-checkpoint/trainer_state.json").write_text("{}")
+    Path("tmp-checkpoint/DONE").touch()
+    os.rename("tmp-checkpoint", place)
+os.symlink("first", "latest")
+os.symlink("latest", "newest.tmp")
+os.replace("newest.tmp", "newest")
+shutil.copy2("latest", "copied", follow_symlinks=False)
+"""),
     "with files beside it that name it": (["notes.txt"], """
 os.makedirs("out/checkpoint-10")
 save("out/checkpoint-10/model")
@@ -262,6 +276,56 @@ def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path) -> None:
     assert not os.listdir(work)
 
 
+ATOMIC = "save('last.{0}')\nos.replace('last.{0}', 'last.pt')\n"
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        ATOMIC.format("tmp"),
+        "if os.path.isdir('ckpt'):\n    os.rename('ckpt', f'ckpt.{os.getpid()}')\nsave('ckpt/m.pt')",
+        "save('mine')\nos.makedirs('ckpt', exist_ok=True)\nshutil.copyfile('mine', 'ckpt/m.pt')",
+        "save('best.pt')\nimport torch\ntorch.load('best.pt')",
+    ],
+)
+def test_runs_beside_each_other_take_nothing_of_each_other_for_the_users(tmp_path: Path, act: str, first: str) -> None:
+    """Whichever of them ends first."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    runs = {name: RunDir.create(tmp_path / "results", name) for name in ("a", "b")}
+    began_ns = runs["a"].mark.stat().st_mtime_ns
+    time.sleep(0.05)
+    for name in ("b", "a", "b"):
+        run(runs[name], work, act, began_ns)
+    for name in (first, "a", "b"):
+        undo(runs[name])
+    assert files(work) == {} and os.listdir(work) == []
+
+
+def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path) -> None:
+    """In its own folder, after its forked ranks had failed beside another run."""
+    work = tmp_path / "work"
+    work.mkdir()
+    again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(again, work, 'save("ckpt/m.pt")')
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "DSOPT_RUN_DIR": str(beside.path)},
+    ) as living:
+        undo(again)
+        again.set_aside("warm")
+        living.communicate(b"\n")
+    run(again, work, 'Path("ckpt/state.json").write_text("{}")\nsave("ckpt/m.pt")')
+    undo(beside)
+    assert set(os.listdir(work / "ckpt")) == {"state.json", "m.pt"}
+    undo(again)
+    undo(RunDir.create(tmp_path / "results", "c"))
+    assert not os.listdir(work)
+
+
 def test_what_came_after_a_run_that_nobody_undid_stays(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -315,6 +379,22 @@ def test_a_file_comes_to_another_mount_of_the_same_disk(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", mounted], check=True)
 
 
+def test_a_first_model_that_is_made_once_stays_as_a_whole(tmp_path: Path) -> None:
+    """Before the first step, with files that other functions have written there: nobody has trained it."""
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, work, """
+import torch
+isolation._writer._stepped[0] = 0
+os.makedirs("base")
+Path("base/tokenizer_config.json").write_text("{}")
+isolation._saves.around_save_into(lambda: torch.save(weights, "base/model.bin"), "save", "base")
+""")  # fmt: skip
+    undo(run_dir)
+    assert set(os.listdir(work / "base")) == {"tokenizer_config.json", "model.bin"}
+
+
 def test_a_checkpoint_that_is_not_loaded_counts_from_nothing(tmp_path: Path) -> None:
     """As DeepSpeed's own page has it: `_, state = engine.load_checkpoint(…)`, then `state["step"]`."""
     write_old(tmp_path / "ckpt" / "latest", "global_step10")
@@ -328,5 +408,9 @@ for folder in ("elsewhere", "empty"):
     assert DeepSpeedEngine.load_checkpoint(None, load_dir=folder) == (None, None)
 assert DeepSpeedEngine.load_checkpoint(None, "ckpt", "another") == (None, None)
 from accelerate import Accelerator
-Accelerator.get_tracker(None, "wandb", unwrap=True).define_metric("loss").run.log({})
+tracker = Accelerator.get_tracker(None, "wandb", unwrap=True)
+tracker.define_metric("loss").run.log({})
+tracker.summary["best"] = tracker.config["rate"]
+with tracker.start_run():
+    assert [*tracker.runs] == []
 """)  # fmt: skip
