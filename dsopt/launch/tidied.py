@@ -59,18 +59,22 @@ def tidy_left(results: Path) -> None:
     claimed = results / f"{_LEFT}{uuid.uuid4().hex}"
     try:
         _left_in(results).rename(claimed)  # whoever else comes finds none
-        lines = claimed.read_text("utf-8").splitlines()
+        lines = claimed.read_text("utf-8", errors="replace").splitlines()
         claimed.unlink()
     except OSError:
         return
+    found = [(RunDir(results / name), until) for name, until in (line.rpartition("\t")[::2] for line in lines)]
+    left = {
+        run_dir.path: (run_dir, int(until)) for run_dir, until in found if until.isdigit() and run_dir.mark.exists()
+    }
     living = [*run_dirs_here()]
-    for name, until in (line.rpartition("\t")[::2] for line in dict.fromkeys(lines)):
-        run_dir, until_ns = RunDir(results / name), int(until)
+    loud = {path: loud_folders(run_dir, until_ns) for path, (run_dir, until_ns) in left.items()}
+    for path, (run_dir, until_ns) in left.items():
         told = told_here(run_dir, Saved)
         if not run_dir.undone.exists() or _is_used(run_dir, told, living):  # or it was started again
             _leave(run_dir, until_ns)
         else:
-            _tidy(run_dir, told, until_ns, set())
+            _tidy(run_dir, told, until_ns, loud[path])
 
 
 def _left_in(results: Path) -> Path:
@@ -85,8 +89,8 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
 def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
-    _remove_folders(told, loud)
-    _remove_links(told)
+    _remove_folders(told, until_ns, loud)
+    _remove_links(told, until_ns)
 
 
 def _is_used(run_dir: RunDir, told: Sequence[Saved], living: Sequence[tuple[Path, Path]]) -> bool:
@@ -115,11 +119,14 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     What is empty, such as a lock, stays but in folders that the run has made. So does what came in the place of the
     user's, which is then in `replaced`.
     """
-    theirs = {event.path for event in told_here(run_dir, Moved)}
+    moved = told_here(run_dir, Moved)
+    theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
     saved = [Path(e.path) for e in told if not e.is_plain and e.path not in theirs and not _is_room(e)]
     beside = {folder for path in saved for folder in (path.parent, path.parent.parent)}
     folders = {path for path in saved if path.is_dir()}
-    for path, inode, born in {(Path(e.path), e.inode, e.born) for e in told if e.is_plain and e.born}:
+    for path, inode, born in {
+        (Path(e.path), e.inode, e.born) for e in told if e.is_plain and e.born and e.inode not in numbers
+    }:
         with contextlib.suppress(OSError):
             found = path.lstat()
             is_it = (str(found.st_ino), str(birth_ns(path))) == (inode, born) and found.st_mtime_ns <= until_ns
@@ -133,8 +140,8 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def _remove_folders(told: Sequence[Saved], loud: set[str]) -> None:
-    """Removes folders that a run has made, inner ones first, if nothing is in them."""
+def _remove_folders(told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
+    """Removes folders that a run has made, and those in them of its time, inner ones first, if nothing is in them."""
     made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path not in loud and not _is_room(e)}
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
@@ -142,17 +149,20 @@ def _remove_folders(told: Sequence[Saved], loud: set[str]) -> None:
                 continue
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):
-                    os.rmdir(folder)  # noqa: PTH106 - unless something is left in it
+                    if (birth_ns(Path(folder)) or 0) <= until_ns:
+                        os.rmdir(folder)  # noqa: PTH106 - unless something is left in it
 
 
-def _remove_links(told: Sequence[Saved]) -> None:
+def _remove_links(told: Sequence[Saved], until_ns: int) -> None:
     """Removes links that the run has made and that point to nothing now, those to other such links, too."""
-    links = {(event.path, event.inode) for event in told if os.path.islink(event.path)}  # noqa: PTH114
+    links = {(Path(event.path), event.inode, event.born) for event in told if os.path.islink(event.path)}  # noqa: PTH114
     is_done = False
     while not is_done:
         is_done = True
-        for path, inode in links:
+        for path, inode, born in links:
             with contextlib.suppress(OSError):
-                if str(os.lstat(path).st_ino) == inode and not os.path.exists(path):  # noqa: PTH110
-                    os.unlink(path)  # noqa: PTH108
+                found, identity = path.lstat(), str(birth_ns(path) or "")
+                is_it = (str(found.st_ino), identity) == (inode, born) and found.st_mtime_ns <= until_ns
+                if is_it and not path.exists():
+                    path.unlink()
                     is_done = False

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from dsopt.probe.aside import Aside
 from dsopt.probe.places import is_folder
-from dsopt.probe.saved_by_run import SavedByRun
+from dsopt.probe.saved_by_run import SavedByRun, identity_of
 from dsopt.probe.telling import Telling
 from dsopt.probe.territory import Territory
 from dsopt.probe.users import Users
+from dsopt.protocol.birth import has_birth
 from dsopt.protocol.events import EventWriter
 from dsopt.protocol.run_dir import RunDir
 
@@ -25,8 +26,6 @@ class Known:
         made: what looks like a checkpoint, and it has made by itself.
         skipped: what it believes to have saved there, and has not.
         stayed: folders with the run's own, which it believes to have moved or removed.
-        written: what it has made by other ways than functions that save.
-        folders: those that it has made.
     """
 
     def __init__(self, say: Callable[[str, object], None]) -> None:
@@ -35,8 +34,9 @@ class Known:
         self.made: set[Path] = set()
         self.skipped: set[Path] = set()
         self.stayed: set[Path] = set()
-        self.written: set[Path] = set()
-        self.folders: set[Path] = set()
+        # what it has written by other ways than functions that save, and folders that it has made, each as it was then
+        self._written: dict[Path, tuple[str, str]] = {}
+        self._folders: dict[Path, tuple[str, str]] = {}
 
     def activate(self, writer: EventWriter, run_dir: RunDir) -> None:
         """From now on, this process is a rank of a run."""
@@ -67,15 +67,27 @@ class Known:
             self.telling.has_saved(path, since=0, is_beside_users=is_beside_users)
 
     def is_new_folder(self, path: Path) -> bool:
-        """Whether a run has made a folder that is there: this process, or by its birth one beside it, too."""
-        return (path in self.folders and is_folder(path)) or self.aside.is_new_folder(path)
+        """Whether a run has made a folder that is there: by its birth, or without births this process."""
+        if is_folder(path) and not has_birth(path):
+            return self._folders.get(path, ()) == identity_of(path)
+        return self.aside.is_new_folder(path)
+
+    def makes(self, folder: Path) -> None:
+        """The script has made a folder."""
+        _note(self._folders, folder)
+
+    def has_written(self, path: Path) -> bool:
+        """Whether it is a file that this process has written, and not one that has come there since."""
+        return path in self._written and self._written[path] == identity_of(path) and not self.aside.is_old(path)
 
     def moves(self, old: Path, new: Path) -> None:
         """What the script has written and made goes with what it has moved."""
-        for paths in (self.written, self.folders):
-            for path in [path for path in tuple(paths) if path.is_relative_to(old)]:
-                paths.discard(path)
-                paths.add(new / path.relative_to(old))
+        below, has_more = f"{old}{os.sep}", is_folder(new)
+        for known in (self._written, self._folders):
+            known.pop(new, None)
+            for path in [p for p in tuple(known) if p == old or str(p).startswith(below)] if has_more else [old]:
+                if path in known:
+                    known[new / path.relative_to(old)] = known.pop(path)
 
     def is_saved(self, path: Path) -> bool:
         """Whether the run has saved a file, in this process or another, or believes that it has."""
@@ -86,5 +98,11 @@ class Known:
         if path in self.own:
             self.telling.begins(path)
         else:
-            self.written.add(path)
+            _note(self._written, path)
             self.telling.writes(path)
+
+
+def _note(known: dict[Path, tuple[str, str]], path: Path) -> None:
+    identity = identity_of(path)
+    if identity is not None:
+        known[path] = identity

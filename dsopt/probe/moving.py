@@ -82,7 +82,7 @@ class Moves:
         with contextlib.suppress(OSError):  # another rank moves it
             files = [path for path in files_at(place, depth) if path not in known.own and not path.is_symlink()]
             by_others = known.saved_by_run.no_users(files) - known.saved_by_run.among(files)
-            return [path for path in files if path in known.written or path in by_others]
+            return [path for path in files if path in by_others or known.has_written(path)]
         return []
 
     def _depth_of(self, place: Path) -> int:

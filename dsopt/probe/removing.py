@@ -68,7 +68,7 @@ class Removals:
             stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
         result = act()
-        self._known.folders.add(place)
+        self._known.makes(place)
         return result
 
     def _remove(self, place: Path, act: Callable[[], object], *, removes_folders: bool) -> object:
@@ -87,8 +87,6 @@ class Removals:
         if not os.path.lexists(place):
             inner = [path for path in tuple(known.own) if path.is_relative_to(place)] if removes_folders else ()
             known.own.difference_update([place, *inner])
-            for paths in (known.written, known.folders):
-                paths.discard(place)
             known.aside.has_removed(place, was_folder=removes_folders)
         return result
 

@@ -29,6 +29,7 @@ class SavedByRun:
         self._run_dir = run_dir
         self._readers = {run_dir.path: EventReader(run_dir)}
         self._looked = 0.0
+        self._ended: set[Path] = set()
         self._saved: set[tuple[str, str]] = set()
         self._written: set[tuple[str, str]] = set()  # by this run
 
@@ -39,38 +40,46 @@ class SavedByRun:
     def among(self, paths: Iterable[Path]) -> set[Path]:
         """Which files runs have saved."""
         self._read()
-        return {path for path in paths if self._saved and _identity(path) in self._saved}
+        return {path for path in paths if self._saved and identity_of(path) in self._saved}
 
     def no_users(self, paths: Iterable[Path]) -> set[Path]:
         """Which files runs have saved, or this one has written by other ways."""
         self._read()
         known = self._saved | self._written
-        return {path for path in paths if known and _identity(path) in known}
+        return {path for path in paths if known and identity_of(path) in known}
 
     def _read(self) -> None:
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             for run_dir in _beside(self._run_dir):
-                self._readers.setdefault(run_dir.path, EventReader(run_dir))
+                if run_dir.path not in self._ended:
+                    self._readers.setdefault(run_dir.path, EventReader(run_dir))
+            over = {path for path in self._readers if path != self._run_dir.path and RunDir(path).undone.exists()}
+        else:
+            over = set()
         for path, reader in tuple(self._readers.items()):
             for event in reader.read():
                 if isinstance(event, Saved) and event.born and not event.is_plain:
                     self._saved.add((event.inode, event.born))
                 elif isinstance(event, Saved) and event.born and path == self._run_dir.path:
                     self._written.add((event.inode, event.born))
+        for path in over:  # it tells nothing more
+            self._readers.pop(path, None)  # another thread
+        self._ended |= over
 
 
 def _beside(run_dir: RunDir) -> Iterator[RunDir]:
     """The other runs in the same results folder whose files have come since the first of them began."""
-    with contextlib.suppress(OSError):
-        own_ns = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
-        began_ns = min(own_ns, int(os.environ.get(BEGAN_VARIABLE, own_ns)))
-        for folder in os.scandir(run_dir.path.parent):
+    own_ns = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
+    began_ns = min(own_ns, int(os.environ.get(BEGAN_VARIABLE, own_ns)))
+    for folder in os.scandir(run_dir.path.parent):
+        with contextlib.suppress(OSError):
             if folder.stat(follow_symlinks=False).st_mtime_ns >= began_ns and folder.path != str(run_dir.path):
                 yield RunDir(folder.path)
 
 
-def _identity(path: Path) -> tuple[str, str] | None:
+def identity_of(path: Path) -> tuple[str, str] | None:
+    """Number and birth of what is there: another thing that comes to the path has others."""
     with contextlib.suppress(OSError):
         return str(path.lstat().st_ino), str(birth_ns(path))
     return None

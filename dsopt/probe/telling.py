@@ -86,7 +86,8 @@ class Telling:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""
         with contextlib.suppress(OSError):
             key = path, str(birth_ns(path) or path.lstat().st_ino)
-            if (self._counts(path) or not self._made.isdisjoint(path.parents)) and key not in self._told:
+            counts = self._counts(path) or not self._made.isdisjoint(path.parents)
+            if counts and key not in self._told and not self._is_old(path):
                 self._told.add(key)
                 self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True))
 

@@ -95,14 +95,13 @@ class WrittenFiles:
 
     def _write_own(self, path: Path, act: Callable[[], object]) -> object:
         """Writes to a file that goes with the run, if it is not the user's."""
-        is_there = os.path.lexists(path)
-        is_known = path in self._known.written or (is_there and has_birth(path) and not self._known.aside.is_old(path))
-        is_own = not is_there or is_known
+        known, is_there = self._known, os.path.lexists(path)
+        is_own = not is_there or known.has_written(path) or (has_birth(path) and not known.aside.is_old(path))
         if not is_there and FILE.fullmatch(path.name):
-            self._known.made.add(path)
+            known.made.add(path)
         result = act()
         if is_own:
-            self._known.writes(path)
+            known.writes(path)
         return result
 
     def _write_users(self, path: Path, mode: str, act: Callable[[], object]) -> object:

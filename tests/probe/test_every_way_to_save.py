@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.undone import undo
+from dsopt.launch.undone import undo, undo_left
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 
@@ -361,6 +361,85 @@ with open("metrics.csv", "a") as file:
         assert files(work) == {"metrics.csv": "the user'smore\nmore"}
     finally:
         subprocess.run(["umount", "-l", work], check=True)
+
+
+SWAPS_A_FILE = """
+os.rename("labels.pkl", "labels.pkl.bak")
+with open("labels.pkl", "w") as file:
+    file.write("the run's")
+save("ckpt/last.pt")
+os.replace("labels.pkl.bak", "labels.pkl")
+"""
+SWAPS_FOLDERS = """
+os.rename("conf", "conf.bak")
+os.mkdir("conf")
+Path("conf/a.json").write_text("{}")
+shutil.rmtree("conf")
+os.rename("conf.bak", "conf")
+save("conf/last.pt")
+os.rename("rest", "rest.bak")
+os.mkdir("rest")
+os.rmdir("rest")
+os.rename("rest.bak", "rest")
+save("rest/last.pt")
+"""
+
+
+@pytest.mark.parametrize("is_overlay", [False, True])
+def test_what_was_swapped_for_a_while_is_the_users(tmp_path: Path, is_overlay: bool) -> None:
+    """Something of the run's own has been at its path before: that does not make it the run's."""
+    lower, upper, inner, work = (tmp_path / name for name in ("lower", "upper", "inner", "work"))
+    for folder in (upper, inner, work):
+        folder.mkdir()
+    below = lower if is_overlay else work
+    for name in ("labels.pkl", "conf/a.json", "rest/b.json"):
+        write_old(below / name)
+    (below / "rest" / "empty").mkdir()
+    layers = f"lowerdir={lower},upperdir={upper},workdir={inner}"
+    mount = ["mount", "-t", "overlay", "overlay", "-o", layers, work]
+    if is_overlay and subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount an overlay")
+    try:
+        before, folders = files(work), set(work.rglob("*"))
+        time.sleep(0.05)
+        run_dir = RunDir.create(tmp_path / "results", "baseline")
+        run(run_dir, work, SWAPS_A_FILE if is_overlay else SWAPS_A_FILE + SWAPS_FOLDERS)  # no overlay renames those
+        undo(run_dir)
+        assert files(work) == before
+        assert set(work.rglob("*")) >= folders
+    finally:
+        if is_overlay:
+            subprocess.run(["umount", "-l", work], check=True)
+
+
+def test_what_others_put_in_place_of_a_file_stays(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, work, """
+save("ckpt/mine.pt")
+Path("ckpt/latest").write_text("mine")
+os.system("echo others > ckpt/theirs; mv ckpt/theirs ckpt/latest")
+os.rename("ckpt", "ckpt_1")
+""")  # fmt: skip
+    undo(run_dir)
+    assert files(work) == {"ckpt_1/latest": "others\n"}
+
+
+def test_what_another_training_makes_in_a_folder_of_a_run_stays(tmp_path: Path) -> None:
+    """Between the end of the run and that of the last one beside it."""
+    work = tmp_path / "work"
+    work.mkdir()
+    ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(ended, work, 'save("ckpt/inner/last.pt")\nsave("ckpt/last.pt")')
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(beside.path)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+        undo(ended)
+        time.sleep(0.05)
+        (work / "ckpt" / "theirs" / "weights").mkdir(parents=True)
+        living.communicate(b"\n")
+    undo_left(tmp_path / "results")
+    assert set(work.rglob("*")) == {work / "ckpt", work / "ckpt" / "theirs", work / "ckpt" / "theirs" / "weights"}
 
 
 def test_a_file_comes_to_another_mount_of_the_same_disk(tmp_path: Path) -> None:
