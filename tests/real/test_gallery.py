@@ -14,6 +14,8 @@ from tests.gallery import copy_gallery
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
 
+# of what the best's batch means, and of a machine that has other work to do: neither says anything of the study
+EXPECTED = ("a global batch of", "which is more than launches differ by")
 WINDOW = {"start_profile_step": 3, "end_profile_step": 9, "tuner_num_trials": 2, "tuner_early_stopping": 1}
 TINY_LLAMA = {
     "hidden_size": 64, "intermediate_size": 128, "vocab_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -30,8 +32,8 @@ def work_on(dsopt: Dsopt, folder: str) -> dict:
     path.write_text(yaml.safe_dump(study))
     dsopt("study", "create", str(path))
     output = dsopt("worker", study["name"], "--devices", "cpu:2")
-    warned = [line for line in output.splitlines() if "WARNING" in line and "a global batch of" not in line]
-    assert warned == [], output
+    warned = [line for line in output.splitlines() if "WARNING" in line]
+    assert [line for line in warned if not any(words in line for words in EXPECTED)] == [], output
     assert dsopt.json("study", "best", study["name"])["comparison"] is not None
     runs = {run["candidate"]: run for run in dsopt.json("study", "show", study["name"])["runs"] if run["round"] == 0}
     assert {run["state"] for run in runs.values()} == {"measured"}, output
