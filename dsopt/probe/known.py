@@ -1,5 +1,6 @@
 """What one process of a run knows of the files that its script saves, moves and removes."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -68,9 +69,12 @@ class Known:
 
     def is_new_folder(self, path: Path) -> bool:
         """Whether a run has made a folder that is there: by its birth, or without births this process."""
-        if is_folder(path) and not has_birth(path):
-            return self._folders.get(path, ()) == identity_of(path)
-        return self.aside.is_new_folder(path)
+        with contextlib.suppress(OSError):  # another rank removes it
+            if is_folder(path) and not has_birth(path):
+                made = self._folders.get(path)
+                return made is not None and made == identity_of(path)
+            return self.aside.is_new_folder(path)
+        return False
 
     def makes(self, folder: Path) -> None:
         """The script has made a folder."""
@@ -78,7 +82,8 @@ class Known:
 
     def has_written(self, path: Path) -> bool:
         """Whether it is a file that this process has written, and not one that has come there since."""
-        return path in self._written and self._written[path] == identity_of(path) and not self.aside.is_old(path)
+        written = self._written.get(path)
+        return written is not None and written == identity_of(path) and not self.aside.is_old(path)
 
     def moves(self, old: Path, new: Path) -> None:
         """What the script has written and made goes with what it has moved."""
@@ -86,8 +91,8 @@ class Known:
         for known in (self._written, self._folders):
             known.pop(new, None)
             for path in [p for p in tuple(known) if p == old or str(p).startswith(below)] if has_more else [old]:
-                if path in known:
-                    known[new / path.relative_to(old)] = known.pop(path)
+                if (identity := known.pop(path, None)) is not None:
+                    known[new / path.relative_to(old)] = identity
 
     def is_saved(self, path: Path) -> bool:
         """Whether the run has saved a file, in this process or another, or believes that it has."""

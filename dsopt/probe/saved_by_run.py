@@ -51,9 +51,10 @@ class SavedByRun:
     def _read(self) -> None:
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            for run_dir in _beside(self._run_dir):
-                if run_dir.path not in self._ended:
-                    self._readers.setdefault(run_dir.path, EventReader(run_dir))
+            with contextlib.suppress(OSError):  # the script has removed them all
+                for run_dir in _beside(self._run_dir):
+                    if run_dir.path not in self._ended:
+                        self._readers.setdefault(run_dir.path, EventReader(run_dir))
             over = {path for path in self._readers if path != self._run_dir.path and RunDir(path).undone.exists()}
         else:
             over = set()

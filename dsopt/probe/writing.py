@@ -96,13 +96,19 @@ class WrittenFiles:
     def _write_own(self, path: Path, act: Callable[[], object]) -> object:
         """Writes to a file that goes with the run, if it is not the user's."""
         known, is_there = self._known, os.path.lexists(path)
-        is_own = not is_there or known.has_written(path) or (has_birth(path) and not known.aside.is_old(path))
+        is_own = not is_there or known.has_written(path) or self._is_new(path)
         if not is_there and FILE.fullmatch(path.name):
             known.made.add(path)
         result = act()
         if is_own:
             known.writes(path)
         return result
+
+    def _is_new(self, path: Path) -> bool:
+        """Whether births tell that a file is not the user's; one that another rank has just removed is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return has_birth(path) and not self._known.aside.is_old(path)
+        return True
 
     def _write_users(self, path: Path, mode: str, act: Callable[[], object]) -> object:
         """Writes to a file of the user's, which is kept."""
