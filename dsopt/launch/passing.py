@@ -5,10 +5,10 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 
-_ERRORS: Final = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),
-    *(errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
-)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+# or read-only, broken, or a network file system whose server has forgotten the file
+UNUSABLE: Final = (*FULL, errno.EROFS, errno.EIO, errno.ESTALE)
+_ERRORS: Final = (*UNUSABLE, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class PassingError(DsoptError):

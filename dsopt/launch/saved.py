@@ -11,10 +11,10 @@ from typing import Final
 from dsopt.launch.beside import went_on_beside
 from dsopt.launch.put_back import keep_replaced
 from dsopt.launch.told import told_here
-from dsopt.protocol.birth import birth_ns, has_birth, was_there
+from dsopt.protocol.birth import has_birth, was_there
 from dsopt.protocol.checkpoint_names import FILE
 from dsopt.protocol.events import Moved, Saved
-from dsopt.protocol.file_events import being_saved, saved_file
+from dsopt.protocol.file_events import being_saved, identity_of, saved_file
 from dsopt.protocol.run_dir import RunDir
 
 _LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
@@ -112,7 +112,7 @@ def remove_weights(run_dir: RunDir, *, is_late: bool = False) -> None:
     told = {(event.inode, event.born) for event in told_here(run_dir, Saved) if event.born}
     for path in () if is_late else (*_files_below(run_dir.replaced),):
         with contextlib.suppress(OSError):
-            if FILE.fullmatch(path.name) and (str(path.lstat().st_ino), str(birth_ns(path))) in told:
+            if FILE.fullmatch(path.name) and identity_of(path) in told:
                 path.unlink()
     for top in run_dir.written if mark.st_uid == os.getuid() else ():  # else a database names a folder of others
         for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():

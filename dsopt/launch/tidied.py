@@ -20,6 +20,7 @@ from dsopt.launch.saved import is_much, is_older
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import Moved, Saved
+from dsopt.protocol.file_events import identity_of
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
@@ -47,7 +48,8 @@ def tidy(run_dir: RunDir, until_ns: int, loud: set[str]) -> None:
         until_ns: what is newer, in nanoseconds since the epoch, is the user's.
         loud: its `loud_folders`, before any of that was removed.
     """
-    told, living = told_here(run_dir, Saved), [*run_dirs_here()]
+    told = told_here(run_dir, Saved)
+    living = [*run_dirs_here()] if told else []
     if _is_used(run_dir, told, living):
         _leave(run_dir, min(until_ns, time.time_ns()))
     else:
@@ -95,8 +97,8 @@ def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str])
 
 def _is_used(run_dir: RunDir, told: Sequence[Saved], living: Sequence[tuple[Path, Path]]) -> bool:
     """Whether another run of the same study goes on, or one that works in a folder with something of this one's."""
-    others = [(path, working) for path, working in living if path != run_dir.path] if told else []
-    is_sibling = any(path.parent == run_dir.path.parent for path, _ in others)
+    others = [(path, working) for path, working in living if path != run_dir.path]
+    is_sibling = bool(told) and any(path.parent == run_dir.path.parent for path, _ in others)
     return is_sibling or any(Path(event.path).is_relative_to(working) for _, working in others for event in told)
 
 
@@ -129,7 +131,7 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     }:
         with contextlib.suppress(OSError):
             found = path.lstat()
-            is_it = (str(found.st_ino), str(birth_ns(path))) == (inode, born) and found.st_mtime_ns <= until_ns
+            is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
             is_inside = not folders.isdisjoint(path.parents)
             is_beside = is_inside or (path.parent in beside and found.st_size > 0)
             if not is_it or not is_beside or is_older(path, run_dir):
@@ -145,7 +147,7 @@ def _remove_folders(told: Sequence[Saved], until_ns: int, loud: set[str]) -> Non
     made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path not in loud and not _is_room(e)}
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
-            if (str(os.lstat(path).st_ino), str(birth_ns(Path(path)) or "")) != (inode, born):
+            if identity_of(Path(path)) != (inode, born):
                 continue
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):
@@ -161,8 +163,7 @@ def _remove_links(told: Sequence[Saved], until_ns: int) -> None:
         is_done = True
         for path, inode, born in links:
             with contextlib.suppress(OSError):
-                found, identity = path.lstat(), str(birth_ns(path) or "")
-                is_it = (str(found.st_ino), identity) == (inode, born) and found.st_mtime_ns <= until_ns
+                is_it = identity_of(path) == (inode, born) and path.lstat().st_mtime_ns <= until_ns
                 if is_it and not path.exists():
                     path.unlink()
                     is_done = False

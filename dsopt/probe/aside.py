@@ -49,7 +49,7 @@ class Aside:
         self._working = folder
         self._territory = territory
         self.is_record = territory.is_record
-        self._began_ns = _began_ns(run_dir)  # what was there before is the user's
+        self._began_ns = began_ns(run_dir)  # what was there before is the user's
         self._new: set[Path] = set()  # what is in the place of the user's, and goes with the run
         self._noted: set[Path] = set()  # where the user's have gone by moves of the script
         self._emptied: set[Path] = set()  # folders that the user's were taken from
@@ -276,7 +276,7 @@ def _at(place: Path, known: Collection[Path], *, may_have_more: bool) -> list[Pa
     return [place] if place in known else []
 
 
-def _began_ns(run_dir: RunDir) -> int:
+def began_ns(run_dir: RunDir) -> int:
     """When the first of the runs beside each other began, by the clock of the file system."""
     own = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
     return min(own, int(os.environ.get(BEGAN_VARIABLE, own)))

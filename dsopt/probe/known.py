@@ -7,12 +7,13 @@ from pathlib import Path
 
 from dsopt.probe.aside import Aside
 from dsopt.probe.places import is_folder
-from dsopt.probe.saved_by_run import SavedByRun, identity_of
+from dsopt.probe.saved_by_run import SavedByRun
 from dsopt.probe.telling import Telling
 from dsopt.probe.territory import Territory
 from dsopt.probe.users import Users
 from dsopt.protocol.birth import has_birth
 from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import identity_of
 from dsopt.protocol.run_dir import RunDir
 
 

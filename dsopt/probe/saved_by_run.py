@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from dsopt.protocol.birth import birth_ns
+from dsopt.probe.aside import began_ns
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
-from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
+from dsopt.protocol.file_events import identity_of
+from dsopt.protocol.run_dir import RunDir
 
 _LOOK_SECONDS: Final = 1.0  # so often, it looks for runs that have begun since
 
@@ -71,16 +72,8 @@ class SavedByRun:
 
 def _beside(run_dir: RunDir) -> Iterator[RunDir]:
     """The other runs in the same results folder whose files have come since the first of them began."""
-    own_ns = run_dir.mark.stat().st_mtime_ns if run_dir.mark.exists() else time.time_ns()
-    began_ns = min(own_ns, int(os.environ.get(BEGAN_VARIABLE, own_ns)))
+    since_ns = began_ns(run_dir)
     for folder in os.scandir(run_dir.path.parent):
         with contextlib.suppress(OSError):
-            if folder.stat(follow_symlinks=False).st_mtime_ns >= began_ns and folder.path != str(run_dir.path):
+            if folder.stat(follow_symlinks=False).st_mtime_ns >= since_ns and folder.path != str(run_dir.path):
                 yield RunDir(folder.path)
-
-
-def identity_of(path: Path) -> tuple[str, str] | None:
-    """Number and birth of what is there: another thing that comes to the path has others."""
-    with contextlib.suppress(OSError):
-        return str(path.lstat().st_ino), str(birth_ns(path))
-    return None

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dsopt.probe.aside import rename
 from dsopt.probe.known import Known
@@ -20,7 +20,6 @@ from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import CLOCK_NS
 
 _Call = Callable[..., Any]
-_OVER: Final = "over existing files"
 
 
 class Saves:
@@ -118,5 +117,5 @@ class Saves:
         return False
 
     def _skip(self, path: Path, what: str, target: object) -> None:
-        self._known.say(f"{what} {_OVER}", target)
+        self._known.say(f"{what} over existing files", target)
         self._known.skips(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.probe.aside import open_file
-from dsopt.probe.places import files_at, may_be_plain
+from dsopt.probe.places import may_be_plain
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import EventWriter, Saved
@@ -69,18 +69,17 @@ class Telling:
             self._tell(path, event)
 
     def has_saved(self, path: Path, since: int, *, is_beside_users: bool = False) -> None:
-        """Tells of what the script has saved there since, in nanoseconds since the epoch.
+        """Tells of a file or link that the script has saved there since, in nanoseconds since the epoch.
 
         `is_beside_users`: among the user's own, where it goes with the run from before its first step, too: a training
         would go on from both together.
         """
         with contextlib.suppress(OSError):  # another rank has removed it
-            for file in files_at(path, DEPTH):
-                found = file.lstat()
-                is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-                counts = self._counts(file) or (is_beside_users and self._territory.holds_results(file))
-                if counts and is_plain and found.st_mtime_ns >= since and not self._is_old(file):
-                    self._tell(file, saved_file(self._writer.rank, file))
+            found = path.lstat()
+            is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+            counts = self._counts(path) or (is_beside_users and self._territory.holds_results(path))
+            if counts and is_plain and found.st_mtime_ns >= since and not self._is_old(path):
+                self._tell(path, saved_file(self._writer.rank, path))
 
     def writes(self, path: Path) -> None:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""

@@ -9,6 +9,18 @@ from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import FilePath, Moved, Saved
 
 
+def identity_of(path: Path) -> tuple[str, str] | None:
+    """Number and birth of what is at a path, as events tell them; another thing that comes there has others.
+
+    The birth is empty where the file system tells none. None: nothing is there.
+    """
+    try:
+        number, born = path.lstat().st_ino, birth_ns(path)
+    except OSError:
+        return None
+    return str(number), "" if born is None else str(born)
+
+
 def saved_file(rank: int, path: Path, now: Path | None = None) -> Saved:
     """A file as it is now, at its path or, before it is moved there, where it is now.
 

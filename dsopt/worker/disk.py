@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.nvme import ROOM_BYTES
+from dsopt.launch.passing import FULL, UNUSABLE
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-# or read-only, broken, or a network file system whose server has forgotten the file
-_UNUSABLE: Final = (*_FULL, errno.EROFS, errno.EIO, errno.ESTALE)
 _ERROR: Final = re.compile(r"\[Errno (\d+)\][^'\"]*['\"]([^'\"]+)['\"]")  # an OSError of a file, as Python words it
 _ROOM_BYTES: Final = 16 << 20  # logs, events and figures of a run
 _ROOM_FILES: Final = 100
@@ -63,8 +61,8 @@ def unusable(folder: Path, error: OSError | None = None, said: str = "", room_by
     numbers = [error.errno] if error is not None else []
     numbers += [int(number) for number, path in _ERROR.findall(said) if path.startswith(f"{folder}/")]
     found = _state(folder)
-    number = next((number for number in numbers if number in _UNUSABLE), None) or _trouble(found, room_bytes)
-    if number in _FULL:
+    number = next((number for number in numbers if number in UNUSABLE), None) or _trouble(found, room_bytes)
+    if number in FULL:
         if isinstance(found, os.statvfs_result) and _lacks_inodes(found):
             return f"the disk of {folder} takes no more files, however much room it has. Remove some of its files"
         least = f", at least {room_bytes >> 20} MiB" if room_bytes > _ROOM_BYTES else ""
@@ -82,7 +80,7 @@ def _state(folder: Path) -> os.statvfs_result | int | None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            return error.errno if error.errno in _UNUSABLE else None  # whatever else is wrong, it is not this
+            return error.errno if error.errno in UNUSABLE else None  # whatever else is wrong, it is not this
     return None
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,26 @@ with open("notes.txt", "a") as file:
 }  # fmt: skip
 
 
+@contextlib.contextmanager
+def going_on(run_dir: RunDir) -> Iterator[None]:
+    """A process of a run lives meanwhile."""
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+        yield
+        living.communicate(b"\n")
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, *how: str | Path) -> Iterator[None]:
+    """Something is mounted there meanwhile; skips the test where this user may not."""
+    if subprocess.run(["mount", *how, folder], capture_output=True).returncode:
+        pytest.skip("this user may not mount anything")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
     needs_births(tmp_path)
@@ -215,10 +236,7 @@ def test_a_file_that_cannot_be_moved_is_the_users_still_after_it_was_saved_over(
     """As on a disk that takes no more files: what was in it comes back."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=20m,nr_inodes=20", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this user may not mount a disk")
-    try:
+    with mounted(disk, "-t", "tmpfs", "-o", "size=20m,nr_inodes=20", "tmpfs"):
         write_old(disk / "latest.pt")
         with contextlib.suppress(OSError):
             for number in range(30):
@@ -229,8 +247,6 @@ def test_a_file_that_cannot_be_moved_is_the_users_still_after_it_was_saved_over(
         run(run_dir, tmp_path, "save('disk/latest.pt')")
         undo(run_dir)
         assert files(disk) == before
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_the_first_runs_leave_what_the_next_one_can_begin_from(tmp_path: Path) -> None:
@@ -265,14 +281,12 @@ def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path) -> None:
     """A folder that it has found before its first save, and what it reads; both go once it has ended, too."""
     work = tmp_path / "work"
     work.mkdir()
-    ended, going_on = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, 'save("checkpoints/a.pt")\nPath("checkpoints/cache").write_bytes(bytes(2 << 20))')
-    environment = {**os.environ, "DSOPT_RUN_DIR": str(going_on.path)}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+    with going_on(beside):
         undo(ended)
         assert set(os.listdir(work / "checkpoints")) == {"cache"}
-        living.communicate(b"\n")
-    undo(going_on)
+    undo(beside)
     assert not os.listdir(work)
 
 
@@ -310,14 +324,9 @@ def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path) -> None:
     work.mkdir()
     again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(again, work, 'save("ckpt/m.pt")')
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"],
-        stdin=subprocess.PIPE,
-        env={**os.environ, "DSOPT_RUN_DIR": str(beside.path)},
-    ) as living:
+    with going_on(beside):
         undo(again)
         again.set_aside("warm")
-        living.communicate(b"\n")
     run(again, work, 'Path("ckpt/state.json").write_text("{}")\nsave("ckpt/m.pt")')
     undo(beside)
     assert set(os.listdir(work / "ckpt")) == {"state.json", "m.pt"}
@@ -347,9 +356,7 @@ def test_an_overlay_tells_no_births_and_keeps_what_was_there(tmp_path: Path) -> 
         folder.mkdir()
     write_old(lower / "metrics.csv", "the user's")
     layers = f"lowerdir={lower},upperdir={upper},workdir={inner}"
-    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, work], capture_output=True).returncode:
-        pytest.skip("this user may not mount an overlay")
-    try:
+    with mounted(work, "-t", "overlay", "overlay", "-o", layers):
         run_dir = RunDir.create(tmp_path / "results", "baseline")
         run(run_dir, work, """
 save("m.pt")
@@ -359,8 +366,6 @@ with open("metrics.csv", "a") as file:
 """)  # fmt: skip
         undo(run_dir)
         assert files(work) == {"metrics.csv": "the user'smore\nmore"}
-    finally:
-        subprocess.run(["umount", "-l", work], check=True)
 
 
 SWAPS_A_FILE = """
@@ -396,10 +401,8 @@ def test_what_was_swapped_for_a_while_is_the_users(tmp_path: Path, is_overlay: b
         write_old(below / name)
     (below / "rest" / "empty").mkdir()
     layers = f"lowerdir={lower},upperdir={upper},workdir={inner}"
-    mount = ["mount", "-t", "overlay", "overlay", "-o", layers, work]
-    if is_overlay and subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this user may not mount an overlay")
-    try:
+    overlay = mounted(work, "-t", "overlay", "overlay", "-o", layers)
+    with overlay if is_overlay else contextlib.nullcontext():
         before, folders = files(work), set(work.rglob("*"))
         time.sleep(0.05)
         run_dir = RunDir.create(tmp_path / "results", "baseline")
@@ -407,9 +410,6 @@ def test_what_was_swapped_for_a_while_is_the_users(tmp_path: Path, is_overlay: b
         undo(run_dir)
         assert files(work) == before
         assert set(work.rglob("*")) >= folders
-    finally:
-        if is_overlay:
-            subprocess.run(["umount", "-l", work], check=True)
 
 
 def test_what_others_put_in_place_of_a_file_stays(tmp_path: Path) -> None:
@@ -432,30 +432,24 @@ def test_what_another_training_makes_in_a_folder_of_a_run_stays(tmp_path: Path) 
     work.mkdir()
     ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, 'save("ckpt/inner/last.pt")\nsave("ckpt/last.pt")')
-    environment = {**os.environ, "DSOPT_RUN_DIR": str(beside.path)}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+    with going_on(beside):
         undo(ended)
         time.sleep(0.05)
         (work / "ckpt" / "theirs" / "weights").mkdir(parents=True)
-        living.communicate(b"\n")
     undo_left(tmp_path / "results")
     assert set(work.rglob("*")) == {work / "ckpt", work / "ckpt" / "theirs", work / "ckpt" / "theirs" / "weights"}
 
 
 def test_a_file_comes_to_another_mount_of_the_same_disk(tmp_path: Path) -> None:
-    work, other, mounted = (tmp_path / name for name in ("work", "other", "mounted"))
-    for folder in (work, other, mounted):
+    work, other, place = (tmp_path / name for name in ("work", "other", "place"))
+    for folder in (work, other, place):
         folder.mkdir()
-    if subprocess.run(["mount", "--bind", other, mounted], capture_output=True).returncode:
-        pytest.skip("this user may not mount a folder")
-    try:
+    with mounted(place, "--bind", other):
         run_dir = RunDir.create(tmp_path / "results", "baseline")
-        run(run_dir, work, SAFE + f"save_file(tensors, '{mounted}/model.safetensors')")
-        assert os.listdir(mounted) == ["model.safetensors"]
+        run(run_dir, work, SAFE + f"save_file(tensors, '{place}/model.safetensors')")
+        assert os.listdir(place) == ["model.safetensors"]
         undo(run_dir)
-        assert not os.listdir(mounted)
-    finally:
-        subprocess.run(["umount", "-l", mounted], check=True)
+        assert not os.listdir(place)
 
 
 def test_a_first_model_that_is_made_once_stays_as_a_whole(tmp_path: Path) -> None:
