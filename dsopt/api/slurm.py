@@ -65,9 +65,9 @@ tell() {{
 }}"""
 _START_EACH: Final = """\
 srun --export=ALL --mem=0 --ntasks-per-node=1 --kill-on-bad-exit=0 {cpus}\\
-    bash -c 'echo "$$" > "$0-$SLURM_NODEID" && exec dsopt worker "$1"' "$pids" {name}"""
+    bash -c 'trap "" USR1; echo "$$" > "$0-$SLURM_NODEID" && exec dsopt worker "$1"' "$pids" {name}"""
 _TELL_ONE: Final = 'tell() { kill -s "$1" "$workers"; }'
-_START_ONE: Final = "dsopt worker {name} --slurm"
+_START_ONE: Final = "{{ trap '' USR1; exec dsopt worker {name} --slurm; }}"
 
 
 def slurm_script(

@@ -6,6 +6,7 @@ from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import show_created
 from dsopt.cli.notifications import notify_option, notifying
 from dsopt.cli.options import devices_option, json_option, only_data_on_stdout, print_json, storage_option
+from dsopt.cli.signals import hear_drains
 from dsopt.cli.worker import work_on
 
 
@@ -45,6 +46,7 @@ def compare(
     finished STUDY, it adds dsopt's best and, if you imported results of DeepSpeed's autotuner, the best of those. To
     continue an interrupted comparison, run the same line again.
     """
+    hear_drains()
     calculate_on_one_thread()
     from dsopt.api.comparing import begin_comparison
     from dsopt.api.workers import pool_of

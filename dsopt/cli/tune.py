@@ -20,6 +20,7 @@ from dsopt.cli.options import (
 )
 from dsopt.cli.patiently import patiently
 from dsopt.cli.prose import say
+from dsopt.cli.signals import hear_drains
 from dsopt.cli.worker import print_results, work_on
 from dsopt.errors import DsoptError
 
@@ -171,6 +172,7 @@ def _tune(
     Returns:
         The last study, and the error to end with, if there is one.
     """
+    hear_drains()
     calculate_on_one_thread()
     from dsopt.api.tuning import begin_tuning
 

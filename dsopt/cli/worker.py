@@ -1,12 +1,10 @@
 """`dsopt worker`: works on studies with the devices of this machine."""
 
 import contextlib
-import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +24,7 @@ from dsopt.cli.options import (
 )
 from dsopt.cli.patiently import patiently
 from dsopt.cli.prose import say
+from dsopt.cli.signals import hear_drains, heeding_signals
 from dsopt.errors import DsoptError, Interrupted
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ def worker(
         return
     if nodes:
         raise click.UsageError("--node needs --drain.")
+    hear_drains()
     calculate_on_one_thread()
     with only_data_on_stdout(as_json), notifying(notify, storage) as notifier:
         found, problem = _start(
@@ -212,7 +212,7 @@ def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequ
     from dsopt.cli.live import watch
 
     seen: dict[str, None] = {}
-    with _heeding_signals(start) as running, running, watch(running.devices) as show:
+    with heeding_signals(start) as running, running, watch(running.devices) as show:
         print_warnings(running.warnings)
         for event in running.events():
             if isinstance(event, StudyProgressed):
@@ -224,37 +224,6 @@ def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequ
         again = " ".join(["dsopt worker", *names])
         raise Interrupted(f"Stopped. Runs that were going on are discarded; continue with: {again}")
     return list(seen)
-
-
-@contextlib.contextmanager
-def _heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThread]":
-    """Starts a worker, stops it when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
-
-    A second Ctrl-C raises KeyboardInterrupt.
-    """
-    running: list[WorkerThread] = []
-    heard: list[Callable[[WorkerThread], None]] = []  # before the worker had started
-
-    def tell(what: "Callable[[WorkerThread], None]") -> None:
-        heard.append(what)
-        for worker in running:
-            what(worker)
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        tell(lambda worker: worker.stop())
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: tell(lambda worker: worker.drain()))
-    try:
-        worker = start()
-        running.append(worker)
-        for what in heard:
-            what(worker)
-        yield worker
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 import dsopt as dsopt_api
 from dsopt.cli.main import dsopt as command
-from dsopt.cli.worker import _heeding_signals
 from dsopt.errors import DsoptError
 from tests.api.dry import dry_run
 from tests.api.test_ending import write_gated_study
@@ -62,20 +61,6 @@ def test_a_worker_that_was_refused_every_study_fails(dsopt: Dsopt) -> None:
     output = dsopt("worker", code=1)
     assert "There is no study to work on" not in output
     assert "study 'dry'" in output
-
-
-@pytest.mark.parametrize("how", ["stop", "drain"])
-def test_a_signal_while_a_worker_starts_is_not_lost(how: str) -> None:
-    told: list[str] = []
-    number = signal.SIGINT if how == "stop" else signal.SIGUSR1
-
-    def start() -> object:
-        os.kill(os.getpid(), number)
-        time.sleep(0.01)  # Python runs the handler
-        return SimpleNamespace(stop=lambda: told.append("stop"), drain=lambda: told.append("drain"))
-
-    with _heeding_signals(start):  # type: ignore[arg-type]
-        assert told == [how]
 
 
 @pytest.mark.slow

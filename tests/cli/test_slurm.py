@@ -86,7 +86,7 @@ def test_one_worker_starts_runs_that_take_several_nodes(dsopt: Dsopt) -> None:
     dsopt("study", "create", "study.yaml")
     script = dsopt("slurm", "script", "simulated", "--time=60")  # SQLite is enough for one worker
     assert "#SBATCH --nodes=2" in script
-    assert "dsopt worker simulated --slurm &" in script
+    assert "exec dsopt worker simulated --slurm; } &" in script
     assert "--nodes: 1. A run of study 'simulated' takes 2." in dsopt(
         "slurm", "script", "simulated", "--time=60", "--nodes=1", code=1
     )
