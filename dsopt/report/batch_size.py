@@ -11,7 +11,7 @@ from dsopt.report.readable import readable
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch, with_own_batch
 from dsopt.search.history import BASELINE, History
-from dsopt.search.standing import ratio_of
+from dsopt.search.standing import Ratio, ratio_of
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
@@ -43,11 +43,11 @@ class SameBatch:
 
     Attributes:
         candidate: its name for people; empty if nothing else was measured with it.
-        factor: how many times as good as the user's configuration it was; None if that does not run.
+        ratio: how many times as good as the user's configuration it is; None if that does not run.
     """
 
     candidate: str
-    factor: float | None
+    ratio: Ratio | None
 
     def text(self) -> str:
         """What remains of the gain without a larger batch."""
@@ -56,11 +56,16 @@ class SameBatch:
                 "Nothing else was measured with your own global batch; with another --name, tune --keep-global-batch "
                 "searches with it."
             )
-        if self.factor is None:
+        if self.ratio is None:
             return f"The best with your own global batch: {self.candidate}."
-        if self.factor <= 1:
+        if self.ratio.factor <= 1:
             return "With your own global batch, nothing that was measured is faster than yours."
-        return f"The best with your own global batch, {self.candidate}, is {self.factor:.2f} times yours."
+        told = (
+            f"The best with your own global batch, {self.candidate}, is {self.ratio.factor:.2f} times as fast as yours"
+        )
+        low, high = self.ratio.interval
+        doubt = "" if low > 1 else ": it may be no faster"
+        return f"{told} (95 % interval {low:.2f} to {high:.2f}){doubt}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +176,8 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
 def _same_batch(spec: StudySpec, history: History, facts: ModelFacts) -> SameBatch:
     found = max(with_own_batch(spec, history, facts), key=history.score, default=None)
     if found is None or found.candidate is None or found.value is None:
-        return SameBatch(candidate="", factor=None)
-    known = ratio_of(spec, history, found.name, BASELINE)
-    factor = known.factor if known is not None else None
-    return SameBatch(candidate=readable(found.candidate), factor=factor)
+        return SameBatch(candidate="", ratio=None)
+    return SameBatch(candidate=readable(found.candidate), ratio=ratio_of(spec, history, found.name, BASELINE))
 
 
 def scale_rates(

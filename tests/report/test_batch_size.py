@@ -1,11 +1,13 @@
 """The learning rate that goes with another batch."""
 
 import math
+import re
 
 import pytest
 
-from dsopt.report.batch_size import batch_advice, scale_rates
+from dsopt.report.batch_size import SameBatch, batch_advice, scale_rates
 from dsopt.search.history import History
+from dsopt.search.standing import Ratio
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.made_up import facts, observation, spec
@@ -128,8 +130,19 @@ def test_a_much_larger_batch_is_a_warning_and_says_what_the_own_batch_gives() ->
     text = advice.text()
     assert "WARNING: The best trains with a global batch of 64 samples, your own with 8: 8 times as many." in text
     assert "The same samples then take 12.5 % of the steps" in text
-    told = "The best with your own global batch, ZeRO 1 · 4 × 1, is 1.30 times yours."
-    assert told in text
+    told = re.search(
+        r"The best with your own global batch, ZeRO 1 · 4 × 1, is 1\.30 times as fast as yours "
+        r"\(95 % interval (\d\.\d\d) to (\d\.\d\d)\)\.",
+        text,
+    )
+    assert told, text
+    assert 1 < float(told[1]) < 1.3 < float(told[2]) < 1.7
+
+
+def test_a_gain_with_the_own_batch_that_may_be_none_is_doubted() -> None:
+    ratio = Ratio(factor=1.02, interval=(0.97, 1.07))
+    told = SameBatch(candidate="ZeRO 1 · 4 × 1", ratio=ratio).text()
+    assert told.endswith("1.02 times as fast as yours (95 % interval 0.97 to 1.07): it may be no faster.")
 
 
 def test_the_batch_is_told_of_a_configuration_that_does_not_run_too() -> None:
