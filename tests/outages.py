@@ -3,10 +3,12 @@
 import contextlib
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
@@ -90,8 +92,20 @@ class Server:
         """Another way to the server, that can be frozen or cut alone."""
         return Freezer(self._real, sockets), f"{self._user}?host={sockets}"
 
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return Path(self._server.pgdata)
+
     def stop(self) -> None:
         self._server._stop()
+
+    def kill(self) -> None:
+        """Ends it as a machine that dies would."""
+        [pid, *_] = (self.data / "postmaster.pid").read_text().split()
+        os.kill(int(pid), signal.SIGQUIT)
+        while psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.05)
 
     def start(self) -> None:
         # it waits ten seconds, which a busy machine may exceed; then the server comes up anyway, "starting" at first
