@@ -7,6 +7,7 @@ from pathlib import Path
 from dsopt.api.storage import chosen_storage
 from dsopt.errors import DsoptError
 from dsopt.store import backup, engine, revision
+from dsopt.store.url import exists, shown, storage_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +34,23 @@ def back_up(file: Path, *, storage: str | None = None) -> Backup:
         DsoptError: the file exists or cannot be written; there is no storage; or it is in PostgreSQL, and the message
             has the command to run.
     """
-    url = engine.storage_url(chosen_storage(storage))
-    shown = engine.shown(url)
-    if not engine.exists(url):
-        raise DsoptError(f"--storage: {shown}: no such file.")
+    url = storage_url(chosen_storage(storage))
+    where = shown(url)
+    if not exists(url):
+        raise DsoptError(f"--storage: {where}: no such file.")
     connected = engine.connect(url)
     try:
         if revision.state(connected).revision is None:
-            raise DsoptError(f"--storage: {shown} has no dsopt tables, so there is nothing to back up.")
+            raise DsoptError(f"--storage: {where} has no dsopt tables, so there is nothing to back up.")
     finally:
         connected.dispose()
     if url.drivername != "sqlite":
         raise DsoptError(
-            f"--storage: {shown}: nothing was backed up. PostgreSQL's own program does it, while workers go on:\n"
+            f"--storage: {where}: nothing was backed up. PostgreSQL's own program does it, while workers go on:\n"
             f"  {backup.pg_dump_command(url, file)}"
         )
     backup.copy_to_file(Path(str(url.database)), file)
-    return Backup(file=file, storage=shown, studies=backup.names_in_backup(file), size_bytes=file.stat().st_size)
+    return Backup(file=file, storage=where, studies=backup.names_in_backup(file), size_bytes=file.stat().st_size)
 
 
 def restore(file: Path, *, replace: bool = False, storage: str | None = None) -> Backup:
@@ -64,8 +65,8 @@ def restore(file: Path, *, replace: bool = False, storage: str | None = None) ->
         DsoptError: workers live there; it has studies and `replace` is not set; the file is no sound backup; or it is
             in PostgreSQL, and the message has the command to run.
     """
-    url = engine.storage_url(chosen_storage(storage))
-    shown = engine.shown(url)
+    url = storage_url(chosen_storage(storage))
+    where = shown(url)
     is_sqlite = url.drivername == "sqlite"
     names = backup.names_in_backup(file) if is_sqlite else []
     if is_sqlite and file.exists() and Path(str(url.database)).exists() and file.samefile(str(url.database)):
@@ -76,7 +77,7 @@ def restore(file: Path, *, replace: bool = False, storage: str | None = None) ->
             backup.refuse_to_lose(connected, replace=replace)
             if not is_sqlite:
                 raise DsoptError(
-                    f"--storage: {shown}: nothing was restored. PostgreSQL's own program does it, all or nothing:\n"
+                    f"--storage: {where}: nothing was restored. PostgreSQL's own program does it, all or nothing:\n"
                     f"  {backup.pg_restore_command(url, file)}"
                 )
             connected.dispose()  # a connection that reads would keep the old content
@@ -84,4 +85,4 @@ def restore(file: Path, *, replace: bool = False, storage: str | None = None) ->
             backup.forget_workers(connected)
     finally:
         connected.dispose()
-    return Backup(file=file, storage=shown, studies=names, size_bytes=file.stat().st_size)
+    return Backup(file=file, storage=where, studies=names, size_bytes=file.stat().st_size)

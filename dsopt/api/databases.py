@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dsopt.api.storage import chosen_storage, opened
 from dsopt.errors import DsoptError
 from dsopt.store import engine, revision
+from dsopt.store.url import exists, shown, storage_url
 from dsopt.web.access import checked_token
 from dsopt.web.server import DashboardServer
 
@@ -41,14 +42,14 @@ def upgrade_database(*, storage: str | None = None) -> DatabaseState:
     """
     from dsopt.store import schema  # Alembic takes long to import
 
-    connection = engine.connect(engine.storage_url(chosen_storage(storage)))
+    connection = engine.connect(storage_url(chosen_storage(storage)))
     try:
         before = revision.state(connection).revision
         after = schema.upgrade(connection)
-        shown = engine.shown(connection.url)
+        where = shown(connection.url)
     finally:
         connection.dispose()
-    return DatabaseState(storage=shown, revision=after.revision, head=after.head, before=before)
+    return DatabaseState(storage=where, revision=after.revision, head=after.head, before=before)
 
 
 def database_state(*, storage: str | None = None) -> DatabaseState:
@@ -57,13 +58,13 @@ def database_state(*, storage: str | None = None) -> DatabaseState:
     Raises:
         DsoptError: there is none, or it cannot be reached.
     """
-    url = engine.storage_url(chosen_storage(storage))
-    if not engine.exists(url):
-        raise DsoptError(f"--storage: {engine.shown(url)}: no such file. Create it with: dsopt db upgrade")
+    url = storage_url(chosen_storage(storage))
+    if not exists(url):
+        raise DsoptError(f"--storage: {shown(url)}: no such file. Create it with: dsopt db upgrade")
     connection = engine.connect(url)
     try:
         found = revision.state(connection)
-        return DatabaseState(storage=engine.shown(connection.url), revision=found.revision, head=found.head)
+        return DatabaseState(storage=shown(connection.url), revision=found.revision, head=found.head)
     finally:
         connection.dispose()
 
@@ -74,7 +75,7 @@ def check_database(*, storage: str | None = None) -> None:
     Raises:
         DsoptError: it does not; the message says what to do.
     """
-    connection = engine.connect(engine.storage_url(chosen_storage(storage)))
+    connection = engine.connect(storage_url(chosen_storage(storage)))
     try:
         revision.check(connection)
     finally:

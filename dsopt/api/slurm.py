@@ -221,7 +221,7 @@ def _quoted(path: str, where: str) -> str:
 
 def _storage_line(storage: str | None, nodes: int) -> str:
     """How workers get to know the database, without a password in the script."""
-    from dsopt.store.engine import shown, storage_url
+    from dsopt.store.url import shown, storage_url
 
     url = storage_url(chosen_storage(storage))
     if url.drivername == "sqlite" and nodes > 1:

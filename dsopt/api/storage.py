@@ -59,7 +59,7 @@ def shown_storage(storage: str | None) -> str:
     Raises:
         DsoptError: it is not the URL of a database that dsopt supports.
     """
-    from dsopt.store.engine import shown, storage_url
+    from dsopt.store.url import shown, storage_url
 
     return shown(storage_url(chosen_storage(storage)))
 

@@ -8,8 +8,8 @@ from dsopt.doctor.check import Check, ok, problem, skipped, warning
 from dsopt.doctor.disks import first_folder, may_write
 from dsopt.errors import DsoptError
 from dsopt.launch.leftovers import is_on_network
-from dsopt.store.engine import exists, shown, storage_url
 from dsopt.store.examine import examine
+from dsopt.store.url import exists, shown, storage_url
 
 STORAGE, CLOCK = "storage", "clock"
 _UPGRADE: Final = "dsopt db upgrade"

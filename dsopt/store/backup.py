@@ -16,12 +16,12 @@ from sqlalchemy.engine import URL
 from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, is_gone, processes_of
 from dsopt.store.clock import now
-from dsopt.store.engine import shown
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.queries import Row, other_workers
 from dsopt.store.revision import refuse_newer, state
 from dsopt.store.tables import leases, studies
 from dsopt.store.transactions import writing
+from dsopt.store.url import for_programs, shown
 from dsopt.store.workers import bury_all
 
 _WAIT_SECONDS = 60.0
@@ -163,20 +163,13 @@ def refuse_to_lose(engine: sa.Engine, *, replace: bool) -> None:
 
 def pg_dump_command(url: URL, file: Path) -> str:
     """The command that backs up a PostgreSQL database."""
-    return shlex.join(["pg_dump", "--format=custom", "--no-owner", f"--file={file}", _without_password(url)])
+    return shlex.join(["pg_dump", "--format=custom", "--no-owner", f"--file={file}", for_programs(url)])
 
 
 def pg_restore_command(url: URL, file: Path) -> str:
     """The command that restores one, all or nothing. Grants are those of the target, not of the backup."""
     options = ["--clean", "--if-exists", "--single-transaction", "--no-owner", "--no-acl"]
-    return shlex.join(["pg_restore", *options, f"--dbname={_without_password(url)}", str(file)])
-
-
-def _without_password(url: URL) -> str:
-    """The URL as PostgreSQL's programs take it; they ask for the password, or take it from `~/.pgpass`."""
-    plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    secret = [key for key in url.query if "pass" in key and key != "passfile"]
-    return plain.difference_update_query(secret).render_as_string(hide_password=False)
+    return shlex.join(["pg_restore", *options, f"--dbname={for_programs(url)}", str(file)])
 
 
 def _check(file: Path, name: str) -> None:

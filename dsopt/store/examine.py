@@ -11,6 +11,7 @@ from sqlalchemy.engine import URL
 from dsopt.errors import DsoptError
 from dsopt.store import clock, engine, revision, trouble
 from dsopt.store.tables import studies
+from dsopt.store.url import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,9 @@ def examine(url: URL) -> Examined:
                 _try_to_write(opened)
             else:
                 revision.refuse_foreign(opened)
-            return Examined(shown=engine.shown(url), revision=found.revision, behind_seconds=_behind(opened))
+            return Examined(shown=shown(url), revision=found.revision, behind_seconds=_behind(opened))
         except sa.exc.DBAPIError as error:
-            raise DsoptError(f"--storage: {engine.shown(url)}: {trouble.database_error(error)}") from None
+            raise DsoptError(f"--storage: {shown(url)}: {trouble.database_error(error)}") from None
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ import optuna
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
-from dsopt.store.engine import engine_options, prepare, shown
+from dsopt.store.engine import engine_options, prepare
+from dsopt.store.url import shown
 
 
 def open_optuna(engine: sa.Engine, *, upgrading: bool = False) -> optuna.storages.RDBStorage:

@@ -6,7 +6,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
-from dsopt.store.engine import shown
+from dsopt.store.url import shown
 from dsopt.version import __version__
 
 VERSION_TABLE = "dsopt_alembic_version"

@@ -6,11 +6,12 @@ from alembic.config import Config
 from alembic import command
 from dsopt.errors import DsoptError
 from dsopt.store.clock import now
-from dsopt.store.engine import exclusive, shown
+from dsopt.store.engine import exclusive
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.optuna_storage import close_optuna, open_optuna
 from dsopt.store.revision import SchemaState, check, migrations, refuse_foreign, refuse_newer, state
 from dsopt.store.tables import workers
+from dsopt.store.url import shown
 from dsopt.store.workers import bury_all
 
 

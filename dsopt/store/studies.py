@@ -14,13 +14,14 @@ from dsopt.errors import DsoptError
 from dsopt.store import claims, queries
 from dsopt.store.clock import incarnation
 from dsopt.store.database_file import file_of
-from dsopt.store.engine import connect, exclusive, exists, shown, storage_url
+from dsopt.store.engine import connect, exclusive
 from dsopt.store.headers import headers_of
 from dsopt.store.identity import identity_of
 from dsopt.store.optuna_side import OptunaSide
 from dsopt.store.revision import check, state
 from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
+from dsopt.store.url import exists, shown, storage_url
 from dsopt.study.documents import nearest
 from dsopt.study.part import REFERENCE, Part
 

@@ -6,8 +6,8 @@ import socket
 
 import sqlalchemy as sa
 
-from dsopt.store.engine import shown
 from dsopt.store.keys import trusted_keys
+from dsopt.store.url import shown
 from dsopt.study.cache_folder import cache_folder
 
 

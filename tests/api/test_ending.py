@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import dsopt
-from dsopt.store.engine import connect, storage_url
+from dsopt.store.engine import connect
+from dsopt.store.url import storage_url
 from dsopt.store.workers import Dead, bury
 from tests.api.dry import dry_run
 from tests.conftest import SCRIPTS

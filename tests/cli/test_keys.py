@@ -20,6 +20,7 @@ from dsopt.store import engine, keys, queries
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.studies import Store
 from dsopt.store.tables import new_id, studies
+from dsopt.store.url import storage_url
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 from tests.store.ledger import spec
@@ -49,7 +50,7 @@ def write_study(dsopt: Dsopt) -> None:
 
 
 def change(dsopt: Dsopt, statement: str, **values: str) -> None:
-    connected = engine.connect(engine.storage_url(dsopt.environment["DSOPT_STORAGE"]))
+    connected = engine.connect(storage_url(dsopt.environment["DSOPT_STORAGE"]))
     with connected.begin() as connection:
         connection.execute(sa.text(statement), values)
     connected.dispose()
@@ -192,7 +193,7 @@ def test_a_study_that_an_earlier_version_signed_is_to_be_signed_again(
 def digest_of_stored(dsopt: Dsopt) -> str:
     from dsopt.study.spec import digest_of
 
-    connected = engine.connect(engine.storage_url(dsopt.environment["DSOPT_STORAGE"]))
+    connected = engine.connect(storage_url(dsopt.environment["DSOPT_STORAGE"]))
     with connected.connect() as connection:
         spec = connection.execute(sa.text("SELECT spec FROM dsopt_studies")).scalar_one()
     connected.dispose()

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from dsopt.store import engine
 from dsopt.store.tables import new_id
+from dsopt.store.url import storage_url
 from tests.conftest import Dsopt
 from tests.studies import write_study
 
@@ -89,7 +90,7 @@ def test_a_report_reads_no_file_outside_of_the_results_folder(dsopt: Dsopt) -> N
     (dsopt.cwd / "autotuning_results" / "link").symlink_to(elsewhere)
     results = dsopt.cwd / "autotuning_results"
     for run_dir in (elsewhere, results / ".." / "elsewhere", results / "link"):
-        connected = engine.connect(engine.storage_url(dsopt.environment["DSOPT_STORAGE"]))
+        connected = engine.connect(storage_url(dsopt.environment["DSOPT_STORAGE"]))
         with connected.begin() as connection:
             [study] = connection.execute(sa.text("SELECT id FROM dsopt_studies")).scalars()
             columns = "id, study_id, stage, trial, candidate, round, state, reason, message, run_dir, started_at"

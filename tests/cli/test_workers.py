@@ -6,8 +6,9 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from dsopt.store.engine import connect, storage_url
+from dsopt.store.engine import connect
 from dsopt.store.tables import workers
+from dsopt.store.url import storage_url
 from tests.conftest import Dsopt
 from tests.studies import wait_until_nothing_runs, write_study
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from dsopt.doctor import storage
 from dsopt.doctor.check import Check
 from dsopt.store import engine, examine, revision, schema
+from dsopt.store.url import storage_url
 
 
 def checked(url: str) -> list[Check]:
@@ -20,7 +21,7 @@ def statuses(found: list[Check]) -> list[tuple[str, str]]:
 
 
 def made(url: str, revision: str = "head") -> sa.Engine:
-    connected = engine.connect(engine.storage_url(url))
+    connected = engine.connect(storage_url(url))
     schema.upgrade(connected, revision)
     return connected
 
@@ -70,7 +71,7 @@ def test_an_empty_database_is_ok_and_gets_no_tables(postgres_url: str) -> None:
     [found, clock] = checked(postgres_url)
     assert (found.status, clock.status) == ("ok", "ok")
     assert "is empty; the first study creates its tables" in found.message
-    connected = engine.connect(engine.storage_url(postgres_url))
+    connected = engine.connect(storage_url(postgres_url))
     assert sa.inspect(connected).get_table_names() == []
     connected.dispose()
 

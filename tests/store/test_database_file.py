@@ -6,9 +6,10 @@ import pytest
 import sqlalchemy as sa
 from psycopg.errors import InternalError_, ReadOnlySqlTransaction
 
-from dsopt.store.engine import connect, exclusive, storage_url
+from dsopt.store.engine import connect, exclusive
 from dsopt.store.trouble import database_error, is_away
 from dsopt.store.turns import Turns
+from dsopt.store.url import storage_url
 
 
 @pytest.fixture

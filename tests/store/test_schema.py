@@ -20,6 +20,7 @@ from dsopt.store import engine, schema
 from dsopt.store.revision import VERSION_TABLE, known_revisions, state
 from dsopt.store.studies import Store
 from dsopt.store.tables import ATTEMPT_STATES, metadata
+from dsopt.store.url import storage_url
 from dsopt.store.workers import beat, register
 
 REVISIONS = known_revisions()
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def connect(url: str) -> sa.Engine:
-    return engine.connect(engine.storage_url(url))
+    return engine.connect(storage_url(url))
 
 
 def differences(connected: sa.Engine) -> list:

@@ -15,10 +15,10 @@ from dsopt.api.results import training_of
 from dsopt.api.studies import load_study
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
-from dsopt.store.engine import storage_url as parsed
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
+from dsopt.store.url import storage_url as parsed
 from dsopt.study.load import load_spec
 from dsopt.study.space import Candidate
 from dsopt.worker import loop, results
