@@ -1,13 +1,21 @@
 """The storage's URL: what a person names, and how it is shown."""
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 from dsopt.errors import DsoptError
 from dsopt.study.documents import check_text
+
+# as PostgreSQL's own programs take the servers of a cluster
+_SERVERS: Final = re.compile(
+    r"(?P<before>postgres[a-z+]*://[^@/?]*@)(?P<servers>[\w.-]+(?::\d+)?(?:,[\w.-]+(?::\d+)?)+)(?P<after>[/?].*)?",
+    re.ASCII,
+)
 
 
 def storage_url(text: str) -> URL:
@@ -18,7 +26,7 @@ def storage_url(text: str) -> URL:
     """
     try:
         text.encode()
-        url = make_url(text)
+        url = _parsed(text)
     except (sa.exc.ArgumentError, ValueError):
         # not the text itself: it may hold a password
         raise DsoptError(
@@ -47,6 +55,15 @@ def storage_url(text: str) -> URL:
         check_text(path, "--storage")
         url = url.set(database=path)
     return url
+
+
+def _parsed(text: str) -> URL:
+    """SQLAlchemy's URL, which has a second server in its query: `USER@/DATABASE?host=A:5432&host=B:5432`."""
+    several = _SERVERS.fullmatch(text)
+    if several is None:
+        return make_url(text)
+    pairs = [("host", server) for server in several["servers"].split(",")]
+    return make_url(several["before"] + (several["after"] or "")).update_query_pairs(pairs)
 
 
 def exists(url: URL) -> bool:
@@ -79,6 +96,10 @@ def shown(url: URL) -> str:
 
 def for_programs(url: URL) -> str:
     """The URL as PostgreSQL's programs take it; they ask for the password, or take it from `~/.pgpass`."""
-    plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    query = dict(url.query)
+    if isinstance(query.get("host"), tuple):
+        _, options = url.get_dialect()().create_connect_args(url)
+        query |= {key: options[key] for key in ("host", "port")}
+    plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
     secret = [key for key in url.query if "pass" in key and key != "passfile"]
     return plain.difference_update_query(secret).render_as_string(hide_password=False)

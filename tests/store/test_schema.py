@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.conninfo import conninfo_to_dict
 
 from dsopt.errors import DsoptError
 from dsopt.store import engine, schema
 from dsopt.store.revision import VERSION_TABLE, known_revisions, state
 from dsopt.store.studies import Store
 from dsopt.store.tables import ATTEMPT_STATES, metadata
-from dsopt.store.url import storage_url
+from dsopt.store.url import for_programs, shown, storage_url
 from dsopt.store.workers import beat, register
 
 REVISIONS = known_revisions()
@@ -275,6 +276,26 @@ def test_storage_mistakes_name_no_password(url: str, message: str) -> None:
         Store.open(url, make=True)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:secret@a.example:5432,b.example:5433/d?target_session_attrs=read-write",
+        "postgresql://u:secret@/d?host=a.example:5432&host=b.example:5433&target_session_attrs=read-write",
+    ],
+)
+def test_several_servers_of_a_cluster(text: str) -> None:
+    """As PostgreSQL's programs take them, and as SQLAlchemy does."""
+    url = storage_url(text)
+    _, options = url.get_dialect()().create_connect_args(url)
+    assert (options["host"], options["port"]) == ("a.example,b.example", "5432,5433")
+    assert options["target_session_attrs"] == "read-write"
+    assert "secret" not in shown(url)
+    again = conninfo_to_dict(for_programs(url))  # as `pg_dump` reads it
+    assert (again["host"], again["port"], again["dbname"], again["user"]) == (
+        "a.example,b.example", "5432,5433", "d", "u")  # fmt: skip
+    assert "password" not in again
 
 
 def test_an_interrupted_upgrade_is_repeated(sqlite_url: str) -> None:
