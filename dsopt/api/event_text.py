@@ -107,6 +107,7 @@ def measured_text(event: NodeMeasured) -> str:
 def awaited_text(event: DevicesAwaited) -> str:
     """Who has the devices that a worker waits for."""
     held = [f"{count} held by {_holder(name)} on {node}" for count, name, node in event.holders]
+    held += [f"{event.training} held by a training that dsopt has started"] if event.training else []
     elsewhere = (
         "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"
     )

@@ -2,15 +2,15 @@
 
 A run leases its devices in its study's database, which knows nothing of other databases. So a worker also locks the
 devices that it may use, with files on this machine. Workers on the same database share these locks, others are refused.
-A training that `dsopt run` starts takes locks of another kind, beside which no run begins, on whatever database. The
-kernel frees a lock when its process ends, whatever ends it.
+A training that `dsopt run` starts takes locks of another kind, beside which no run and no other training begins, on
+whatever database. The kernel frees a lock when its process ends, whatever ends it.
 """
 
 import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -39,29 +39,32 @@ class DeviceLocks:
         """Locks the devices of a pool until `close`; not where the folder cannot be written, or is another user's.
 
         Raises:
-            DsoptError: workers on another database have one of them.
+            DsoptError: workers on another database have one of them. None is locked that was not before.
         """
         folder = machine_folder()
         if folder.exists() and not is_trusted(folder):
             return
         paths = {folder / name: index for index, name in _names(pool).items()}
+        before = set(self._files)
         with contextlib.suppress(OSError), _alone(folder):
             for path, index in paths.items():
                 if path not in self._files and (owner := self._lock(path)) is not None:
-                    device = "GPU" if pool.kind == "gpu" else "CPU slot"
+                    self._free(set(self._files) - before)
                     raise DsoptError(
-                        f"--devices: {device} {index} of this machine is in use by workers on another database "
+                        f"--devices: {_device(pool, index)} of this machine is in use by workers on another database "
                         f"({owner}), so runs would slow each other down. Use the same database (--storage), name other "
                         "devices (--devices), or wait until those workers have ended."
                     )
 
     def close(self) -> None:
         """Frees them."""
-        for descriptor in self._files.values():
+        self._free(set(self._files))
+
+    def _free(self, paths: Iterable[Path]) -> None:
+        for descriptor in [self._files.pop(path) for path in paths]:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork of this process may have it open, too
             os.close(descriptor)
-        self._files.clear()
 
     def _lock(self, path: Path) -> str | None:
         """Locks a device. Returns which other database has it; None: it is locked.
@@ -84,14 +87,38 @@ class DeviceLocks:
         return None
 
 
-def reserve(pool: DevicePool) -> list[int]:
-    """Keeps all runs off the devices of a pool, for as long as somebody has these files open."""
+def reserve(pool: DevicePool, where: str) -> list[int]:
+    """Keeps runs and other trainings off the devices of a pool, for as long as somebody has these files open.
+
+    Args:
+        pool: the devices; all are kept, or none.
+        where: the training's folder, which others are told.
+
+    Returns:
+        The files; of devices whose file nobody can write, none.
+
+    Raises:
+        DsoptError: another training of `dsopt run` has one of them.
+    """
+    folder = machine_folder()
+    if folder.exists() and not is_trusted(folder):
+        return []
     files: list[int] = []
-    for name in _names(pool).values():
-        with contextlib.suppress(OSError):  # another training has it already, or nobody can write there
-            make_private(folder := machine_folder())
+    for index, name in sorted(_names(pool).items()):
+        try:
+            make_private(folder)
             files.append(os.open(folder / f"{name}{_TRAINING}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             _wait_for(files[-1])
+            os.ftruncate(files[-1], 0)
+            os.pwrite(files[-1], where.encode(), 0)
+        except BlockingIOError:
+            other = os.pread(files[-1], 4096, 0).decode(errors="replace")
+            for file in files:
+                os.close(file)
+            device = _device(pool, index)
+            raise DsoptError(f"another training that dsopt has started, in {other}, has {device}") from None
+        except OSError:  # nobody can write there
+            continue
     return files
 
 
@@ -118,6 +145,10 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _device(pool: DevicePool, index: int) -> str:
+    return f"{'GPU' if pool.kind == 'gpu' else 'CPU slot'} {index}"
 
 
 def _names(pool: DevicePool) -> dict[int, str]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -41,11 +41,11 @@ def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
     own = {name: value for name, value in os.environ.items() if name not in OWN_ACCESS}
     environment = {**own, **dict(command.environment)}
     environment["PATH"] = path_with(environment, program)
-    with _signals_passed_on() as receivers:
+    with _signals_passed_on() as pass_on_to:
         argv = [str(program), *command.argv()[1:]]
         process = subprocess.Popen(argv, cwd=cwd, env=environment, pass_fds=files)
         tree = ProcessTree(process.pid)
-        receivers.append(tree)
+        pass_on_to(tree)
         while True:
             try:
                 code = process.wait()
@@ -69,22 +69,30 @@ def _is_in_foreground() -> bool:
 
 
 @contextlib.contextmanager
-def _signals_passed_on() -> Iterator[list[ProcessTree]]:
-    """Passes signals on to the processes in the list that it gives."""
+def _signals_passed_on() -> Iterator[Callable[[ProcessTree], None]]:
+    """Passes signals on to the processes that it is told of; those that came before, at once."""
     receivers: list[ProcessTree] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield receivers
-        return
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
+        if not receivers:
+            early.append(number)
         for tree in receivers:
             tree.send(number)
 
+    def pass_on_to(tree: ProcessTree) -> None:
+        receivers.append(tree)
+        for number in early:
+            tree.send(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield pass_on_to
+        return
     # what is ignored here, as SIGHUP under nohup, the training ignores, too
     heard = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, pass_on) for number in heard}
     try:
-        yield receivers
+        yield pass_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

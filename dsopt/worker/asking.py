@@ -80,7 +80,7 @@ class Asker:
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
         self._were_held, self._are_soon_free = False, False  # as it last saw
-        self._awaited: tuple[list[tuple[int, str | None, str]], str | None] = ([], None)  # as watchers were last told
+        self._awaited = DevicesAwaited(study=study, holders=[])  # as watchers were last told
 
     def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
@@ -147,12 +147,14 @@ class Asker:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
+        training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
         have_come_free = self._were_held and not holders and engine is None  # just now: the next look tells
         self._were_held = bool(holders)
         self._are_soon_free = have_come_free or any(name == "" for _, name, _ in holders)
-        if (holders, engine) != self._awaited and not have_come_free:
-            self._awaited = holders, engine
-            hand.tell(DevicesAwaited(study=self._study, holders=holders, engine=engine))
+        now = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training)
+        if now != self._awaited and not have_come_free:
+            self._awaited = now
+            hand.tell(now)
 
     def _nodes(self) -> set[str]:
         """The nodes whose devices a run may take, by the names in their leases: this one, and others that it wants."""

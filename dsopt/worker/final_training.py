@@ -52,7 +52,7 @@ def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: C
         return train(command, Path(spec.cwd))
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
-    files = _reserve(store, locks, _devices_of(command), tell)
+    files = _reserve(store, locks, _devices_of(command), spec.cwd, _once(tell))
     try:
         return train(command, Path(spec.cwd), files)
     finally:
@@ -92,24 +92,47 @@ def _not_reached(store: Store, error: BaseException) -> str:
     return f"{store.shown_url} cannot be reached: {database_error(error) or error}"
 
 
-def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, tell: Callable[[str], object]) -> list[int]:
-    files = reserve(pool)
+def _once(tell: Callable[[str], object]) -> Callable[[str], object]:
+    """Tells why a training waits, each reason once."""
     told = ""
-    while True:
-        time.sleep(_LOOK_SECONDS)  # a worker that looked just before may still be about to lease
-        why = _why_not_yet(store, locks, pool)
-        if why is None:
-            return files
+
+    def tell_of(why: str) -> None:
+        nonlocal told
         if why != told:
             tell(f"The training waits, because {why}. Ctrl-C gives up.")
             told = why
 
+    return tell_of
 
-def _why_not_yet(store: Store, locks: DeviceLocks, pool: DevicePool) -> str | None:
+
+def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[str], object]) -> list[int]:
+    """Waits for the devices. Returns the files that keep others off them."""
+    while (files := _files_of(locks, pool, cwd, tell)) is None:
+        time.sleep(_LOOK_SECONDS)
+    while True:
+        time.sleep(_LOOK_SECONDS)  # a worker that looked just before may still be about to lease
+        why = _why_not_yet(store, pool)
+        if why is None:
+            return files
+        tell(why)
+
+
+def _files_of(locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[str], object]) -> list[int] | None:
+    """Keeps others off the devices. None if somebody has some of them: nothing is kept, or both would wait for ever."""
     try:
         locks.hold(pool)
     except DsoptError:
-        return f"workers on another database use {pool}"
+        tell(f"workers on another database use {pool}")
+        return None
+    try:
+        return reserve(pool, cwd)
+    except DsoptError as error:
+        locks.close()
+        tell(str(error))
+        return None
+
+
+def _why_not_yet(store: Store, pool: DevicePool) -> str | None:
     try:
         with store.engine.connect() as connection:
             is_used = count_free(connection, socket.gethostname(), Request(pool=pool, count=0)) < len(pool.indices)

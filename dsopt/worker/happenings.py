@@ -112,11 +112,13 @@ class DevicesAwaited:
         holders: who has them, each as a number of devices, the study's name and the node. The name is None if the study
             is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
+        training: how many of this machine a training of `dsopt run` has.
     """
 
     study: StoredStudy
     holders: Sequence[tuple[int, str | None, str]]
     engine: str | None = None
+    training: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

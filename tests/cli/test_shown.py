@@ -141,11 +141,12 @@ def test_the_live_view_fits_the_terminal(width: int) -> None:
     view = LiveView("2 CPU slots")
     study = StoredStudy(id="1", spec=spec(), state="searching", note=None, created_at=0.0, finished_at=None)
     view.update(StudyProgressed(study=study, history=history()))
-    view.update(DevicesAwaited(study=study, holders=[(2, "other", "gpu1"), (1, None, "gpu2")]))
+    view.update(DevicesAwaited(study=study, holders=[(2, "other", "gpu1"), (1, None, "gpu2")], training=1))
     shown = io.StringIO()
     Console(file=shown, width=width).print(view.render())
     told = " ".join(shown.getvalue().split())
-    assert "Waiting for devices: 2 held by study 'other' on gpu1, 1 held by a deleted study on gpu2." in told
+    assert "Waiting for devices: 2 held by study 'other' on gpu1, 1 held by a deleted study on gpu2, " in told
+    assert "1 held by a training that dsopt has started." in told
     assert all(len(line.rstrip()) <= width for line in shown.getvalue().splitlines())
 
 

@@ -13,7 +13,7 @@ def test_what_another_user_has_put_there_keeps_nobody_off(tmp_path: Path, monkey
     monkeypatch.delenv("DSOPT_DEVICE_LOCKS")
     monkeypatch.setattr("dsopt.launch.device_locks.machine_folder", lambda: tmp_path)
     pool = DevicePool(kind="cpu", indices=(0, 1))
-    files = reserve(pool)
+    files = reserve(pool, "here")
     assert without_reserved(pool).indices == ()
     tmp_path.chmod(0o777)  # others can write there
     assert without_reserved(pool).indices == (0, 1)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch import devices
-from dsopt.launch.device_locks import reserve, without_reserved
+from dsopt.launch import devices, foreground
+from dsopt.launch.device_locks import DeviceLocks, reserve, without_reserved
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.gpus import Gpu
+from dsopt.launch.process_tree import ProcessTree
 from dsopt.study.command import LaunchCommand
 from dsopt.worker import final_training
 from tests.worker.test_faults import until
@@ -28,7 +29,7 @@ from dsopt.launch.foreground import train
 from dsopt.study.command import LaunchCommand
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it
-files = reserve(DevicePool(kind="cpu", indices=(0,)))
+files = reserve(DevicePool(kind="cpu", indices=(0,)), "elsewhere")
 sys.exit(train(LaunchCommand.parse(sys.argv[1] + " --num_gpus 1 t.py", "test"), Path.cwd(), files))
 """
 
@@ -66,6 +67,20 @@ def test_a_training_hears_of_its_end(training: "subprocess.Popen[bytes]", number
     assert training.wait(timeout=30) == code
 
 
+def test_a_signal_as_a_training_starts_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "deepspeed"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+
+    def started(pid: int) -> ProcessTree:
+        signal.raise_signal(signal.SIGTERM)
+        return ProcessTree(pid)
+
+    monkeypatch.setattr(foreground, "ProcessTree", started)
+    command = LaunchCommand.parse(f"{program} --num_gpus 1 t.py", "test")
+    assert foreground.train(command, tmp_path) == 128 + signal.SIGTERM
+
+
 def test_no_run_begins_on_the_devices_of_a_training(training: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     slots = DevicePool(kind="cpu", indices=(0, 1))
     assert without_reserved(slots).indices == (1,)
@@ -77,19 +92,42 @@ def test_no_run_begins_on_the_devices_of_a_training(training: "subprocess.Popen[
 
 
 def test_gpus_are_kept_by_what_identifies_them() -> None:
-    files = reserve(DevicePool(kind="gpu", indices=(5,), uuids={5: "GPU-b"}))
+    files = reserve(DevicePool(kind="gpu", indices=(5,), uuids={5: "GPU-b"}), "elsewhere")
     assert without_reserved(GPUS).indices == (0, 2)
     for file in files:
         os.close(file)
     assert without_reserved(GPUS) == GPUS
 
 
-def test_a_second_training_keeps_what_the_first_does_not_have() -> None:
-    first = reserve(DevicePool(kind="cpu", indices=(0,)))
-    second = reserve(DevicePool(kind="cpu", indices=(0, 1, 2)))
-    assert without_reserved(DevicePool(kind="cpu", indices=(0, 1, 2, 3))).indices == (3,)
-    for file in first + second:
+def test_a_training_waits_for_another(training: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """Also for one whose dsopt was killed: who typed the command again had two, with the same checkpoints."""
+    slots, told = DevicePool(kind="cpu", indices=(0, 1)), list[str]()
+    locks = DeviceLocks("mine", "mine")
+    training.kill()
+    training.wait()
+    assert final_training._files_of(locks, slots, "here", told.append) is None
+    assert told == ["another training that dsopt has started, in elsewhere, has CPU slot 0"]
+    assert without_reserved(slots).indices == (1,)  # it has kept nothing meanwhile
+    DeviceLocks("another", "another").hold(slots)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    until(lambda: without_reserved(slots).indices == (0, 1))
+
+
+def test_a_training_that_waits_for_workers_of_another_database_lets_them_work() -> None:
+    slots, told = DevicePool(kind="cpu", indices=(0, 1)), list[str]()
+    locks, others = DeviceLocks("mine", "mine"), DeviceLocks("another", "another")
+    others.hold(DevicePool(kind="cpu", indices=(1,)))
+    assert final_training._files_of(locks, slots, "here", told.append) is None
+    assert told == ["workers on another database use 2 CPU slots"]
+    assert without_reserved(slots) == slots
+    others.hold(slots)  # it has not locked the first either
+    others.close()
+    files = final_training._files_of(locks, slots, "here", told.append)
+    assert files
+    assert without_reserved(slots).indices == ()
+    for file in files:
         os.close(file)
+    locks.close()
 
 
 @pytest.mark.parametrize(
