@@ -29,6 +29,7 @@ class Lane:
         stop_asked: whether someone asked the worker to stop.
         on_cold: gets the reason, once, why the lane no longer forks ranks.
         on_trouble: gets a sentence about a helper process that had to be started again.
+        leave_asked: whether someone asked the worker to end after its runs.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class Lane:
         stop_asked: Callable[[], bool],
         on_cold: Callable[[str], None],
         on_trouble: Callable[[str], None] = lambda _: None,
+        leave_asked: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._leave_asked = leave_asked
         self._asked_from_outside = stop_asked
         self._guard = Guard(on_trouble)
         self._observed = ObservedStarts()
@@ -50,11 +53,11 @@ class Lane:
         """
         self.watch(launch.run_dir.path, launch.port)
         if launch.placement is not None:
-            return run_experiment(launch, rules, self._stop_asked, on_progress, Spread)
+            return self._run(launch, rules, on_progress, Spread)
         if launch.start != "warm" or launch.plain is not None:
             # runs without DeepSpeed do not import what runs with it import
-            return run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
-        outcome = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_warm)
+            return self._run(launch, rules, on_progress, self._start_cold)
+        outcome = self._run(launch, rules, on_progress, self._start_warm)
         if not self._forked.has_forked(launch.run_dir):
             if isinstance(outcome, Measured | Slow):
                 self._forked.learn(launch.run_dir)
@@ -65,11 +68,20 @@ class Lane:
         if not launch.run_dir.undone.exists():
             return outcome  # as on a full disk: what tells how to undo it has to stay where it is
         launch.run_dir.set_aside(_ASIDE)
-        again = run_experiment(launch, rules, self._stop_asked, on_progress, self._start_cold)
+        again = self._run(launch, rules, on_progress, self._start_cold)
         if isinstance(again, Measured | Slow):
             logs = launch.run_dir.path / _ASIDE
             self._forked.give_up(f"a forked run failed that worked when started directly; its logs: {logs}")
         return again
+
+    def _run(
+        self,
+        launch: Launch,
+        rules: RunRules,
+        on_progress: Callable[[Progress], None],
+        start: Callable[[Launch], Process | Spread],
+    ) -> Outcome:
+        return run_experiment(launch, rules, self._stop_asked, on_progress, start, self._leave_asked)
 
     def watch(self, run_dir: Path, port: int) -> Callable[[], bool]:
         """Ends with the worker what a run does from now on, before its launch, too. Gives what says to end it."""

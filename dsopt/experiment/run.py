@@ -8,7 +8,7 @@ from statistics import median
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
@@ -26,6 +26,8 @@ _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _SAME_SIGNAL_SECONDS = 1.0
+_HEEDED_SECONDS = 0.25  # after a script has heeded a signal and ended, which takes it a while
+_OF_A_SIGNAL = ("crash", "no_metrics", "few_samples")  # what a script seems to do that heeds a signal and ends
 _AWAY_SECONDS = 2.0  # that a look and a wait may last longer on a machine that has much to do
 _FIRST_STEPS = 3  # which may take as long by themselves
 _APART_SECONDS = 0.5  # between the processes that somebody suspends together
@@ -56,12 +58,21 @@ def run_experiment(
     stop_asked: Callable[[], bool],
     on_progress: Callable[[Progress], None],
     start: Callable[[Launch], Process | Spread] = Process,
+    leave_asked: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Runs one attempt and returns its outcome, without secrets in its message.
 
     Its processes are gone when this returns or raises.
+
+    Args:
+        launch: what to start.
+        rules: when it has seen enough.
+        stop_asked: whether someone asked the worker to stop, which ends the run.
+        on_progress: told how far it is.
+        start: starts its processes.
+        leave_asked: whether someone asked the worker to end after this run.
     """
-    outcome = _run(launch, rules, stop_asked, on_progress, start)
+    outcome = _run(launch, rules, stop_asked, on_progress, start, leave_asked)
     return (
         outcome if isinstance(outcome, Measured) else replace(outcome, message=hidden(outcome.message, launch.secrets))
     )
@@ -73,6 +84,7 @@ def _run(
     stop_asked: Callable[[], bool],
     on_progress: Callable[[Progress], None],
     start: Callable[[Launch], Process | Spread],
+    leave_asked: Callable[[], bool],
 ) -> Outcome:
     if stop_asked():  # while it was prepared: others may have its devices
         return Cancelled()
@@ -83,7 +95,7 @@ def _run(
         while True:
             outcome = watched.look()
             if outcome is not None:
-                return Cancelled() if _died_with_the_worker(outcome, stop_asked) else outcome
+                return Cancelled() if _ended_with_the_worker(outcome, stop_asked, leave_asked) else outcome
             if stop_asked():
                 watched.process.terminate()
                 return Cancelled()
@@ -92,12 +104,20 @@ def _run(
         watched.process.kill()
 
 
-def _died_with_the_worker(outcome: Outcome, stop_asked: Callable[[], bool]) -> bool:
-    """Whether what ended a run's processes asked the worker to stop, too: Slurm sends signals to all of a job."""
-    if not isinstance(outcome, Failed) or not outcome.retryable:
+def _ended_with_the_worker(outcome: Outcome, stop_asked: Callable[[], bool], leave_asked: Callable[[], bool]) -> bool:
+    """Whether what ended a run asked the worker to stop, too: systemd and Slurm send signals to all processes.
+
+    A script may heed the signal, and end with any code. One that does not heed it dies of it, also of the signal that
+    asks a worker to leave.
+    """
+    if not isinstance(outcome, Failed | Infeasible):
         return False
-    deadline = time.monotonic() + _SAME_SIGNAL_SECONDS
-    while not (is_asked := stop_asked()) and time.monotonic() < deadline:
+    has_died = isinstance(outcome, Failed) and outcome.retryable
+    if not has_died and outcome.reason not in _OF_A_SIGNAL:
+        return False
+    may_leave = has_died and outcome.reason == "crash"
+    deadline = time.monotonic() + (_SAME_SIGNAL_SECONDS if has_died else _HEEDED_SECONDS)
+    while not (is_asked := stop_asked() or (may_leave and leave_asked())) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     return is_asked
 

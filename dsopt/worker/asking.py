@@ -26,16 +26,16 @@ from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, LeftToOthers, StudyChanged
 from dsopt.store.turns import Turns
-from dsopt.store.who_works import holders_on
 from dsopt.store.workers import bury, find_dead, nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import places_of_runs, request_of, smallest_of, without_slow
+from dsopt.worker.capacity import places_of_runs, request_of, without_slow
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
-from dsopt.worker.happenings import DevicesAwaited, ScriptChanged, StudyProgressed, TaskEnded
+from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
+from dsopt.worker.holders import Holders
 from dsopt.worker.spooled import known_outcome
 
 _LEFT_SECONDS: Final = 20.0  # and as long as a run takes, a run is left to other nodes
@@ -79,8 +79,7 @@ class Asker:
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
-        self._were_held, self._are_soon_free = False, False  # as it last saw
-        self._awaited = DevicesAwaited(study=study, holders=[])  # as watchers were last told
+        self._holders = Holders(hand, study)
 
     def next(self, version: int) -> Assignment | None:
         """Begins the next run. None: there is none now, because others run what comes first, or devices are taken.
@@ -99,7 +98,8 @@ class Asker:
         if self._lacks_devices and not self._are_devices_free():
             self._tell_of_holders()
             return None
-        self._idle_at, self._lacks_devices, self._is_leaving, self._were_held = None, False, False, False
+        self._idle_at, self._lacks_devices, self._is_leaving = None, False, False
+        self._holders.forget()
         check_trust_now(self._hand.store.engine, self._study)
         self._get_ready()
         refused_at = -1
@@ -139,33 +139,13 @@ class Asker:
         return time.monotonic() - since < _LEFT_SECONDS + run
 
     def _tell_of_holders(self) -> None:
-        """Tells watchers who has the devices, when that changes."""
-        hand = self._hand
-        if self._is_being_granted:
-            return
-        with hand.store.engine.connect() as connection:
-            holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
-        placer = hand.pool.placer
-        engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
-        training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
-        have_come_free = self._were_held and not holders and engine is None  # just now: the next look tells
-        self._were_held = bool(holders)
-        self._are_soon_free = have_come_free or any(name == "" for _, name, _ in holders)
-        now = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training)
-        if now != self._awaited and not have_come_free:
-            self._awaited = now
-            hand.tell(now)
-
-    def _nodes(self) -> set[str]:
-        """The nodes whose devices a run may take, by the names in their leases: this one, and others that it wants."""
-        request = request_of(smallest_of(self._study.spec, self._hand.pool))
-        others = request.hosts if request.wanted is None else request.wanted.hosts
-        return {self._hand.ledger.me.node, *others}
+        if not self._is_being_granted:
+            self._holders.look()
 
     @property
     def may_begin_soon(self) -> bool:
         """Whether what keeps the next run from beginning is over in moments: others answer, measure, or begin it."""
-        return self._is_being_granted or self._is_leaving or (self._lacks_devices and self._are_soon_free)
+        return self._is_being_granted or self._is_leaving or (self._lacks_devices and self._holders.are_soon_gone)
 
     @property
     def _is_being_granted(self) -> bool:

@@ -100,14 +100,20 @@ class LaneThread:
 
     Args:
         should_end: whether the current run shall end.
+        leaves: whether the worker ends after its current runs.
         tell: told of progress.
         wake: called when a run has ended.
     """
 
     def __init__(
-        self, should_end: Callable[[], bool], tell: Callable[[Happening], None], wake: Callable[[], None]
+        self,
+        should_end: Callable[[], bool],
+        leaves: Callable[[], bool],
+        tell: Callable[[Happening], None],
+        wake: Callable[[], None],
     ) -> None:
         self._should_end = should_end
+        self._leaves = leaves
         self._tell = tell
         self._wake = wake
         self._todo: queue.SimpleQueue[RunInHand | None] = queue.SimpleQueue()
@@ -150,6 +156,7 @@ class LaneThread:
             lambda: self._should_end() or (self.in_hand is not None and self.in_hand.is_unknown),
             lambda why: self._tell(WarmStartsEnded(why=why)),
             lambda what: self._tell(HelperReplaced(what=what)),
+            self._leaves,
         )
 
     def _run(self, in_hand: RunInHand, lane: Lane) -> Ended:

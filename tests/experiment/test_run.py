@@ -102,21 +102,40 @@ def test_a_secret_is_hidden_before_its_message_is_cut(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_a_run_that_is_ended_with_its_worker_is_no_failure(tmp_path: Path, monkeypatch, is_asked: bool) -> None:
-    """Slurm sends a signal to each process of a job; the run's may die before the worker's own handler has run."""
-    run_dir = RunDir(tmp_path)
+@pytest.mark.parametrize("code", [-15, 1, 0])  # died of it, or heeded it
+def test_a_run_that_is_ended_with_its_worker_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool, code: int
+) -> None:
+    """systemd and Slurm send signals to all processes; the run's may end before the worker's own handler has run."""
+    asked = iter([False, False])
+    for name in ("_SAME_SIGNAL_SECONDS", "_HEEDED_SECONDS"):
+        monkeypatch.setattr(run, name, 60.0 if is_asked else 0.0)
+    outcome = ended_with(tmp_path, code, stop_asked=lambda: next(asked, is_asked))
+    assert outcome.state == ("cancelled" if is_asked else "failed"), outcome
+
+
+@pytest.mark.parametrize(("code", "state"), [(-10, "cancelled"), (0, "failed")])
+def test_a_run_that_dies_of_what_drains_its_worker_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
+) -> None:
+    monkeypatch.setattr(run, "_HEEDED_SECONDS", 0.0)
+    assert ended_with(tmp_path, code, leave_asked=lambda: True).state == state
+
+
+def ended_with(
+    folder: Path,
+    code: int,
+    *,
+    stop_asked: Callable[[], bool] = lambda: False,
+    leave_asked: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """The outcome of a run that has told nothing, and has ended with this exit code."""
+    run_dir = RunDir(folder)
     run_dir.stdout.touch()
     run_dir.stderr.touch()
-    asked = iter([False, False])
-    monkeypatch.setattr(run, "_SAME_SIGNAL_SECONDS", 60.0 if is_asked else 0.0)
-    outcome = run_experiment(
-        launch(run_dir=run_dir),
-        rules(),
-        lambda: next(asked, is_asked),
-        lambda progress: None,
-        start=lambda _launch: Ranks(-15),
+    return run_experiment(
+        launch(run_dir=run_dir), rules(), stop_asked, lambda _: None, lambda _launch: Ranks(code), leave_asked
     )
-    assert outcome.state == ("cancelled" if is_asked else "failed"), outcome
 
 
 def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:

@@ -23,7 +23,7 @@ def test_a_machine_without_processes_for_a_guard_ends_the_run(monkeypatch: pytes
     stub = SimpleNamespace(Popen=refuse, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
     monkeypatch.setattr(guard, "subprocess", stub)
     woken = threading.Event()
-    lane = LaneThread(lambda: False, lambda _: None, woken.set)
+    lane = LaneThread(lambda: False, lambda: False, lambda _: None, woken.set)
     lane.give(cast(Any, None))
     assert woken.wait(60)
     assert lane.in_hand is not None
