@@ -19,8 +19,19 @@ _OF_THE_BASELINE: Final = 2  # starts that an exception may end
 _SUSPECT: Final = 3  # so many different candidates in a row
 _TOLD: Final = ("hardware", "machine")  # what ranks have said; only those that die without a word make a node suspect
 _REPEATS: Final = 3
-_MOST_SUSPENDED: Final = 5  # of the runs of one candidate in one round
+_MOST_CANCELLED: Final = 5  # runs of one candidate in one round, for the same reason
 _AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
+# reasons beside a run, as sentences
+_BESIDE: Final = {
+    "suspended": (
+        "were suspended with this worker",
+        "Let this worker run without breaks, as on a node of its own",
+    ),
+    "no_room": (
+        "failed while the disk of the results was full, which has room again",
+        "If it is the script that fills it, let it write less, or make more room",
+    ),
+}
 Verdict = Literal["tell", "again", "elsewhere"]
 
 
@@ -34,12 +45,12 @@ class NodeHealth:
 
     died: list[Task] = field(default_factory=list)
     _avoided: dict[tuple[Part, int], float] = field(default_factory=dict)  # until when
-    _suspended: Counter[tuple[Part, str, int]] = field(default_factory=Counter)  # each run is another trial
+    _cancelled: Counter[tuple[str, Part, str, int]] = field(default_factory=Counter)  # each run is another trial
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in the outcome of a run on this node."""
-        is_suspended = isinstance(outcome, Cancelled) and outcome.reason == "suspended"
-        self._suspended[task.part, task.name, task.round] += is_suspended
+        if isinstance(outcome, Cancelled):
+            self._cancelled[outcome.reason, task.part, task.name, task.round] += 1
         if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason in _TOLD):
             return
         if isinstance(outcome, Failed) and outcome.retryable:
@@ -55,18 +66,18 @@ class NodeHealth:
         """Whether a trial should still be left to other nodes, if there are any."""
         return time.monotonic() < self._avoided.get(trial, -math.inf)
 
-    def refuse_suspensions(self, study: str, task: Task) -> None:
-        """Refuses to try a candidate again and again whose runs are all suspended with this worker.
+    def refuse_repeats(self, study: str, task: Task) -> None:
+        """Refuses to try a candidate again and again whose runs all end for the same reason beside them.
 
         Raises:
-            DsoptError: so many of them were.
+            DsoptError: so many of them did.
         """
-        if (times := self._suspended[task.part, task.name, task.round]) >= _MOST_SUSPENDED:
-            raise DsoptError(
-                f"study '{study}': {times} runs of {task.name} were suspended with this worker, so that "
-                "none could be measured. Nothing that was recorded is lost. Let this worker run without breaks, as on "
-                f"a node of its own, then go on with: dsopt worker {study}"
-            )
+        for reason, (what, advice) in _BESIDE.items():
+            if (times := self._cancelled[reason, task.part, task.name, task.round]) >= _MOST_CANCELLED:
+                raise DsoptError(
+                    f"study '{study}': {times} runs of {task.name} {what}, so that none could be measured. Nothing "
+                    f"that was recorded is lost. {advice}, then go on with: dsopt worker {study}"
+                )
 
     @property
     def is_suspect(self) -> bool:

@@ -214,7 +214,7 @@ class Desk:
             self._errors.append(ended.error)
         if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
             self._set_aside(outcome)
-        self._health.refuse_suspensions(study.name, task)
+        self._health.refuse_repeats(study.name, task)
 
     def _verdict(self, study: StoredStudy, run: RunInHand, outcome: Outcome, *, others_live: bool) -> Verdict:
         """What follows from an outcome."""

@@ -53,8 +53,15 @@ class Ended:
 def run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], None]) -> Ended:
     """Runs an assignment; its processes are gone when this returns, and its result, if there is one, is on disk."""
     results = assignment.run_dir.path.parent
+    lacked_room: list[str] = []
+
+    def look(progress: Progress) -> None:
+        if not lacked_room and (why := unusable(results)) is not None:
+            lacked_room.append(why)
+        on_progress(progress)
+
     try:
-        ended = _run(assignment, lane, on_progress)
+        ended = _run(assignment, lane, look)
     except OSError as error:
         disk = unusable(results, error)
         return Ended(outcome=Cancelled(message=disk), error=None) if disk else Ended(outcome=Cancelled(), error=error)
@@ -62,8 +69,11 @@ def run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], No
         return Ended(outcome=Cancelled(), error=error)
     if not isinstance(ended.outcome, Failed):
         return ended
-    disk = unusable(results, said=ended.outcome.message)
-    return Ended(outcome=Cancelled(message=disk)) if disk else ended
+    if (disk := unusable(results, said=ended.outcome.message)) is not None:
+        return Ended(outcome=Cancelled(message=disk))
+    if lacked_room:  # meanwhile, so that its log and what it told may be lost
+        return Ended(outcome=Cancelled(message=lacked_room[0], reason="no_room"))
+    return ended
 
 
 def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], None]) -> Ended:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible
+from dsopt.experiment.outcome import Cancelled, CancelledReason, Failed, Infeasible
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
 from dsopt.worker import blame
@@ -103,13 +103,19 @@ def test_a_run_that_says_something_clears_a_node() -> None:
         assert not health.is_suspect
 
 
-def test_a_task_whose_runs_are_all_suspended_is_not_tried_for_ever() -> None:
-    health, suspended = NodeHealth(), Cancelled(reason="suspended", message="for 9 s")
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("suspended", "were suspended with this worker"), ("no_room", "the disk of the results was full")],
+)
+def test_a_task_whose_runs_all_end_for_a_reason_beside_them_is_not_tried_for_ever(
+    reason: CancelledReason, said: str
+) -> None:
+    health, ended = NodeHealth(), Cancelled(reason=reason, message="for 9 s")
     for name, outcome in (("a", Cancelled()), ("a", DIED)) * 9:
         health.note(task(name), outcome)
-        health.refuse_suspensions("tune", task(name))
+        health.refuse_repeats("tune", task(name))
     for trial in range(5):  # a run that is cancelled is a trial of its own
-        health.refuse_suspensions("tune", task("a"))
-        health.note(replace(task("a"), trial=trial), suspended)
-    with pytest.raises(DsoptError, match="5 runs of a were suspended with this worker"):
-        health.refuse_suspensions("tune", task("a"))
+        health.refuse_repeats("tune", task("a"))
+        health.note(replace(task("a"), trial=trial), ended)
+    with pytest.raises(DsoptError, match=f"5 runs of a .*{said}"):
+        health.refuse_repeats("tune", task("a"))

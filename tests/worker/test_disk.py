@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +22,8 @@ from dsopt.worker.happenings import WorkerPaused, WorkerWentOn
 from tests.conftest import Dsopt
 from tests.studies import write_study
 from tests.worker.test_ending_while_waiting import until_said
+from tests.worker.test_full_database import fill
+from tests.worker.test_protocol_runs import wait_for_a_run
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -95,6 +98,30 @@ def test_a_full_disk_to_offload_to_is_waited_for_and_no_configurations_fault(dso
     worker.terminate()
     worker.communicate(timeout=60)
     assert worker.returncode == 130
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_where_the_disk_was_full_for_a_while_counts_for_nothing(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """Its log and what it told may be lost with it. A run that fails without that is the configuration's."""
+    dsopt = Dsopt(small_disk, f"sqlite:///{tmp_path}/dsopt.db")
+    dsopt.environment |= {"SIMULATED_SECONDS": "6", "SIMULATED_FAILURES": "baseline:0"}
+    write_study(small_disk)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(small_disk)
+    rest = fill(small_disk)
+    time.sleep(3)
+    rest.unlink()
+    until_said(worker, "crash: rank 0: RuntimeError")
+    worker.terminate()
+    worker.communicate(timeout=60)
+    with sqlite3.connect(f"file:{tmp_path}/dsopt.db?mode=ro", uri=True) as connection:
+        query = "SELECT state, reason FROM dsopt_attempts WHERE candidate = 'baseline' ORDER BY started_at LIMIT 2"
+        ended = connection.execute(query).fetchall()
+    connection.close()
+    assert ended == [("cancelled", "no_room"), ("failed", "crash")]
 
 
 def test_room_is_waited_for_on_the_disk_that_lacks_it(small_disk: Path, tmp_path: Path) -> None:
