@@ -32,7 +32,7 @@ class DeviceLocks:
     """
 
     def __init__(self, database: str, shown: str) -> None:
-        self._owner = f"{database}\n{shown}"
+        self._database, self._shown = database, shown
         self._files: dict[Path, int] = {}
 
     def hold(self, pool: DevicePool) -> None:
@@ -56,6 +56,13 @@ class DeviceLocks:
                         "devices (--devices), or wait until those workers have ended."
                     )
 
+    def belong_to(self, database: str) -> None:
+        """Notes that the database is another one now, such as a file that was put in the place of the former."""
+        if database != self._database:
+            self._database = database
+            for descriptor in self._files.values():
+                self._sign(descriptor)
+
     def close(self) -> None:
         """Frees them."""
         self._free(set(self._files))
@@ -74,17 +81,21 @@ class DeviceLocks:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, self._owner.encode(), 0)
+            self._sign(descriptor)
         except BlockingIOError:
             database, _, shown = os.pread(descriptor, 4096, 0).decode(errors="replace").partition("\n")
-            if database and database != self._owner.partition("\n")[0]:
+            if database and database != self._database:
                 os.close(descriptor)
                 return shown
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self._files[path] = descriptor
         return None
+
+    def _sign(self, descriptor: int) -> None:
+        """Writes down whose a lock is."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{self._database}\n{self._shown}".encode(), 0)
 
 
 def reserve(pool: DevicePool, where: str) -> list[int]:

@@ -119,6 +119,7 @@ class Desk:
         if unsure != self._settled_for and now.state is not None:
             self._settled_for = unsure
             self._asker.look_again()
+            self._ask(self._hand.note_database)
             settle(self._hand, self._study, [lane.in_hand for lane in self._lanes], self._ask)
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())

@@ -49,8 +49,9 @@ Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 class Hand:
     """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
 
-    `speed` measures this worker's node; `wake` is called when it is worth asking again; `lost_nodes` are nodes that
-    were lost during runs, which others are preferred to.
+    `speed` measures this worker's node; `wake` is called when it is worth asking again; `note_database` where another
+    database may be in the place of the former; `lost_nodes` are nodes that were lost during runs, which others are
+    preferred to.
     """
 
     store: Store
@@ -59,6 +60,7 @@ class Hand:
     tell: Callable[[Happening], None]
     speed: NodeSpeed
     wake: Callable[[], None] = lambda: None
+    note_database: Callable[[], None] = lambda: None
     lost_nodes: list[str] = field(default_factory=list)
 
     def release(self, placement: Placement | None) -> None:

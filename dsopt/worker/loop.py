@@ -1,5 +1,6 @@
 """The worker: works on studies one after the other, with one thread that asks the database and lanes that run."""
 
+import contextlib
 import math
 import os
 import threading
@@ -146,6 +147,10 @@ class Worker:
                 break
         return problems
 
+    def _note_database(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # it is being replaced; then this is asked again
+            self._locks.belong_to(identity_of(self._store.engine))
+
     def _work_on_one(self, study: StoredStudy, heart: Heart) -> bool:
         """Works on a study. Returns whether it has begun a run."""
         study.check_trust()
@@ -170,6 +175,7 @@ class Worker:
             tell=self._tell,
             speed=self._speed,
             wake=self._wake.set,
+            note_database=self._note_database,
         )
         lanes = lanes_of(study.spec, self._pool)
         desk = Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, reserve, without_reserved
 from dsopt.launch.devices import DevicePool
 
@@ -22,3 +23,21 @@ def test_what_another_user_has_put_there_keeps_nobody_off(tmp_path: Path, monkey
     assert not list(tmp_path.glob("cpu-?"))
     for descriptor in files:
         os.close(descriptor)
+
+
+def test_locks_belong_to_the_database_that_is_there_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that was put in the place of an SQLite file is the database of all who name that file."""
+    monkeypatch.setenv("DSOPT_DEVICE_LOCKS", str(tmp_path / "locks"))
+    pool = DevicePool(kind="cpu", indices=(0, 1))
+    first, of_the_copy, of_the_former = (DeviceLocks(name, "file") for name in ("former", "copy", "former"))
+    first.hold(pool)
+    with pytest.raises(DsoptError, match="CPU slot 0 of this machine is in use by workers on another database"):
+        of_the_copy.hold(pool)
+    first.belong_to("copy")
+    of_the_copy.hold(pool)
+    with pytest.raises(DsoptError, match="in use by workers on another database"):
+        of_the_former.hold(pool)
+    first.close()
+    of_the_copy.close()
+    of_the_former.hold(pool)
+    of_the_former.close()
