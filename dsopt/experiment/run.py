@@ -195,6 +195,8 @@ class _Watched:
         long the start took, and the time limits, depend on the clock: it checks these once, after everything else. What
         ranks say beside their steps comes first, because each rank has its own file.
         """
+        if not self._launch.run_dir.path.exists():  # its ranks may go on, and can tell nothing
+            return Cancelled(message=f"somebody has removed {self._launch.run_dir.path} while the run went on")
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._read(), key=lambda event: isinstance(event, Step))
         has_problem = _tells_a_problem(events)

@@ -1,6 +1,7 @@
 """A run is judged by what its ranks wrote, however late that is read."""
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,15 @@ def ended_with(
     return run_experiment(
         launch(run_dir=run_dir), rules(), stop_asked, lambda _: None, lambda _launch: Ranks(code), leave_asked
     )
+
+
+def test_a_run_whose_folder_was_removed_ends_at_once(tmp_path: Path) -> None:
+    """It can tell nothing, and would be taken for one that hangs."""
+    run_dir = RunDir(tmp_path / "run")
+    outcome = run_experiment(
+        launch(run_dir=run_dir), rules(), lambda: False, lambda _: shutil.rmtree(run_dir.path), lambda _: Ranks(None)
+    )
+    assert outcome == Cancelled(message=f"somebody has removed {run_dir.path} while the run went on")
 
 
 def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:
