@@ -15,6 +15,7 @@ from dsopt.api.events import (
     Outcome,
     Progress,
     RunsAlone,
+    SavesInPlace,
     ScriptChanged,
     SecretsWithheld,
     StageClosed,
@@ -66,6 +67,12 @@ def event_line(event: Event) -> str | None:
                 f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "
                 "the other. Does the script use a port, a file or a lock of a fixed name?"
             )
+        case SavesInPlace(task=task):
+            return (
+                f"{label_of(task):<34} saves in the working folder, where runs would meet each other's files: they go "
+                "one after the other. For several at once, name the flag of the folder that it saves to: "
+                "isolate: [--FLAG] (with tune and run: --isolate=--FLAG)."
+            )
         case DevicesAwaited():
             return awaited_text(event)
         case ScriptChanged(files=files, runs=runs):
@@ -107,6 +114,8 @@ def measured_text(event: NodeMeasured) -> str:
 def awaited_text(event: DevicesAwaited) -> str:
     """Who has the devices that a worker waits for."""
     held = [f"{count} held by {_holder(name)} on {node}" for count, name, node in event.holders]
+    if event.files_of is not None:
+        return f"Waiting for a run of study {event.files_of!r}, which may save in the same working folder."
     held += [f"{event.training} held by a training that dsopt has started"] if event.training else []
     elsewhere = (
         "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"

@@ -44,6 +44,7 @@ class Observation:
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
+        saves_in_place: whether a run beside it would save to the same files of the working folder.
         quality: how good its numbers are; only if a run of this study measured it.
         noise: how much its steps differ; measured and slow only, and not from earlier versions.
         steps: how many it had, warm-up included; 0 if that is not known.
@@ -73,6 +74,7 @@ class Observation:
     half_width: float | None = None
     seconds: float | None = None
     wrote_outside: str = ""
+    saves_in_place: bool = False
     order: float = math.inf
     why: str | None = None
     is_sound: bool = True
@@ -160,6 +162,12 @@ class History:
     def wrote_outside(self) -> list[str]:
         """What looks like checkpoints and appeared in the working folder while any of these ran."""
         return sorted({path for o in self.everything for path in o.wrote_outside.split(", ") if path})
+
+    @property
+    def saves_in_place(self) -> bool:
+        """Whether runs beside each other would save to the same files; until one is over, they may."""
+        over = [o for o in self.everything if o.is_spent and o.imported is None and o.state != "running"]
+        return not over or any(o.saves_in_place for o in over)
 
     @property
     def own_stage(self) -> int | None:

@@ -4,7 +4,7 @@ A row gives one name of a device to one attempt. A CPU slot has one name: node a
 the node is called (`ANYWHERE`), and on its node `gpu:0/UUID`: jobs that see other GPUs of the node may count them from
 0, too. What a launcher takes by a host file is named as there: node and `gpu:0`, which is that GPU whatever its UUID.
 What an engine has granted is counted within that grant, if it has numbers of its own: node and `gpu:0@JOB` for Slurm,
-`cpu:0@GROUP` for Ray.
+`cpu:0@GROUP` for Ray. A run that saves in the working folder has that for itself, too (`FILES`).
 """
 
 import itertools
@@ -26,6 +26,7 @@ from dsopt.study.wanted import Wanted
 
 _PORTS_TRIED: Final = 8
 ANYWHERE: Final = ""  # as a node: of a name that means the same device on every node
+FILES: Final = "files:"  # as a node: of folders, whose names are the devices
 _WHOLE: Final = "node"  # as a device: all that the node has
 
 Name = tuple[str, str]  # a node, and the device there
@@ -45,6 +46,7 @@ class Request:
         scope: within what the devices of `wanted` are counted, such as a job; empty: on their nodes.
         is_exclusive: whether no other attempt may have devices of the same nodes meanwhile.
         granted: what an engine has chosen in place of all this.
+        files: the name of a folder that it has for itself; empty: of none.
     """
 
     pool: DevicePool
@@ -56,6 +58,12 @@ class Request:
     scope: str = ""
     is_exclusive: bool = False
     granted: Placement | None = None
+    files: str = ""
+
+    @property
+    def folders(self) -> list[Name]:
+        """What the folder is leased as."""
+        return [(FILES, self.files)] if self.files else []
 
     def name_of(self, node: str, index: int) -> Name:
         """What a device of several nodes is leased as."""
@@ -98,7 +106,7 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
     among = set(request.wanted.hosts if request.wanted is not None else hosts)
     if count or among:
         queries.lock_nodes(connection, {me.node, *among})
-    held, slots = _held(connection, me.node, *among)
+    held, slots = _held(connection, me.node, FILES, *among)
     chosen = _choose(me, request, held, slots)
     if chosen:
         hosts = {node: indices for node, indices in chosen.items() if node != "localhost"}
@@ -108,11 +116,13 @@ def take(connection: sa.Connection, me: Registration, attempt_id: str, run_dir: 
     free = list(itertools.islice(left, count))
     listed = [request.name_of(node, index) for node, indices in hosts.items() for index in indices]
     nodes = {*hosts, *([me.node] if free else [])}
-    if len(free) < count or not _is_free(listed, held, slots) or not all(_admits(request, n, held) for n in nodes):
+    is_admitted = all(_admits(request, node, held) for node in nodes)
+    if len(free) < count or not is_admitted or not _is_free([*listed, *request.folders], held, slots):
         raise DevicesTaken
     values = {"host": me.host, "run_dir": str(run_dir), "attempt_id": attempt_id}
     names = {*listed, *(name for index in free for name in _names(me.node, pool, index))}
-    port = _lease(connection, me, values, names, nodes if request.is_exclusive else ())
+    wholes = [(node, _WHOLE) for node in nodes] if request.is_exclusive else []
+    port = _lease(connection, me, values, {*names, *wholes, *request.folders})
     uuids = {index: pool.uuids[index] for index in free if index in pool.uuids}
     indices = next(iter(chosen.values())) if chosen else tuple(sorted(free))
     devices = DevicePool(kind=pool.kind, indices=indices, uuids=uuids)
@@ -134,10 +144,10 @@ def _record(
             names |= {(place.node, f"{pool.kind}:{index}@{granted.grant}") for index in place.devices}
     nodes = {place.node for place in granted.places}
     queries.lock_nodes(connection, nodes)
-    held, slots = _held(connection, *nodes)
-    if not _is_free(names, held, slots) or not all(_admits(request, node, held) for node in nodes):
+    held, slots = _held(connection, FILES, *nodes)
+    if not _is_free({*names, *request.folders}, held, slots) or not all(_admits(request, node, held) for node in nodes):
         raise DevicesTaken
-    port = _lease(connection, me, values, names)
+    port = _lease(connection, me, values, {*names, *request.folders})
     first = granted.places[0]
     devices = DevicePool(kind=pool.kind, indices=first.devices, uuids=first.uuids)
     hosts = {place.node: place.devices for place in granted.places}
@@ -149,14 +159,13 @@ def _lease(
     me: Registration,
     values: Mapping[str, str],
     names: Iterable[Name],
-    wholes: Iterable[str] = (),
 ) -> int:
-    """Leases devices of these names, whole nodes, and a port of the worker's node, which it returns.
+    """Leases what has these names, and a port of the worker's node, which it returns.
 
     Raises:
         DevicesTaken: somebody has one of them.
     """
-    wanted = {*names, *((node, _WHOLE) for node in wholes)}
+    wanted = set(names)
     for port in itertools.islice(free_ports(), _PORTS_TRIED):
         meeting = (me.node, f"port:{port}")
         # sorted, so that two transactions never wait for each other
@@ -181,9 +190,9 @@ def host_of(pool: DevicePool) -> str | None:
 
 def can_take(connection: sa.Connection, me: Registration, request: Request) -> bool:
     """Whether nobody has what an attempt of several nodes needs now."""
-    held, slots = _held(connection, me.node, *(request.wanted.hosts if request.wanted is not None else ()))
+    held, slots = _held(connection, me.node, FILES, *(request.wanted.hosts if request.wanted is not None else ()))
     try:
-        return bool(_choose(me, request, held, slots))
+        return _is_free(request.folders, held, slots) and bool(_choose(me, request, held, slots))
     except DevicesTaken:
         return False
 
@@ -216,8 +225,8 @@ def _choose(me: Registration, request: Request, held: set[Name], slots: set[Name
 
 def count_free(connection: sa.Connection, node: str, request: Request) -> int:
     """How many devices of a node's pool an attempt that requests some could get now."""
-    held, slots = _held(connection, node)
-    if not _admits(request, node, held):
+    held, slots = _held(connection, node, FILES)
+    if not _admits(request, node, held) or not _is_free(request.folders, held, slots):
         return 0
     return sum(_is_free(_names(node, request.pool, index), held, slots) for index in request.pool.indices)
 

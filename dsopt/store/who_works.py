@@ -6,6 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from dsopt.store.clock import since
+from dsopt.store.leases import FILES
 from dsopt.store.own_lease import NODE_SPEED
 from dsopt.store.queries import Row
 from dsopt.store.tables import attempts, leases, studies, workers
@@ -51,6 +52,17 @@ def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str)
         .order_by(name, attempts.c.node)
     )
     return [(number, name, on) for number, name, on in connection.execute(query)]
+
+
+def holder_of_files(connection: sa.Connection, files: str, *, without: str) -> str | None:
+    """The study whose run has a folder for itself, on another worker."""
+    query = (
+        sa.select(studies.c.name)
+        .select_from(leases.join(attempts, attempts.c.id == leases.c.attempt_id))
+        .join(studies, studies.c.id == attempts.c.study_id)
+        .where(leases.c.node == FILES, leases.c.device == files, attempts.c.worker_id != without)
+    )
+    return connection.execute(query).scalar_one_or_none()
 
 
 def studies_now(connection: sa.Connection) -> Sequence[Row]:

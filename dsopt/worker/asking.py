@@ -30,7 +30,7 @@ from dsopt.store.workers import bury, find_dead, nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import places_of_runs, request_of, without_slow
+from dsopt.worker.capacity import files_of, places_of_runs, request_of, without_slow
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
@@ -79,6 +79,7 @@ class Asker:
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
+        self._files = ""  # the folder that runs have for themselves, when it last planned
         self._holders = Holders(hand, study)
 
     def next(self, version: int) -> Assignment | None:
@@ -107,6 +108,7 @@ class Asker:
             try:
                 with self._turns.take():
                     ground = StudyGround(self._hand, self._study, self.snapshot, self._bears, self._leaves)
+                    self._files = files_of(self._study.spec, ground.history)
                     return self._adopted(ground) or self._planned(ground)
             except StudyChanged:
                 now = self._hand.store.now(self._study)
@@ -140,7 +142,7 @@ class Asker:
 
     def _tell_of_holders(self) -> None:
         if not self._is_being_granted:
-            self._holders.look()
+            self._holders.look(self._files)
 
     @property
     def may_begin_soon(self) -> bool:
@@ -161,7 +163,7 @@ class Asker:
         me = hand.ledger.me.node
         every = [without_slow(places, hand.speed.slow, me) for places in places_of_runs(spec, hand.pool)]
         with hand.store.engine.connect() as connection:
-            requests = [request_of(places) for places in every]
+            requests = [request_of(places, files=self._files) for places in every]
             if any(one.wanted is not None for one in requests):
                 return any(one.wanted is None or can_take(connection, hand.ledger.me, one) for one in requests)
             least = min(requests, key=lambda one: one.count)

@@ -1,5 +1,6 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
+import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import Placer
 from dsopt.launch.placers.ssh import HostFile
 from dsopt.launch.program import find_launcher
+from dsopt.search.history import History
 from dsopt.store.leases import Request
 from dsopt.study.candidate_run import candidate_command
 from dsopt.study.command import LaunchCommand
@@ -156,7 +158,14 @@ def _left(indices: Sequence[int], slow: Collection[int]) -> tuple[int, ...]:
     return tuple(index for index in indices if index not in slow)
 
 
-def request_of(places: Places, last: Sequence[str] = (), granted: Placement | None = None) -> Request:
+def files_of(spec: StudySpec, history: History) -> str:
+    """The name of the folder that a run of a study has for itself: of that it works in, if runs of it save there."""
+    if spec.is_simulated or not history.saves_in_place:
+        return ""
+    return hashlib.blake2b(spec.cwd.encode(), digest_size=16).hexdigest()
+
+
+def request_of(places: Places, last: Sequence[str] = (), granted: Placement | None = None, files: str = "") -> Request:
     """What an attempt that takes place there leases; nodes of `last` only if it must, or what was granted."""
     wanted, placer = places.wanted, places.placer
     own = next(filter(is_this_node, wanted.hosts), None) if wanted is not None else None
@@ -170,6 +179,7 @@ def request_of(places: Places, last: Sequence[str] = (), granted: Placement | No
         scope=placer.scope if placer is not None else "",
         is_exclusive=places.pool.is_exclusive,
         granted=granted,
+        files=files,
     )
 
 

@@ -202,7 +202,7 @@ class Desk:
         self._asker.look_again()
         if what == "elsewhere":
             self._health.avoid(task)
-        for happening in run.of_files():
+        for happening in run.of_files(has_company=len(self._lanes) > 1):
             self._hand.tell(happening)
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
         if isinstance(outcome, Failed):

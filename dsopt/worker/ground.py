@@ -36,7 +36,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import Places, places_of, request_of, without_slow
+from dsopt.worker.capacity import Places, files_of, places_of, request_of, without_slow
 from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
@@ -172,7 +172,6 @@ class StudyGround:
         """Begins an attempt of a task; a new one is claimed with it.
 
         Args:
-            task: the task.
             candidate: what it runs.
             state: of the study from then on.
             left_by: of some nodes, those to take only if no others are free.
@@ -187,7 +186,8 @@ class StudyGround:
             raise DevicesTaken
         places, script = self._places(study.spec, candidate), script_source(study.spec)
         with self._granted(places) as granted:
-            request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted)
+            last, files = [*hand.lost_nodes, *left_by(places.nodes)], files_of(study.spec, self.history)
+            request = request_of(places, last, granted, files)
             run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity, this_process())
             try:
                 if isinstance(task, NewTask):

@@ -104,6 +104,13 @@ class RunsAlone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavesInPlace:
+    """A run has saved in the working folder. Runs there go one after the other, or one would meet another's files."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesAwaited:
     """A worker has a run to begin, and others have its devices.
 
@@ -113,12 +120,14 @@ class DevicesAwaited:
             is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
         training: how many of this machine a training of `dsopt run` has.
+        files_of: the study whose run saves in the same working folder, where they go one after the other; None: none.
     """
 
     study: StoredStudy
     holders: Sequence[tuple[int, str | None, str]]
     engine: str | None = None
     training: int = 0
+    files_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +231,7 @@ Happening: TypeAlias = (
     | NodeAvoided
     | NodeMeasured
     | RunsAlone
+    | SavesInPlace
     | DevicesAwaited
     | ScriptChanged
     | HelperReplaced

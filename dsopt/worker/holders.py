@@ -3,7 +3,7 @@
 from dsopt.launch.device_locks import without_reserved
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store.stored import StoredStudy
-from dsopt.store.who_works import holders_on
+from dsopt.store.who_works import holder_of_files, holders_on
 from dsopt.worker.capacity import request_of, smallest_of
 from dsopt.worker.ground import Hand
 from dsopt.worker.happenings import DevicesAwaited
@@ -23,18 +23,19 @@ class Holders:
         self._were_some = False
         self.are_soon_gone = False  # by the last look
 
-    def look(self) -> None:
-        """Looks who has them now."""
+    def look(self, files: str) -> None:
+        """Looks who has them now, and who has the folder of this name for itself."""
         hand = self._hand
         with hand.store.engine.connect() as connection:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
+            others = holder_of_files(connection, files, without=hand.ledger.me.id) if files else None
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
         training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
         self._were_some = bool(holders)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)
-        event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training)
+        event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training, files_of=others)
         if event != self._told and not have_come_free:
             self._told = event
             hand.tell(event)

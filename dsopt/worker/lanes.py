@@ -18,6 +18,7 @@ from dsopt.worker.happenings import (
     FilesPutBack,
     Happening,
     HelperReplaced,
+    SavesInPlace,
     TaskProgressed,
     WarmStartsEnded,
     WroteOutside,
@@ -68,16 +69,24 @@ class RunInHand:
             attrs.update(node_attributes(self.assignment.rates))
         if self.ended is not None and self.ended.wrote_outside:
             attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
+        if self.ended is not None and self.ended.saves_in_place:
+            attrs["saves_in_place"] = True
         engine = self.progress.engine if self.progress is not None else None
         seen = {} if engine is None else engine_attributes(engine)
         return cast(TrialAttributes, {**seen, **attrs})
 
-    def of_files(self) -> Iterator[Happening]:
-        """What it did to files that are not its own: of those that every run writes to, the first run tells."""
+    def of_files(self, *, has_company: bool) -> Iterator[Happening]:
+        """What it did to files that are not its own: of those that every run writes to, the first run tells.
+
+        `has_company`: whether the worker has devices for several runs at once.
+        """
         task, ended = self.assignment.task, self.ended
+        is_first = task.name == BASELINE and not task.round
+        if ended is not None and ended.saves_in_place and is_first and has_company:
+            yield SavesInPlace(task=task)
         if ended is not None and ended.wrote_outside:
             yield WroteOutside(task=task, paths=ended.wrote_outside)
-        if ended is not None and ended.replaced and task.name == BASELINE and not task.round:
+        if ended is not None and ended.replaced and is_first:
             yield FilesPutBack(task=task, names=ended.replaced, folder=self.assignment.run_dir.replaced)
 
 

@@ -12,6 +12,7 @@ from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
+from dsopt.launch.in_place import saves_in_place
 from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
 from dsopt.launch.passing import PassingError
 from dsopt.launch.undone import undo
@@ -38,6 +39,7 @@ class Ended:
         aio: the `aio` section, if it was measured for this run.
         wrote_outside: what looks like checkpoints and appeared in the working folder meanwhile.
         replaced: names of what stood in the place of the user's files when these were put back.
+        saves_in_place: whether a run beside it would save to the same files (`launch/in_place.py`).
         error: what ended the run, if that is neither its own fault nor that of the disk of the results.
         lacks: a folder to offload to, whose disk takes no files now.
     """
@@ -46,6 +48,7 @@ class Ended:
     aio: Mapping[str, Any] | None = None
     wrote_outside: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
+    saves_in_place: bool = False
     error: BaseException | None = None
     lacks: Path | None = None
 
@@ -88,9 +91,10 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     except DsoptError as error:  # the disk to offload to cannot be used
         return _not_offloaded(assignment, error)
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
-    before = _traces(spec)
+    before, in_place = _traces(spec), False
     try:
         outcome = lane.run(launch, rules, on_progress)
+        in_place = saves_in_place(run_dir)
     finally:
         run_dir.remove_own(CLUSTERS)
         undo(run_dir)
@@ -102,6 +106,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         outcome=outcome,
         aio=aio if measured else None,
         wrote_outside=tuple(plain_text(str(path.relative_to(spec.cwd))) for path in found),
+        saves_in_place=in_place,
         replaced=tuple(sorted({plain_text(path.name) for path in run_dir.replaced.glob("*/*")})),
     )
 

@@ -1,9 +1,12 @@
 """Experiments beside the user's own checkpoints, with real runs: those stay byte for byte as they were."""
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -177,3 +180,50 @@ def test_what_a_script_does_by_other_ways_than_flags(tmp_path: Path, is_warm: bo
         "saved": 1,
         "saved_again": 2,
     }
+
+
+SAVES_IN_PLACE = """
+import os, shutil, sys, time
+import deepspeed, torch
+model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)])
+config = sys.argv[sys.argv.index("--deepspeed_config") + 1]
+engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+for step in range(100_000):
+    engine.backward(engine(torch.randn(engine.train_micro_batch_size_per_gpu(), 256)).square().mean())
+    engine.step()
+    time.sleep(0.05)
+    if step % 3 == 2:
+        folder = f"best.tmp{os.getpid()}"
+        os.makedirs(folder)
+        torch.save(model.state_dict(), f"{folder}/model.pt")
+        if os.path.exists("best"):
+            shutil.rmtree("best")
+        os.rename(folder, "best")
+"""
+
+
+@pytest.mark.slow
+def test_runs_that_save_to_one_folder_go_one_after_the_other(dsopt: Dsopt) -> None:
+    """Side by side, one was undone while the other saved, and weights of experiments stayed."""
+    (dsopt.cwd / "train.py").write_text(SAVES_IN_PLACE)
+    ds_config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": [0, 1]},
+        "autotuning": {"max_train_micro_batch_size_per_gpu": 4},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "torch_adam": True}},
+    }
+    (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
+    (dsopt.cwd / "best").mkdir()
+    (dsopt.cwd / "best" / "model.pt").write_text("mine")
+    command = "deepspeed --num_accelerators 1 train.py --deepspeed_config ds.json"
+    (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
+    dsopt("study", "create", "study.yaml")
+    output = dsopt("worker", "study", "--devices", "cpu:2")
+    assert output.count("saves in the working folder, where runs would meet each other's files") == 1
+    assert [path.name for path in dsopt.cwd.glob("best*/*")] == ["model.pt"]
+    assert (dsopt.cwd / "best" / "model.pt").read_text() == "mine"
+    assert not [path for path in dsopt.cwd.rglob("*.pt") if path.parent.name != "best"]
+    with contextlib.closing(sqlite3.connect(dsopt.cwd / "storage" / "dsopt.db")) as connection:
+        times = connection.execute("SELECT started_at, finished_at FROM dsopt_attempts ORDER BY started_at").fetchall()
+    assert len(times) > 2
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times)), times

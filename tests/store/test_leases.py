@@ -25,13 +25,13 @@ from dsopt.store.attempts import Attempt
 from dsopt.store.backup import refuse_to_lose
 from dsopt.store.beats import Beats
 from dsopt.store.lease_queries import leases_left, leases_on
-from dsopt.store.leases import Request
+from dsopt.store.leases import Request, count_free
 from dsopt.store.ledger import Ledger
 from dsopt.store.neighbours import neighbours
 from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.transactions import DevicesTaken
-from dsopt.store.who_works import holders_on
+from dsopt.store.who_works import holder_of_files, holders_on
 from dsopt.store.workers import leave
 from dsopt.study.wanted import Wanted
 from tests.runs import launch
@@ -98,6 +98,30 @@ TWICE = {
     "a local one, and a run by a host file": (("b", gpus("x"), None), ("a", NONE, HOSTS)),
     "a local one without UUIDs, and one with": (("a", replace(gpus("x"), uuids={}), None), ("a", gpus("x"), None)),
 }
+
+
+def test_runs_that_save_in_one_folder_go_one_after_the_other(store: Store, study: StoredStudy) -> None:
+    """On whatever devices and nodes: they would meet each other's files."""
+    first, second, third = at(store, "a"), at(store, "b"), at(store, "c")
+    saving = replace(request(slots(1)), files="folder")
+    held = begin_as(first, study, saving)
+    with pytest.raises(DevicesTaken):
+        begin_as(second, study, saving)
+    begin_as(third, study, replace(saving, files="another"))
+    begin(at(store, "d"), study, slots(1))  # of a study that saves nothing there
+    with store.engine.connect() as connection:
+        assert count_free(connection, "b", saving) == 0
+        assert count_free(connection, "b", replace(saving, files="")) == 1
+        assert holder_of_files(connection, "folder", without=second.me.id) == study.name
+        assert holder_of_files(connection, "folder", without=first.me.id) is None
+        assert sum(number for number, _, _ in holders_on(connection, ["a"], without="")) == 1
+    first.free(held)
+    begin_as(second, study, saving)
+
+
+def begin_as(ledger: Ledger, study: StoredStudy, request: Request) -> Attempt:
+    task = replace(new_task(f"of {ledger.me.id}"), round=0)
+    return ledger.begin(study, task, Path("/made/up"), request)[1]
 
 
 class Engine(ChoosingPlacer):
