@@ -41,6 +41,16 @@ from dsopt.study.part import REFERENCE
 _SLOW_START_SECONDS: Final = 30.0  # from where people ask what takes so long
 
 
+_FAILED_BESIDE: Final = (
+    "failed beside another run and went well alone: from now on runs go one after the other. Does the script use a "
+    "port, a file or a lock of a fixed name?"
+)
+_MEETS_OTHERS: Final = (
+    "saves in the working folder, where runs would meet each other's files: they go one after the other. For several "
+    "at once, name the flag of the folder that it saves to: isolate: [--FLAG] (with tune and run: --isolate=--FLAG)."
+)
+
+
 def event_line(event: Event) -> str | None:
     """The line that an event leaves; mere progress leaves none."""
     match event:
@@ -63,16 +73,9 @@ def event_line(event: Event) -> str | None:
         case NodeMeasured():
             return measured_text(event)
         case RunsAlone(task=task):
-            return (
-                f"{label_of(task):<34} failed beside another run and went well alone: from now on runs go one after "
-                "the other. Does the script use a port, a file or a lock of a fixed name?"
-            )
+            return f"{label_of(task):<34} {_FAILED_BESIDE}"
         case SavesInPlace(task=task):
-            return (
-                f"{label_of(task):<34} saves in the working folder, where runs would meet each other's files: they go "
-                "one after the other. For several at once, name the flag of the folder that it saves to: "
-                "isolate: [--FLAG] (with tune and run: --isolate=--FLAG)."
-            )
+            return f"{label_of(task):<34} {_MEETS_OTHERS}"
         case DevicesAwaited():
             return awaited_text(event)
         case ScriptChanged(files=files, runs=runs):

@@ -95,7 +95,7 @@ def _undo(
     elif is_there and origin not in returned and _is_others(origin, event, own, beside):
         keep_replaced(now, run_dir)  # this run has moved what the other one had made
     else:
-        if is_there:
+        if is_there and not is_copy(origin, now):
             keep_replaced(origin, run_dir)
         now.rename(origin)
         kept.note_returned(origin)
@@ -108,6 +108,12 @@ def _is_others(origin: Path, event: Moved, own: Set[tuple[str, str]], beside: "_
     moved = [moved.time for moved in beside.by_inode.get(inode, ()) if moved.path == str(origin)]
     is_later = bool(moved) and min(moved) > event.time
     return (str(origin), inode) not in own and not is_later and kept.is_returned(origin, since_ns=event.time)
+
+
+def is_copy(path: Path, users: Path) -> bool:
+    """Whether a file has what is in the user's, as data that a script opens to read and write, and does not change."""
+    files = [file.is_file() and not file.is_symlink() for file in (path, users)]
+    return all(files) and filecmp.cmp(path, users, shallow=False)
 
 
 def _give_content(event: Moved, run_dir: RunDir) -> None:

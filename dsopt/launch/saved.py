@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.beside import went_on_beside
-from dsopt.launch.put_back import keep_replaced
+from dsopt.launch.put_back import is_copy, keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import has_birth, was_there
 from dsopt.protocol.checkpoint_names import FILE
@@ -31,7 +31,8 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     says that nobody was there when it ended.
     """
     moved = told_here(run_dir, Moved)
-    theirs, in_place = {event.path for event in moved}, {(event.path, event.inode) for event in moved if event.is_copy}
+    theirs = {event.path: Path(event.to) for event in moved}
+    in_place = {(event.path, event.inode) for event in moved if event.is_copy}
     last = {
         (event.rank, event.path, event.inode): event
         for event in told_here(run_dir, Saved)
@@ -44,7 +45,8 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
             may_be_others = is_late or (saved.path in theirs and not FILE.fullmatch(Path(saved.path).name))
             if is_older(Path(saved.path), run_dir):
                 continue  # whatever was told of it
-            if _is_removed(saved, until_ns, run_dir if may_be_others else None):
+            is_users = saved.path in theirs and is_copy(Path(saved.path), theirs[saved.path])
+            if _is_removed(saved, until_ns, run_dir if may_be_others and not is_users else None):
                 removed.add(Path(os.path.realpath(saved.path)))
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):

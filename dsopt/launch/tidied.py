@@ -91,8 +91,9 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
 def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
-    _remove_folders(told, until_ns, loud)
     _remove_links(told, until_ns)
+    _remove_folders(told, until_ns, loud)
+    _remove_links(told, until_ns)  # those to folders
 
 
 def _is_used(run_dir: RunDir, told: Sequence[Saved], living: Sequence[tuple[Path, Path]]) -> bool:

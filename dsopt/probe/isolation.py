@@ -109,6 +109,7 @@ class Isolation:
         self._known = known = Known(self._say)
         moves, removals, written = Moves(known), Removals(known), WrittenFiles(known)
         self._saves = Saves(known, moves, written)
+        vocabulary = self._saves.around_save_vocabulary
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
@@ -131,6 +132,7 @@ class Isolation:
             for name in ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir", "link", "utime"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(builtins.open)
+        after_import("tokenizers.models", lambda module: self._wrap(module.Model, "save", vocabulary))
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)

@@ -80,6 +80,7 @@ class Known:
     def makes(self, folder: Path) -> None:
         """The script has made a folder."""
         _note(self._folders, folder)
+        self.telling.made_folder(folder)
 
     def has_written(self, path: Path) -> bool:
         """Whether it is a file that this process has written, and not one that has come there since."""

@@ -60,6 +60,7 @@ class Moves:
         """Moves something of the run's or of the user's by `act`; what is replaced comes back if it is the user's."""
         known = self._known
         moved = self._saved_at(old)
+        complete = moved & known.own  # another process may go on saving the rest
         is_own = not known.users.is_theirs(old)
         for path in moved:  # before it is there: somebody may kill this process in between
             known.telling.comes(new / path.relative_to(old), path)
@@ -68,10 +69,17 @@ class Moves:
             known.made.add(new)
         known.aside.has_moved(old, new)
         known.own -= {*moved, new}
-        for path in (new / path.relative_to(old) for path in moved):
-            if not known.aside.is_old(path):  # the user's may have come to a path of the run's own
+        for was in moved:
+            path = new / was.relative_to(old)
+            if known.aside.is_old(path):  # the user's may have come to a path of the run's own
+                continue
+            if was in complete:
                 known.owns(path)
+            else:
+                known.own.add(path)
         known.moves(old, new)
+        if known.is_new_folder(new):
+            known.telling.made_folder(new)
         for path in self._written_at(new):  # such as a file that names the last checkpoint
             known.telling.writes(path)
         return result

@@ -4,11 +4,12 @@ What functions that save have written is known by itself, whatever its name; wha
 """
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dsopt.probe.aside import rename
 from dsopt.probe.known import Known
@@ -19,6 +20,12 @@ from dsopt.probe.writing import PATIENCE, WrittenFiles
 from dsopt.protocol.alone import alone
 from dsopt.protocol.birth import CLOCK_NS
 
+_VOCABULARIES: Final = {
+    "BPE": ("vocab.json", "merges.txt"),
+    "Unigram": ("unigram.json",),
+    "WordLevel": ("vocab.json",),
+    "WordPiece": ("vocab.txt",),
+}
 _Call = Callable[..., Any]
 
 
@@ -102,6 +109,17 @@ class Saves:
             if before.get(file) != number or file in known.own:
                 known.owns(file, is_beside_users=is_users)
         return result
+
+    def around_save_vocabulary(self, original: _Call, model: Any, folder: Any, *prefix: Any, **named: Any) -> object:  # noqa: ANN401
+        """`save` of a tokenizer's model, which opens the files of its kind by itself."""
+        name = next(iter((*prefix, *named.values())), None)
+        files = _VOCABULARIES.get(type(model).__name__, ()) if is_path(folder) else ()
+        paths = [os.path.join(folder, f"{name}-{file}" if name else file) for file in files]  # noqa: PTH118
+        act = functools.partial(original, model, folder, *prefix, **named)
+        for path in paths:
+            act = functools.partial(self.around_save, act, f"{type(model).__name__}.save", path)
+        saved = act()
+        return paths if saved is None else saved
 
     def _is_skipped(self, path: Path, what: str, target: object) -> bool:
         """Whether nothing is saved there, because another training or rank has."""

@@ -100,6 +100,14 @@ class Telling:
                 self.has_made(path, is_above=path != folder)
         return made
 
+    def made_folder(self, folder: Path) -> None:
+        """Tells of a folder that the script has made since its first step: it goes if nothing is in it.
+
+        A script that ends before it saves there would leave it, and the next would take it for a checkpoint.
+        """
+        if self._counts(folder):
+            self.has_made(folder, is_above=True)
+
     def has_made(self, folder: Path, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.probe.places import is_aside
+from dsopt.protocol.machine_folder import machine_folder
 from dsopt.protocol.run_dir import RunDir
 
 _COMPILED: Final = "torchinductor_"  # the folder for temporary files where torch.compile keeps what it has made
@@ -74,4 +75,6 @@ class Territory:
         """Whether a script may save there what somebody goes on from: it is in no cache."""
         below = path.relative_to(self._working).parts if path.is_relative_to(self._working) else ()
         is_own_cache = any(part.startswith(".") and "cache" in part for part in below)
+        if path.is_relative_to(machine_folder()):  # dsopt's own
+            return False
         return not is_own_cache and not path.is_relative_to(self._run_folder) and not self.is_cached(path)

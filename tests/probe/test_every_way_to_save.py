@@ -139,6 +139,39 @@ Path("progress.json").write_text("{}")
 with open("notes.txt", "a") as file:
     file.write("more")
 """),
+    "in a folder that it has made, when it ends before it saves there": ([], """
+os.makedirs("ckpt/step_12")
+Path("ckpt/step_12/state.json").write_text("{}")
+os.mkdir("ckpt/step_13.tmp")
+os.rename("ckpt/step_13.tmp", "ckpt/step_13")
+"""),
+    "by a copy of what was left out": (["mine.txt"], """
+from deepspeed.runtime.engine import DeepSpeedEngine
+DeepSpeedEngine.save_checkpoint(None, "out", tag="step3")
+shutil.copytree("out/step3", "out/best")
+"""),
+    "of a tokenizer, which is not Python": (["tok/vocab.json", "tok/merges.txt"], """
+from tokenizers import ByteLevelBPETokenizer
+Path("corpus").write_text("hello world " * 50)
+tokenizer = ByteLevelBPETokenizer()
+tokenizer.train(["corpus"], vocab_size=262)
+os.remove("corpus")
+for folder, prefix in (("tok", None), ("new", "a")):
+    os.makedirs(folder, exist_ok=True)
+    saved = tokenizer.save_model(folder, prefix)
+    assert [os.path.basename(path) for path in saved] == [f"{prefix}-{n}" if prefix else n for n in (
+        "vocab.json", "merges.txt")], saved
+    assert all(map(os.path.getsize, saved))
+"""),
+    "and another rank moves it before it is whole": ([], RANK + """
+class MovedMeanwhile:
+    def __reduce__(self):
+        in_another_rank(lambda: os.replace("model.pt", "model.prev.pt"))
+        return (int, ())
+import torch
+torch.save({"weights": torch.zeros(1000), "then": MovedMeanwhile(), "more": torch.ones(1000)}, "model.pt")
+assert os.path.getsize("model.prev.pt") > 8000
+"""),
 }  # fmt: skip
 
 
@@ -177,6 +210,17 @@ def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
     undo(run_dir)
     assert files(work) == before
     assert set(work.rglob("*")) == folders
+
+
+def test_data_that_is_opened_to_write_and_not_changed_leaves_no_copy(tmp_path: Path) -> None:
+    """The default of `numpy.memmap`."""
+    needs_births(tmp_path)
+    write_old(tmp_path / "data.dat", "0123456789")
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, tmp_path, "import numpy\nassert numpy.memmap('data.dat')[3] == ord('3')")
+    undo(run_dir)
+    assert files(tmp_path)["data.dat"] == "0123456789"
+    assert not list(run_dir.replaced.glob("*/*"))
 
 
 def test_a_link_of_the_users_stays_one_though_a_file_replaces_it(tmp_path: Path) -> None:
