@@ -11,7 +11,7 @@ from dsopt.api.output import refuse_existing
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import CONFIG, optimum, others_text, training_config, were_scaled, write_config
+from dsopt.report.files import CONFIG, changed_text, optimum, others_text, training_config, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.neighbours import Neighbour, neighbours
@@ -214,6 +214,7 @@ def find_best(
         summary=summary,
         answer=answer_of(summary, diff, file=str(config), command=command),
         advice=[
+            *changed_text(study.name, config, best.ds_config),
             *_hidden_text(command),
             *summary.advice_lines(scaled=scale_lr),
             *others_text(study.spec, study.created_at),

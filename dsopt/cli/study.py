@@ -165,8 +165,8 @@ def best(
         print_json({**found.summary.to_json(), "ds_config": found.ds_config, "ds_config_file": str(found.config_file),
                     "command": found.command})  # fmt: skip
         return
-    if found.summary.batch_advice is not None:
-        say(found.summary.batch_advice.text(applied=found.is_scaled))
+    for line in filter(None, [*found.advice, found.answer.doubts_text]):
+        say(line)
     say(f"{found}")
     click.echo(f"Configuration: {found.config_file}\nCommand: {found.command}")
 

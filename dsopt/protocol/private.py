@@ -28,11 +28,15 @@ def write_private(path: Path, text: str) -> None:
     """Writes a text file anew.
 
     Raises:
-        OSError: it cannot be written, or is a pipe that nobody reads.
+        OSError: it cannot be written, or is a pipe that nobody reads. It names the file.
     """
-    with open(path, "w", encoding="utf-8", opener=lambda name, flags: _opener(name, flags | os.O_NONBLOCK)) as file:
-        os.fchmod(file.fileno(), FILE_MODE)
-        file.write(text)
+    try:
+        with open(path, "w", encoding="utf-8", opener=lambda name, flags: _opener(name, flags | os.O_NONBLOCK)) as file:
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(text)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk has none
+        raise
 
 
 def create_private(path: Path) -> TextIO:

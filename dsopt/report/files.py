@@ -86,7 +86,26 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
         return None
     is_of_it = (found.created_at, found.finished_at) == (about.created_at, about.finished_at)
     is_scaled_so = any_scaling or found.is_scaled == about.is_scaled
-    return files if is_of_it and is_scaled_so and all(path.is_file() for path in files) else None
+    return files if is_of_it and is_scaled_so and all(map(_is_there, files)) else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, and not empty, as one may be after the machine has lost its power."""
+    return path.is_file() and path.stat().st_size > 0
+
+
+def changed_text(study: str, path: Path, ds_config: Mapping[str, Any]) -> list[str]:
+    """A warning if a file of the results has another configuration than the best."""
+    try:
+        is_same = json.loads(path.read_text("utf-8")) == ds_config
+    except (OSError, ValueError):
+        is_same = False
+    if is_same:
+        return []
+    return [
+        f"WARNING: {path} does not have the configuration that was measured: somebody, or another version of dsopt, "
+        f"has changed it. To get that: dsopt study best {study} --output FILE"
+    ]
 
 
 def were_scaled(spec: StudySpec, created_at: float, finished_at: float | None) -> bool:

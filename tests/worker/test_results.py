@@ -15,6 +15,7 @@ from dsopt.api.results import training_of
 from dsopt.api.studies import load_study
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.protocol.private import write_private
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.transactions import changing
@@ -171,6 +172,31 @@ def test_files_that_an_interruption_left_unwritten_are_written_by_who_asks(dsopt
     dsopt(*command)
     assert (results / "ds_config_optimal.json").read_text() == best
     assert (results / "summary.txt").exists() and (results / "cmd_optimal.txt").exists()
+
+
+def test_a_file_that_is_empty_is_written_again_and_one_that_was_changed_is_told(dsopt: Dsopt) -> None:
+    """The first may be so after a loss of power; the other is the user's to keep."""
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    path = dsopt.cwd / "autotuning_results" / "ds_config_optimal.json"
+    best = path.read_text()
+    path.write_text("")
+    assert "does not have the configuration" not in dsopt("study", "best", "dry")
+    assert path.read_text() == best
+    path.write_text("{}")
+    told = " ".join(dsopt("study", "best", "dry").split())
+    assert f"WARNING: {path} does not have the configuration that was measured" in told
+    assert path.read_text() == "{}"
+    dsopt("study", "best", "dry", "--output", "measured.json")
+    assert (dsopt.cwd / "measured.json").read_text() == best
+
+
+def test_a_file_on_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fchmod", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*summary'"):
+        write_private(tmp_path / "summary", "text")
 
 
 def test_files_that_are_there_are_left(dsopt: Dsopt) -> None:
