@@ -18,7 +18,7 @@ from dsopt.launch.processes import run_dirs_here
 from dsopt.launch.put_back import keep
 from dsopt.launch.saved import is_much, is_older
 from dsopt.launch.told import told_here
-from dsopt.protocol.birth import birth_ns
+from dsopt.protocol.birth import birth_ns, has_birth
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import identity_of
 from dsopt.protocol.private import append_lines
@@ -92,7 +92,7 @@ def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str])
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
     _remove_links(told, until_ns)
-    _remove_folders(told, until_ns, loud)
+    _remove_folders(run_dir, told, until_ns, loud)
     _remove_links(told, until_ns)  # those to folders
 
 
@@ -124,9 +124,11 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     """
     moved = told_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
-    saved = [Path(e.path) for e in told if not e.is_plain and e.path not in theirs and not _is_room(e)]
-    beside = {folder for path in saved for folder in (path.parent, path.parent.parent)}
-    folders = {path for path in saved if path.is_dir()}
+    saved = [event for event in told if not event.is_plain and event.path not in theirs and not _is_room(event)]
+    folders = {Path(event.path) for event in saved if os.path.isdir(event.path)}  # noqa: PTH112 - takes any text
+    # a folder that a script has only made says nothing of what is beside it
+    named = {path for event in saved if (path := Path(event.path)) not in folders or event.changed}
+    beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
     for path, inode, born in {
         (Path(e.path), e.inode, e.born) for e in told if e.is_plain and e.born and e.inode not in numbers
     }:
@@ -143,12 +145,13 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def _remove_folders(told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
+def _remove_folders(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     """Removes folders that a run has made, and those in them of its time, inner ones first, if nothing is in them."""
     made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path not in loud and not _is_room(e)}
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
-            if identity_of(Path(path)) != (inode, born):
+            is_it = identity_of(Path(path)) == (inode, born)
+            if not (is_it if inode else has_birth(Path(path)) and not is_older(Path(path), run_dir)):
                 continue
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):

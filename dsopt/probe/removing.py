@@ -67,6 +67,7 @@ class Removals:
             stayed.discard(place)
             stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
+        self._known.telling.makes(place)
         result = act()
         self._known.makes(place)
         return result

@@ -14,7 +14,7 @@ from dsopt.probe.places import may_be_plain
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import EventWriter, Saved
-from dsopt.protocol.file_events import being_saved, saved_file
+from dsopt.protocol.file_events import being_made, being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
 
@@ -99,6 +99,11 @@ class Telling:
             for path in made:
                 self.has_made(path, is_above=path != folder)
         return made
+
+    def makes(self, folder: Path) -> None:
+        """Tells of a folder that is about to be made: the worker may kill this process before it tells of that."""
+        if self._counts(folder) and not os.path.lexists(folder):
+            self._writer.emit(being_made(self._writer.rank, folder))
 
     def made_folder(self, folder: Path) -> None:
         """Tells of a folder that the script has made since its first step: it goes if nothing is in it.

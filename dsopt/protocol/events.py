@@ -190,7 +190,7 @@ class Saved:
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
     somebody has written since, is taken for it. While it is being written, `changed` is empty. `born` says when it was
     made, where the file system tells: it may give the `inode` of a removed file to the next one. The number of its
-    device is none of them: that may change with a restart.
+    device is none of them: that may change with a restart. A folder that is about to be made has no `inode`.
     """
 
     kind: ClassVar[str] = "saved"

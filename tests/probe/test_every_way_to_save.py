@@ -212,6 +212,31 @@ def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
     assert set(work.rglob("*")) == folders
 
 
+def test_a_folder_that_a_killed_run_has_just_made_goes(tmp_path: Path) -> None:
+    """Nobody could tell more of it than that it was about to be made."""
+    needs_births(tmp_path)
+    (tmp_path / "mine").mkdir()
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, tmp_path, """
+isolation._known.telling.made_folder = lambda _: os._exit(0)
+os.mkdir("ckpt")
+""")  # fmt: skip
+    assert (tmp_path / "ckpt").is_dir()
+    undo(run_dir)
+    assert not (tmp_path / "ckpt").exists()
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_what_a_script_writes_beside_a_folder_that_it_makes_stays(tmp_path: Path) -> None:
+    """It saves nothing there: the file is a figure, or a log."""
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, tmp_path, "os.mkdir('plots')\nPath('figures.csv').write_text('1')")
+    undo(run_dir)
+    assert (tmp_path / "figures.csv").read_text() == "1"
+    assert not (tmp_path / "plots").exists()
+
+
 def test_data_that_is_opened_to_write_and_not_changed_leaves_no_copy(tmp_path: Path) -> None:
     """The default of `numpy.memmap`."""
     needs_births(tmp_path)
