@@ -46,8 +46,8 @@ _FAILED_BESIDE: Final = (
     "port, a file or a lock of a fixed name?"
 )
 _MEETS_OTHERS: Final = (
-    "saves in the working folder, where runs would meet each other's files: they go one after the other. For several "
-    "at once, name the flag of the folder that it saves to: isolate: [--FLAG] (with tune and run: --isolate=--FLAG)."
+    "saves outside of its own folder, where runs would meet each other's files: they go one after the other. For "
+    "several at once, name the flag of its folder: isolate: [--FLAG] (with tune and run: --isolate=--FLAG)."
 )
 
 
@@ -118,7 +118,7 @@ def awaited_text(event: DevicesAwaited) -> str:
     """Who has the devices that a worker waits for."""
     held = [f"{count} held by {_holder(name)} on {node}" for count, name, node in event.holders]
     if event.files_of is not None:
-        return f"Waiting for a run of study {event.files_of!r}, which may save in the same working folder."
+        return f"Waiting for a run of {_holder(event.files_of or None)}, which saves in the same working folder."
     held += [f"{event.training} held by a training that dsopt has started"] if event.training else []
     elsewhere = (
         "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"

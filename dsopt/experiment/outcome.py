@@ -32,7 +32,7 @@ InfeasibleReason = Literal[
     "nonfinite_loss",
 ]
 FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost"]
-CancelledReason = Literal["cancelled", "suspended", "no_room"]
+CancelledReason = Literal["cancelled", "suspended", "no_room", "removed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
-from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome
 from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
+from dsopt.experiment.together import ended_with_the_worker
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_nccl_segments, remove_stale_build_locks
 from dsopt.launch.process import Process
@@ -25,9 +27,6 @@ from dsopt.study.simulation import DRY_START_SECONDS
 _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
-_SAME_SIGNAL_SECONDS = 1.0
-_HEEDED_SECONDS = 0.25  # after a script has heeded a signal and ended, which takes it a while
-_OF_A_SIGNAL = ("crash", "no_metrics", "few_samples")  # what a script seems to do that heeds a signal and ends
 _AWAY_SECONDS = 2.0  # that a look and a wait may last longer on a machine that has much to do
 _FIRST_STEPS = 3  # which may take as long by themselves
 _APART_SECONDS = 0.5  # between the processes that somebody suspends together
@@ -95,31 +94,13 @@ def _run(
         while True:
             outcome = watched.look()
             if outcome is not None:
-                return Cancelled() if _ended_with_the_worker(outcome, stop_asked, leave_asked) else outcome
+                return Cancelled() if ended_with_the_worker(outcome, stop_asked, leave_asked) else outcome
             if stop_asked():
                 watched.process.terminate()
                 return Cancelled()
             watched.wait(_POLL_SECONDS if watched.seen.engine else _SLOW_POLL_SECONDS)
     finally:
         watched.process.kill()
-
-
-def _ended_with_the_worker(outcome: Outcome, stop_asked: Callable[[], bool], leave_asked: Callable[[], bool]) -> bool:
-    """Whether what ended a run asked the worker to stop, too: systemd and Slurm send signals to all processes.
-
-    A script may heed the signal, and end with any code. One that does not heed it dies of it, also of the signal that
-    asks a worker to leave.
-    """
-    if not isinstance(outcome, Failed | Infeasible):
-        return False
-    has_died = isinstance(outcome, Failed) and outcome.retryable
-    if not has_died and outcome.reason not in _OF_A_SIGNAL:
-        return False
-    may_leave = has_died and outcome.reason == "crash"
-    deadline = time.monotonic() + (_SAME_SIGNAL_SECONDS if has_died else _HEEDED_SECONDS)
-    while not (is_asked := stop_asked() or (may_leave and leave_asked())) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-    return is_asked
 
 
 class _Watched:
@@ -195,8 +176,8 @@ class _Watched:
         long the start took, and the time limits, depend on the clock: it checks these once, after everything else. What
         ranks say beside their steps comes first, because each rank has its own file.
         """
-        if not self._launch.run_dir.path.exists():  # its ranks may go on, and can tell nothing
-            return Cancelled(message=f"somebody has removed {self._launch.run_dir.path} while the run went on")
+        if _is_gone(path := self._launch.run_dir.path):  # its ranks may go on, and can tell nothing
+            return Cancelled(message=f"somebody has removed {path} while the run went on", reason="removed")
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._read(), key=lambda event: isinstance(event, Step))
         has_problem = _tells_a_problem(events)
@@ -278,6 +259,17 @@ class _Watched:
                 sources=self.seen.sources,
             )
         )
+
+
+def _is_gone(folder: Path) -> bool:
+    """Whether a folder is not there; one that cannot be looked at now may be."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _tells_a_problem(events: Sequence[Event]) -> bool:

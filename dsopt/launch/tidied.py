@@ -136,11 +136,13 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
             found = path.lstat()
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
             is_inside = not folders.isdisjoint(path.parents)
-            is_beside = is_inside or (path.parent in beside and found.st_size > 0)
-            if not is_it or not is_beside or is_older(path, run_dir):
+            is_of_save = not (folders & named).isdisjoint(path.parents) or path.parent in beside
+            if not is_it or not (is_inside or (is_of_save and found.st_size > 0)) or is_older(path, run_dir):
                 continue
-            if is_much(path):
+            if is_much(path) and is_of_save:
                 path.unlink()
+            elif is_much(path):
+                continue  # data that the script has made
             else:
                 keep(path, run_dir.own_path("saved", ""))
 

@@ -165,9 +165,8 @@ class History:
 
     @property
     def saves_in_place(self) -> bool:
-        """Whether runs beside each other would save to the same files; until one is over, they may."""
-        over = [o for o in self.everything if o.is_spent and o.imported is None and o.state != "running"]
-        return not over or any(o.saves_in_place for o in over)
+        """Whether runs beside each other would save to the same files, as far as any has shown."""
+        return any(o.saves_in_place for o in self.everything)
 
     @property
     def own_stage(self) -> int | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dsopt.store.clock import since
 from dsopt.store.queries import Row, insert_into
 from dsopt.store.tables import attempts, leases, workers
 
@@ -33,10 +34,14 @@ def leases_on(connection: sa.Connection, *nodes: str) -> Sequence[Row]:
 
 
 def leases_left(connection: sa.Connection) -> Sequence[Row]:
-    """The leases whose attempt is over, or gone, on every node; those of a worker that is there are its own."""
+    """The leases whose attempt is over, or gone, on every node; those of a worker that is there are its own.
+
+    `over_seconds`: for how long it is over; None: it is gone.
+    """
     is_over = sa.or_(attempts.c.state.is_(None), attempts.c.state != "running")
     owners = sa.select(workers.c.id)
-    query = sa.select(leases).outerjoin(attempts, attempts.c.id == leases.c.attempt_id)
+    over = since(connection, attempts.c.finished_at).label("over_seconds")
+    query = sa.select(leases, over).outerjoin(attempts, attempts.c.id == leases.c.attempt_id)
     query = query.where(is_over, leases.c.attempt_id.not_in(owners))
     return connection.execute(query.order_by(leases.c.id)).mappings().all()
 

@@ -190,9 +190,9 @@ def host_of(pool: DevicePool) -> str | None:
 
 def can_take(connection: sa.Connection, me: Registration, request: Request) -> bool:
     """Whether nobody has what an attempt of several nodes needs now."""
-    held, slots = _held(connection, me.node, FILES, *(request.wanted.hosts if request.wanted is not None else ()))
+    held, slots = _held(connection, me.node, *(request.wanted.hosts if request.wanted is not None else ()))
     try:
-        return _is_free(request.folders, held, slots) and bool(_choose(me, request, held, slots))
+        return bool(_choose(me, request, held, slots))
     except DevicesTaken:
         return False
 
@@ -225,10 +225,15 @@ def _choose(me: Registration, request: Request, held: set[Name], slots: set[Name
 
 def count_free(connection: sa.Connection, node: str, request: Request) -> int:
     """How many devices of a node's pool an attempt that requests some could get now."""
-    held, slots = _held(connection, node, FILES)
-    if not _admits(request, node, held) or not _is_free(request.folders, held, slots):
+    held, slots = _held(connection, node)
+    if not _admits(request, node, held):
         return 0
     return sum(_is_free(_names(node, request.pool, index), held, slots) for index in request.pool.indices)
+
+
+def is_folder_free(connection: sa.Connection, files: str) -> bool:
+    """Whether no attempt has the folder of this name for itself."""
+    return (FILES, files) not in _held(connection, FILES)[0]
 
 
 def _admits(request: Request, node: str, held: set[Name]) -> bool:

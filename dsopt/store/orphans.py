@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -18,11 +19,13 @@ from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import lease_queries as queries
 from dsopt.store.identity import identity_of
-from dsopt.store.leases import ANYWHERE, host_of
+from dsopt.store.leases import ANYWHERE, FILES, host_of
 from dsopt.store.own_lease import NODE_SPEED
 from dsopt.store.queries import Row
 from dsopt.store.transactions import writing
 from dsopt.store.workers import Registration
+
+_FOLDER_SECONDS: Final = 30.0  # in which workers of a run's own machine see to its end, and free its folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,9 @@ def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: Device
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, has_restarted=is_boot)  # it began here
     if me.node in {node for node, _ in names}:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
+    over = rows[0]["over_seconds"]
+    if FILES in {node for node, _ in names} and (over is None or over > _FOLDER_SECONDS):
+        return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=FILES)  # its machine may never come back
     return None
 
 
@@ -90,6 +96,10 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
 
 
 def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
+    if orphan.node == FILES:
+        with writing(engine) as connection:
+            queries.end_leases(connection, orphan.attempt_id, node=FILES)
+        return True
     run_dir = RunDir(orphan.run_dir)
     maker = maker_of(run_dir)
     if maker != "gone" and run_dir.is_of_another(owner):

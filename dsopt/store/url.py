@@ -62,6 +62,8 @@ def _parsed(text: str) -> URL:
     several = _SERVERS.fullmatch(text)
     if several is None:
         return make_url(text)
+    if {"host", "port"} & set(make_url(several["before"] + (several["after"] or "")).query):
+        raise sa.exc.ArgumentError("servers twice")
     pairs = [("host", server) for server in several["servers"].split(",")]
     return make_url(several["before"] + (several["after"] or "")).update_query_pairs(pairs)
 

@@ -54,15 +54,16 @@ def holders_on(connection: sa.Connection, nodes: Iterable[str], *, without: str)
     return [(number, name, on) for number, name, on in connection.execute(query)]
 
 
-def holder_of_files(connection: sa.Connection, files: str, *, without: str) -> str | None:
-    """The study whose run has a folder for itself, on another worker."""
+def holder_of_files(connection: sa.Connection, files: str) -> tuple[str, str | None] | None:
+    """Whose run has a folder for itself: the study's name, empty if it is deleted, and the worker. None: nobody's."""
     query = (
-        sa.select(studies.c.name)
-        .select_from(leases.join(attempts, attempts.c.id == leases.c.attempt_id))
-        .join(studies, studies.c.id == attempts.c.study_id)
-        .where(leases.c.node == FILES, leases.c.device == files, attempts.c.worker_id != without)
+        sa.select(sa.func.coalesce(studies.c.name, ""), attempts.c.worker_id)
+        .select_from(leases.outerjoin(attempts, attempts.c.id == leases.c.attempt_id))
+        .outerjoin(studies, studies.c.id == attempts.c.study_id)
+        .where(leases.c.node == FILES, leases.c.device == files)
     )
-    return connection.execute(query).scalar_one_or_none()
+    row = connection.execute(query).one_or_none()
+    return None if row is None else (row[0], row[1])
 
 
 def studies_now(connection: sa.Connection) -> Sequence[Row]:

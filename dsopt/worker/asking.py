@@ -19,7 +19,7 @@ from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
 from dsopt.store.beats import Beats
-from dsopt.store.leases import can_take, count_free
+from dsopt.store.leases import can_take, count_free, is_folder_free
 from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.queries import other_workers
 from dsopt.store.signatures import check_trust_now
@@ -158,12 +158,16 @@ class Asker:
     def _are_devices_free(self) -> bool:
         """Whether there are devices for some run: to plan takes longer than to look."""
         spec, hand = self._study.spec, self._hand
+        if self._files:
+            with hand.store.engine.connect() as connection:
+                if not is_folder_free(connection, self._files):
+                    return False
         if isinstance(hand.pool.placer, ChoosingPlacer):
             return hand.pool.placer.standing not in ("asked", "queued")
         me = hand.ledger.me.node
         every = [without_slow(places, hand.speed.slow, me) for places in places_of_runs(spec, hand.pool)]
         with hand.store.engine.connect() as connection:
-            requests = [request_of(places, files=self._files) for places in every]
+            requests = [request_of(places) for places in every]
             if any(one.wanted is not None for one in requests):
                 return any(one.wanted is None or can_take(connection, hand.ledger.me, one) for one in requests)
             least = min(requests, key=lambda one: one.count)

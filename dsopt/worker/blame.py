@@ -27,6 +27,10 @@ _BESIDE: Final = {
         "were suspended with this worker",
         "Let this worker run without breaks, as on a node of its own",
     ),
+    "removed": (
+        "lost their folder while they went on",
+        "Find out what removes folders in the results folder, such as the script or its launcher, and let it not",
+    ),
     "no_room": (
         "failed while the disk of the results was full, which has room again",
         "If it is the script that fills it, let it write less, or make more room",

@@ -1,7 +1,9 @@
 """Which devices a study's runs need: how many of a worker's, which ones they may be, and which ones of other nodes."""
 
+import contextlib
 import hashlib
 import itertools
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,7 +164,10 @@ def files_of(spec: StudySpec, history: History) -> str:
     """The name of the folder that a run of a study has for itself: of that it works in, if runs of it save there."""
     if spec.is_simulated or not history.saves_in_place:
         return ""
-    return hashlib.blake2b(spec.cwd.encode(), digest_size=16).hexdigest()
+    working = os.path.realpath(spec.cwd)
+    with contextlib.suppress(OSError):  # of containers, each may have another of this name
+        working += f" {os.stat(working).st_ino}"  # noqa: PTH116
+    return hashlib.blake2b(os.fsencode(working), digest_size=16).hexdigest()
 
 
 def request_of(places: Places, last: Sequence[str] = (), granted: Placement | None = None, files: str = "") -> Request:

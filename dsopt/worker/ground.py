@@ -23,6 +23,7 @@ from dsopt.search.steps import Explore, RunReference
 from dsopt.search.tuners import tuner_named
 from dsopt.store import trials
 from dsopt.store.attempts import NewTask, Task
+from dsopt.store.leases import is_folder_free
 from dsopt.store.ledger import Ledger
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
@@ -184,10 +185,9 @@ class StudyGround:
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
             raise DevicesTaken
-        places, script = self._places(study.spec, candidate), script_source(study.spec)
+        places, script, files = self._places(study.spec, candidate), script_source(study.spec), self._folder(study.spec)
         with self._granted(places) as granted:
-            last, files = [*hand.lost_nodes, *left_by(places.nodes)], files_of(study.spec, self.history)
-            request = request_of(places, last, granted, files)
+            request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted, files)
             run_dir = RunDir.create(results_folder(study.spec), task.name, hand.store.identity, this_process())
             try:
                 if isinstance(task, NewTask):
@@ -212,6 +212,19 @@ class StudyGround:
             rates=hand.speed.of(nodes),
             script=script,
         )
+
+    def _folder(self, spec: StudySpec) -> str:
+        """The name of the folder that a run has for itself; empty: of none.
+
+        Raises:
+            DevicesTaken: another has it.
+        """
+        files = files_of(spec, self.history)
+        if files:
+            with self._hand.store.engine.connect() as connection:
+                if not is_folder_free(connection, files):
+                    raise DevicesTaken
+        return files
 
     def _places(self, spec: StudySpec, candidate: Candidate | None) -> Places:
         """Where a run may take place, on devices that are no slower than others if there are enough of them."""

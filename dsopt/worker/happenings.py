@@ -120,7 +120,8 @@ class DevicesAwaited:
             is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
         training: how many of this machine a training of `dsopt run` has.
-        files_of: the study whose run saves in the same working folder, where they go one after the other; None: none.
+        files_of: the study whose run saves in the same working folder, where they go one after the other, empty if
+            it is deleted; None: none.
     """
 
     study: StoredStudy

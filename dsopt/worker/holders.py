@@ -28,14 +28,17 @@ class Holders:
         hand = self._hand
         with hand.store.engine.connect() as connection:
             holders = holders_on(connection, self._nodes(), without=hand.ledger.me.id)
-            others = holder_of_files(connection, files, without=hand.ledger.me.id) if files else None
+            holder = holder_of_files(connection, files) if files else None
+        if holder is not None and holder[1] == hand.ledger.me.id:
+            return  # a run of its own
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
         training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
         self._were_some = bool(holders)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)
-        event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training, files_of=others)
+        files_of = None if holder is None else holder[0]
+        event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training, files_of=files_of)
         if event != self._told and not have_come_free:
             self._told = event
             hand.tell(event)

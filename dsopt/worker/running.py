@@ -94,7 +94,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     before, in_place = _traces(spec), False
     try:
         outcome = lane.run(launch, rules, on_progress)
-        in_place = saves_in_place(run_dir)
+        in_place = saves_in_place(run_dir, Path(spec.cwd))
     finally:
         run_dir.remove_own(CLUSTERS)
         undo(run_dir)

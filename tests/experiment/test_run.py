@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsopt.experiment import run
+from dsopt.experiment import run, together
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome
 from dsopt.experiment.run import Progress, run_experiment
 from dsopt.protocol.events import End, Error, EventWriter, Memory, Oom
@@ -110,16 +110,16 @@ def test_a_run_that_is_ended_with_its_worker_is_no_failure(
     """systemd and Slurm send signals to all processes; the run's may end before the worker's own handler has run."""
     asked = iter([False, False])
     for name in ("_SAME_SIGNAL_SECONDS", "_HEEDED_SECONDS"):
-        monkeypatch.setattr(run, name, 60.0 if is_asked else 0.0)
+        monkeypatch.setattr(together, name, 60.0 if is_asked else 0.0)
     outcome = ended_with(tmp_path, code, stop_asked=lambda: next(asked, is_asked))
     assert outcome.state == ("cancelled" if is_asked else "failed"), outcome
 
 
-@pytest.mark.parametrize(("code", "state"), [(-10, "cancelled"), (0, "failed")])
+@pytest.mark.parametrize(("code", "state"), [(-10, "cancelled"), (0, "cancelled")])
 def test_a_run_that_dies_of_what_drains_its_worker_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
 ) -> None:
-    monkeypatch.setattr(run, "_HEEDED_SECONDS", 0.0)
+    monkeypatch.setattr(together, "_HEEDED_SECONDS", 0.0)
     assert ended_with(tmp_path, code, leave_asked=lambda: True).state == state
 
 
@@ -145,7 +145,7 @@ def test_a_run_whose_folder_was_removed_ends_at_once(tmp_path: Path) -> None:
     outcome = run_experiment(
         launch(run_dir=run_dir), rules(), lambda: False, lambda _: shutil.rmtree(run_dir.path), lambda _: Ranks(None)
     )
-    assert outcome == Cancelled(message=f"somebody has removed {run_dir.path} while the run went on")
+    assert outcome == Cancelled(message=f"somebody has removed {run_dir.path} while the run went on", reason="removed")
 
 
 def test_the_last_words_of_a_rank_on_another_node_are_waited_for(tmp_path: Path, monkeypatch) -> None:

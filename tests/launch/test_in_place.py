@@ -27,13 +27,13 @@ def moved(path: Path, to: Path) -> Moved:
 
 
 def test_a_run_that_saves_in_the_working_folder_does(run_dir: RunDir, tmp_path: Path) -> None:
-    assert not saves_in_place(run_dir)
+    assert not saves_in_place(run_dir, tmp_path)
     (folder := tmp_path / "ckpt").mkdir()
     tell(run_dir, saved_file(0, folder))  # DeepSpeed's own saves are skipped, and make a folder
-    assert not saves_in_place(run_dir)
+    assert not saves_in_place(run_dir, tmp_path)
     (model := tmp_path / "model.pt").write_text("weights")
     tell(run_dir, being_saved(0, model))
-    assert saves_in_place(run_dir)
+    assert saves_in_place(run_dir, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_what_is_the_users_is_met_there_if_it_is_much(
     (aside := tmp_path / "aside").mkdir()
     (aside / name).write_bytes(bytes(size))
     tell(run_dir, moved(tmp_path / name, aside / name))
-    assert saves_in_place(run_dir) == meets
+    assert saves_in_place(run_dir, tmp_path) == meets
 
 
 def test_a_folder_of_the_users_is_much(run_dir: RunDir, tmp_path: Path) -> None:
     (aside := tmp_path / "aside" / "best").mkdir(parents=True)
     tell(run_dir, moved(tmp_path / "best", aside))
-    assert saves_in_place(run_dir)
+    assert saves_in_place(run_dir, tmp_path)

@@ -219,7 +219,7 @@ def test_runs_that_save_to_one_folder_go_one_after_the_other(dsopt: Dsopt) -> No
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT}))
     dsopt("study", "create", "study.yaml")
     output = dsopt("worker", "study", "--devices", "cpu:2")
-    assert output.count("saves in the working folder, where runs would meet each other's files") == 1
+    assert output.count("saves outside of its own folder, where runs would meet each other's files") == 1
     assert [path.name for path in dsopt.cwd.glob("best*/*")] == ["model.pt"]
     assert (dsopt.cwd / "best" / "model.pt").read_text() == "mine"
     assert not [path for path in dsopt.cwd.rglob("*.pt") if path.parent.name != "best"]

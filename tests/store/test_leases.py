@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
@@ -25,11 +26,12 @@ from dsopt.store.attempts import Attempt
 from dsopt.store.backup import refuse_to_lose
 from dsopt.store.beats import Beats
 from dsopt.store.lease_queries import leases_left, leases_on
-from dsopt.store.leases import Request, count_free
+from dsopt.store.leases import Request, is_folder_free
 from dsopt.store.ledger import Ledger
 from dsopt.store.neighbours import neighbours
 from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.studies import Store, StoredStudy
+from dsopt.store.tables import attempts
 from dsopt.store.transactions import DevicesTaken
 from dsopt.store.who_works import holder_of_files, holders_on
 from dsopt.store.workers import leave
@@ -110,13 +112,30 @@ def test_runs_that_save_in_one_folder_go_one_after_the_other(store: Store, study
     begin_as(third, study, replace(saving, files="another"))
     begin(at(store, "d"), study, slots(1))  # of a study that saves nothing there
     with store.engine.connect() as connection:
-        assert count_free(connection, "b", saving) == 0
-        assert count_free(connection, "b", replace(saving, files="")) == 1
-        assert holder_of_files(connection, "folder", without=second.me.id) == study.name
-        assert holder_of_files(connection, "folder", without=first.me.id) is None
+        assert not is_folder_free(connection, "folder")
+        assert is_folder_free(connection, "a third")
+        assert holder_of_files(connection, "folder") == (study.name, first.me.id)
+        assert holder_of_files(connection, "a third") is None
         assert sum(number for number, _, _ in holders_on(connection, ["a"], without="")) == 1
     first.free(held)
     begin_as(second, study, saving)
+
+
+def test_the_folder_of_a_run_on_a_machine_that_is_gone_comes_free(
+    store: Store, study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody of that machine may ever come back to free it."""
+    gone = at(store, "gone-node", "gone-boot/1")
+    held = begin_as(gone, study, replace(request(slots(1)), files="folder"))
+    other = at(store, "a")
+    assert not orphans(store, other, slots(1))  # its run goes on
+    with store.engine.begin() as connection:
+        over = {"state": "failed", "finished_at": attempts.c.started_at}
+        connection.execute(sa.update(attempts).where(attempts.c.id == held.id).values(over))
+    assert not orphans(store, other, slots(1))  # a worker of its own machine may see to it
+    monkeypatch.setattr("dsopt.store.orphans._FOLDER_SECONDS", -1.0)
+    assert sweep(store.engine, orphans(store, other, slots(1)))
+    begin_as(other, study, replace(request(slots(1)), files="folder"))
 
 
 def begin_as(ledger: Ledger, study: StoredStudy, request: Request) -> Attempt:

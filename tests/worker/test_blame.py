@@ -105,7 +105,11 @@ def test_a_run_that_says_something_clears_a_node() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "said"),
-    [("suspended", "were suspended with this worker"), ("no_room", "the disk of the results was full")],
+    [
+        ("suspended", "were suspended with this worker"),
+        ("no_room", "the disk of the results was full"),
+        ("removed", "lost their folder"),
+    ],
 )
 def test_a_task_whose_runs_all_end_for_a_reason_beside_them_is_not_tried_for_ever(
     reason: CancelledReason, said: str
