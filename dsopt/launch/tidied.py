@@ -17,7 +17,7 @@ from typing import Final
 from dsopt.launch.processes import run_dirs_here
 from dsopt.launch.put_back import keep
 from dsopt.launch.saved import is_much, is_older
-from dsopt.launch.told import told_here
+from dsopt.launch.told import told_here, told_last
 from dsopt.protocol.birth import birth_ns, has_birth
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import identity_of
@@ -92,7 +92,8 @@ def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str])
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
     _remove_links(told, until_ns)
-    _remove_folders(run_dir, told, until_ns, loud)
+    _remove_last_made(run_dir, until_ns)
+    _remove_folders(told, until_ns, loud)
     _remove_links(told, until_ns)  # those to folders
 
 
@@ -127,7 +128,8 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     saved = [event for event in told if not event.is_plain and event.path not in theirs and not _is_room(event)]
     folders = {Path(event.path) for event in saved if os.path.isdir(event.path)}  # noqa: PTH112 - takes any text
     # a folder that a script has only made says nothing of what is beside it
-    named = {path for event in saved if (path := Path(event.path)) not in folders or event.changed}
+    made = {event.path for event in saved if not event.inode}
+    named = {Path(event.path) for event in saved if event.path not in made or event.changed}
     beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
     for path, inode, born in {
         (Path(e.path), e.inode, e.born) for e in told if e.is_plain and e.born and e.inode not in numbers
@@ -147,13 +149,24 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def _remove_folders(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
+def _remove_last_made(run_dir: RunDir, until_ns: int) -> None:
+    """Removes a folder that a rank was about to make when somebody killed it, if it did, and nothing is in it.
+
+    Whatever else it had told after that, it would have told of the folder.
+    """
+    for path in (Path(event.path) for event in told_last(run_dir) if not event.inode):
+        with contextlib.suppress(OSError):
+            if has_birth(path) and run_dir.mark.stat().st_mtime_ns < (birth_ns(path) or 0) <= until_ns:
+                path.rmdir()
+
+
+def _remove_folders(told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     """Removes folders that a run has made, and those in them of its time, inner ones first, if nothing is in them."""
-    made = {(e.path, e.inode, e.born, bool(e.changed)) for e in told if e.path not in loud and not _is_room(e)}
+    kept = [event for event in told if event.inode and event.path not in loud and not _is_room(event)]
+    made = {(event.path, event.inode, event.born, bool(event.changed)) for event in kept}
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
-            is_it = identity_of(Path(path)) == (inode, born)
-            if not (is_it if inode else has_birth(Path(path)) and not is_older(Path(path), run_dir)):
+            if identity_of(Path(path)) != (inode, born):
                 continue
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):

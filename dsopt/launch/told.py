@@ -4,13 +4,24 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dsopt.protocol.event_reader import parse
 from dsopt.protocol.events import Moved, Saved
-from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.run_dir import RunDir, tail
 
+_LAST_BYTES: Final = 2**16  # of events; more than the longest has
 _Told = TypeVar("_Told", Saved, Moved)
+
+
+def told_last(run_dir: RunDir) -> Iterator[Saved]:
+    """What each rank of this machine told last, if it was that."""
+    for events in run_dir.all_events() if _is_own(run_dir) else ():
+        with contextlib.suppress(OSError):
+            lines = tail(events, _LAST_BYTES).splitlines()
+            event = parse(lines[-1].encode()) if lines else None
+            if isinstance(event, Saved) and event.host == platform.node():
+                yield event
 
 
 def told(run_dir: RunDir, kind: type[_Told]) -> Iterator[_Told]:
@@ -19,16 +30,20 @@ def told(run_dir: RunDir, kind: type[_Told]) -> Iterator[_Told]:
     None are from a folder that a database names and no worker of this user has made.
     """
     mark = f'"{kind.kind}"'.encode()
-    try:
-        is_own = run_dir.mark.stat().st_uid == os.getuid()
-    except OSError:
-        return
-    for events in run_dir.all_events() if is_own else ():
+    for events in run_dir.all_events() if _is_own(run_dir) else ():
         with contextlib.suppress(OSError), events.open("rb") as lines:
             for line in lines:
                 event = parse(line) if mark in line else None
                 if isinstance(event, kind):
                     yield event
+
+
+def _is_own(run_dir: RunDir) -> bool:
+    """Whether this user's worker has made the folder."""
+    try:
+        return run_dir.mark.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def told_here(run_dir: RunDir, kind: type[_Told]) -> list[_Told]:

@@ -1,6 +1,7 @@
 """Devices that attempts hold although they are over: who may free them, once the processes are known to be gone."""
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from dsopt.store.queries import Row
 from dsopt.store.transactions import writing
 from dsopt.store.workers import Registration
 
+_deleted: dict[str, float] = {}  # attempts that are gone, and since when
 _FOLDER_SECONDS: Final = 30.0  # in which workers of a run's own machine see to its end, and free its folder
 
 
@@ -71,10 +73,16 @@ def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: Device
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, has_restarted=is_boot)  # it began here
     if me.node in {node for node, _ in names}:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
-    over = rows[0]["over_seconds"]
-    if FILES in {node for node, _ in names} and (over is None or over > _FOLDER_SECONDS):
+    if FILES in {node for node, _ in names} and _over_seconds(rows[0]) > _FOLDER_SECONDS:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=FILES)  # its machine may never come back
     return None
+
+
+def _over_seconds(row: Row) -> float:
+    """For how long an attempt is over; one that was deleted, since this process has first seen that."""
+    if row["over_seconds"] is not None:
+        return float(row["over_seconds"])
+    return time.monotonic() - _deleted.setdefault(row["attempt_id"], time.monotonic())
 
 
 def _boot(host: str) -> str:

@@ -35,7 +35,7 @@ class Holders:
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
         training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
-        self._were_some = bool(holders)
+        self._were_some = bool(holders or holder)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)
         files_of = None if holder is None else holder[0]
         event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training, files_of=files_of)

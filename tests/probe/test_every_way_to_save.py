@@ -228,12 +228,40 @@ os.mkdir("ckpt")
     assert (tmp_path / "mine").is_dir()
 
 
+def test_empty_folders_of_the_users_stay(tmp_path: Path) -> None:
+    """A script removes some and makes them anew; another program makes one where the script has removed its own."""
+    needs_births(tmp_path)
+    for folder in ("out", "all/checkpoints"):
+        (tmp_path / folder).mkdir(parents=True)
+    write_old(tmp_path / "all" / "readme.txt")
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, tmp_path, """
+os.rmdir("out")
+os.mkdir("out")
+shutil.rmtree("all")
+os.makedirs("all/checkpoints")
+os.mkdir("lock")
+os.rmdir("lock")
+""")  # fmt: skip
+    (tmp_path / "lock").mkdir()
+    undo(run_dir)
+    assert all((tmp_path / folder).is_dir() for folder in ("out", "all/checkpoints", "lock"))
+
+
 def test_what_a_script_writes_beside_a_folder_that_it_makes_stays(tmp_path: Path) -> None:
     """It saves nothing there: the file is a figure, or a log."""
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    run(run_dir, tmp_path, "os.mkdir('plots')\nPath('figures.csv').write_text('1')")
+    run(run_dir, tmp_path, """
+os.mkdir("plots")
+os.mkdir("scratch")
+os.rmdir("scratch")
+Path("figures.csv").write_text("1")
+Path("data.bin").write_bytes(bytes(2**21))
+""")  # fmt: skip
     undo(run_dir)
     assert (tmp_path / "figures.csv").read_text() == "1"
+    assert (tmp_path / "data.bin").stat().st_size == 2**21
     assert not (tmp_path / "plots").exists()
 
 
