@@ -29,7 +29,7 @@ class Lane:
         stop_asked: whether someone asked the worker to stop.
         on_cold: gets the reason, once, why the lane no longer forks ranks.
         on_trouble: gets a sentence about a helper process that had to be started again.
-        leave_asked: whether someone asked the worker to end after its runs.
+        leave_asked: whether someone has just asked the worker to end after its runs.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ def run_experiment(
         stop_asked: whether someone asked the worker to stop, which ends the run.
         on_progress: told how far it is.
         start: starts its processes.
-        leave_asked: whether someone asked the worker to end after this run.
+        leave_asked: whether someone has just asked the worker to end after this run.
     """
     outcome = _run(launch, rules, stop_asked, on_progress, start, leave_asked)
     return (

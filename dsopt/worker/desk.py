@@ -75,7 +75,7 @@ class Desk:
         self._errors: list[BaseException] = []
         self.faulty: set[int] = set()
         self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided, self._bears_company)
-        leaves = ending.drain.is_set
+        leaves = ending.drain.was_just_set
         self._lanes = [LaneThread(self._should_end, leaves, hand.tell, wake.set) for _ in range(lanes)]
 
     def work(self) -> bool:

@@ -109,7 +109,7 @@ class LaneThread:
 
     Args:
         should_end: whether the current run shall end.
-        leaves: whether the worker ends after its current runs.
+        leaves: whether the worker was asked just now to end after its current runs.
         tell: told of progress.
         wake: called when a run has ended.
     """
