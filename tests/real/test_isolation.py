@@ -131,7 +131,7 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     assert "ZeRO 1 · 4 × 1 " in output
     assert not (dsopt.cwd / "fresh.pt").exists()  # what each run saved anew went with it
     assert "appeared, changed or disappeared" not in output
-    assert output.count("The script writes to files that were there before: arguments.json, loss.txt. ") == 1
+    assert output.count("The script writes to files that were there before: loss.txt. ") == 1
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
     assert "skipped in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
     assert "torch.save" not in log  # it was saved, and yours came back
@@ -209,7 +209,7 @@ def test_runs_that_save_to_one_folder_go_one_after_the_other(dsopt: Dsopt) -> No
     ds_config = {
         "train_micro_batch_size_per_gpu": 1,
         "zero_optimization": {"stage": [0, 1]},
-        "autotuning": {"max_train_micro_batch_size_per_gpu": 4},
+        "autotuning": {"max_train_micro_batch_size_per_gpu": 2},
         "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "torch_adam": True}},
     }
     (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
