@@ -1,4 +1,4 @@
-"""PostgreSQL's first server dies, and the one that follows it takes over, with all that was written or with less."""
+"""PostgreSQL's first server dies, and the one that follows it takes over, without the last that was written."""
 
 import os
 import subprocess
@@ -81,17 +81,17 @@ def known_by(url: str) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("lags", [False, True])
-def test_another_server_takes_over(dsopt: Dsopt, server: Server, standby: Standby, tmp_path: Path, lags: bool) -> None:
+def test_a_server_takes_over_that_does_not_know_all(
+    dsopt: Dsopt, server: Server, standby: Standby, tmp_path: Path
+) -> None:
     worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
     wait_for_a_run(tmp_path)
-    if lags:
-        standby.lag()
-        before = begun(tmp_path)
-        while begun(tmp_path) < before + 3:  # of these, the second server will know nothing
-            assert worker.poll() is None
-            time.sleep(0.05)
-        assert known_by(standby.url) < known_by(server.direct_url)
+    standby.lag()
+    before = begun(tmp_path)
+    while begun(tmp_path) < before + 3:  # of these, the second server will know nothing
+        assert worker.poll() is None
+        time.sleep(0.05)
+    assert known_by(standby.url) < known_by(server.direct_url)
     server.kill()
     until_said(worker, "Waiting: the database cannot be used now")
     standby.take_over()
