@@ -160,7 +160,8 @@ def test_what_a_killed_worker_of_several_ran_another_runs_again(dsopt: Dsopt, sl
     before = present(slurm_cluster.folder)
     job = submitted(dsopt, slurm_cluster, of=_EACH)
     wait_until(lambda: any(of_worker(run, "node2") for run in runs_of(dsopt)), "the worker of node2 runs one", 120)
-    [worker] = [p for p in psutil.process_iter() if of_node2(p)]
+    found = [process for process in psutil.process_iter(["ppid"]) if of_node2(process)]
+    [worker] = [process for process in found if process.info["ppid"] not in {other.pid for other in found}]
     worker.kill()
     slurm_cluster.wait(job, "COMPLETED", "FAILED", seconds=300)  # as one of its tasks was killed
     runs = check_finished(dsopt)
@@ -176,7 +177,7 @@ def of_worker(run: dict[str, Any], node: str) -> bool:
 
 
 def of_node2(process: psutil.Process) -> bool:
-    """Whether it is the worker there."""
+    """Whether it is the worker there, or what that forks and has not yet become another program."""
     try:
         return process.cmdline()[1:3] == [str(_DSOPT), "worker"] and process.environ().get("SLURM_NODEID") == "1"
     except (psutil.Error, OSError):
