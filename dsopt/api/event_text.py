@@ -39,8 +39,6 @@ from dsopt.report.readable import readable_name
 from dsopt.study.part import REFERENCE
 
 _SLOW_START_SECONDS: Final = 30.0  # from where people ask what takes so long
-
-
 _FAILED_BESIDE: Final = (
     "failed beside another run and went well alone: from now on runs go one after the other. Does the script use a "
     "port, a file or a lock of a fixed name?"

@@ -265,10 +265,8 @@ def _is_gone(folder: Path) -> bool:
     """Whether a folder is not there; one that cannot be looked at now may be."""
     try:
         folder.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
     return False
 
 

@@ -21,9 +21,9 @@ def ended_with_the_worker(outcome: Outcome, stop_asked: Callable[[], bool], leav
     if not isinstance(outcome, Failed | Infeasible):
         return False
     has_died = isinstance(outcome, Failed) and outcome.retryable
-    if not has_died and outcome.reason not in _OF_A_SIGNAL:
-        return False
     may_be_the_drain = outcome.reason in _OF_A_SIGNAL
+    if not (has_died or may_be_the_drain):
+        return False
     deadline = time.monotonic() + (_SAME_SIGNAL_SECONDS if has_died else _HEEDED_SECONDS)
     while not (is_asked := stop_asked() or (may_be_the_drain and leave_asked())) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

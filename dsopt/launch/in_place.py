@@ -21,10 +21,10 @@ def saves_in_place(run_dir: RunDir, working: Path) -> bool:
         run_dir: of the run.
         working: the working folder.
     """
-    temporary = Path(os.path.realpath(tempfile.gettempdir()))
+    temporary, own = os.path.realpath(tempfile.gettempdir()), os.path.realpath(working)
     for event in told(run_dir, Saved):
         path = Path(event.path)
-        is_temporary = path.is_relative_to(temporary) and not path.is_relative_to(os.path.realpath(working))
+        is_temporary = path.is_relative_to(temporary) and not path.is_relative_to(own)
         if not event.is_plain and not is_temporary and os.path.isfile(path):  # noqa: PTH113 - takes any text
             return True
     return any(_is_much(Path(event.to)) for event in told(run_dir, Moved))

@@ -45,8 +45,9 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
             may_be_others = is_late or (saved.path in theirs and not FILE.fullmatch(Path(saved.path).name))
             if is_older(Path(saved.path), run_dir):
                 continue  # whatever was told of it
-            is_users = saved.path in theirs and is_copy(Path(saved.path), theirs[saved.path])
-            if _is_removed(saved, until_ns, run_dir if may_be_others and not is_users else None):
+            if may_be_others and saved.path in theirs:
+                may_be_others = not is_copy(Path(saved.path), theirs[saved.path])
+            if _is_removed(saved, until_ns, run_dir if may_be_others else None):
                 removed.add(Path(os.path.realpath(saved.path)))
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):

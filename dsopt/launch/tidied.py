@@ -141,12 +141,10 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
             is_of_save = not (folders & named).isdisjoint(path.parents) or path.parent in beside
             if not is_it or not (is_inside or (is_of_save and found.st_size > 0)) or is_older(path, run_dir):
                 continue
-            if is_much(path) and is_of_save:
-                path.unlink()
-            elif is_much(path):
-                continue  # data that the script has made
-            else:
+            if not is_much(path):
                 keep(path, run_dir.own_path("saved", ""))
+            elif is_of_save:  # else it is data that the script has made
+                path.unlink()
 
 
 def _remove_last_made(run_dir: RunDir, until_ns: int) -> None:

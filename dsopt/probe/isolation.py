@@ -109,7 +109,6 @@ class Isolation:
         self._known = known = Known(self._say)
         moves, removals, written = Moves(known), Removals(known), WrittenFiles(known)
         self._saves = Saves(known, moves, written)
-        vocabulary = self._saves.around_save_vocabulary
         for module, owner, method, answer in _LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
@@ -132,7 +131,7 @@ class Isolation:
             for name in ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir", "link", "utime"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(builtins.open)
-        after_import("tokenizers.models", lambda module: self._wrap(module.Model, "save", vocabulary))
+        after_import("tokenizers.models", self._protect_vocabularies)
         after_import("transformers.training_args", self._isolate_arguments)
         after_import("transformers.trainer", self._isolate_trainer)
         after_import("transformers.trainer_callback", self._isolate_callbacks)
@@ -181,6 +180,9 @@ class Isolation:
             return original(*args, **{**kwargs, name: path})
 
         self._wrap_everywhere(module, owner, function, around)
+
+    def _protect_vocabularies(self, module: ModuleType) -> None:
+        self._wrap(module.Model, "save", self._saves.around_save_vocabulary)
 
     def _wrap_everywhere(
         self, module: ModuleType, owner: str | None, function: str, around: Callable[..., object]

@@ -100,7 +100,7 @@ class Telling:
                 self.has_made(path, is_above=path != folder)
         return made
 
-    def makes(self, folder: Path) -> None:
+    def begins_folder(self, folder: Path) -> None:
         """Tells of a folder that is about to be made: the worker may kill this process before it tells of that."""
         if self._counts(folder) and not os.path.lexists(folder):
             self._writer.emit(being_made(self._writer.rank, folder))

@@ -81,8 +81,12 @@ def begin(
     count: int | None = None,
 ) -> Attempt:
     """Begins an attempt with devices of a pool: all of them, if no number is given."""
+    return begin_as(ledger, study, request(pool, count, hosts), run_dir)
+
+
+def begin_as(ledger: Ledger, study: StoredStudy, request: Request, run_dir: Path = Path("/made/up")) -> Attempt:
     task = replace(new_task(f"of {ledger.me.id}"), round=0)
-    return ledger.begin(study, task, run_dir, request(pool, count, hosts))[1]
+    return ledger.begin(study, task, run_dir, request)[1]
 
 
 def request(pool: DevicePool, count: int | None = None, hosts: Mapping[str, Sequence[int]] | None = None) -> Request:
@@ -136,11 +140,6 @@ def test_the_folder_of_a_run_on_a_machine_that_is_gone_comes_free(
     monkeypatch.setattr("dsopt.store.orphans._FOLDER_SECONDS", -1.0)
     assert sweep(store.engine, orphans(store, other, slots(1)))
     begin_as(other, study, replace(request(slots(1)), files="folder"))
-
-
-def begin_as(ledger: Ledger, study: StoredStudy, request: Request) -> Attempt:
-    task = replace(new_task(f"of {ledger.me.id}"), round=0)
-    return ledger.begin(study, task, Path("/made/up"), request)[1]
 
 
 class Engine(ChoosingPlacer):
