@@ -118,6 +118,7 @@ def awaited_text(event: DevicesAwaited) -> str:
     if event.files_of is not None:
         return f"Waiting for a run of {_holder(event.files_of or None)}, which saves in the same working folder."
     held += [f"{event.training} held by a training that dsopt has started"] if event.training else []
+    held += list(event.strangers)
     elsewhere = (
         "runs outside of this database have them" if event.engine is None else f"{event.engine} has none to grant"
     )

@@ -32,7 +32,7 @@ InfeasibleReason = Literal[
     "nonfinite_loss",
 ]
 FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost"]
-CancelledReason = Literal["cancelled", "suspended", "no_room", "removed"]
+CancelledReason = Literal["cancelled", "suspended", "no_room", "removed", "shared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """Someone asked the worker to stop, or has suspended it: the run says nothing of its candidate."""
+    """What ended or disturbed the run came from outside, as when a worker stops: it says nothing of its candidate."""
 
     state: ClassVar = "cancelled"
     reason: CancelledReason = "cancelled"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsopt.errors import DsoptError
-from dsopt.launch.gpus import Gpu, installed_gpus
+from dsopt.launch.gpus import Gpu, installed_gpus, used_by
 
 if TYPE_CHECKING:
     from dsopt.launch.placers.placer import Placer
@@ -30,6 +30,7 @@ class DevicePool:
         indices: their indices on this node.
         uuids: what identifies GPUs wherever they are seen from, by index.
         left_out: which GPUs it has not because others use them, as text.
+        shared: the GPUs that it has though others used them when it was chosen: somebody has named them.
         placer: has the nodes on which runs may take place; None: this one, and those of a command's host file.
         is_exclusive: whether a run has its nodes for itself.
         is_measured: whether a worker measures how fast the devices are before its first run.
@@ -39,6 +40,7 @@ class DevicePool:
     indices: tuple[int, ...]
     uuids: Mapping[int, str] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    shared: frozenset[int] = field(default=frozenset(), compare=False)
     placer: "Placer | None" = field(default=None, compare=False)
     is_exclusive: bool = field(default=False, compare=False)
     is_measured: bool = field(default=False, compare=False)
@@ -74,18 +76,19 @@ def parse_devices(text: str | None) -> DevicePool:
             f"GPU {faulty[0].index} of this machine cannot be used: {faulty[0].fault}. "
             "Name others with --devices, such as --devices 0,1."
         )
-    left_out = [gpu for gpu in chosen if gpu.users and text is None]
+    left_out = [used_by(gpu.index, gpu.users) for gpu in chosen if gpu.users and text is None]
     if chosen and len(left_out) == len(chosen):
         raise DsoptError(
-            f"every GPU of this machine is in use: {_use(left_out[0])}. Wait, or name the GPUs that dsopt may use all "
+            f"every GPU of this machine is in use: {left_out[0]}. Wait, or name the GPUs that dsopt may use all "
             "the same: --devices 0,1."
         )
-    kept = [gpu for gpu in chosen if gpu not in left_out]
+    kept = [gpu for gpu in chosen if not gpu.users or text is not None]
     return DevicePool(
         kind="gpu",
         indices=tuple(gpu.index for gpu in kept),
         uuids={gpu.index: gpu.uuid for gpu in kept},
-        left_out=tuple(map(_use, left_out)),
+        left_out=tuple(left_out),
+        shared=frozenset(gpu.index for gpu in kept if gpu.users),
     )
 
 
@@ -118,10 +121,6 @@ def _named(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
         have = f"GPUs {', '.join(str(gpu.index) for gpu in gpus)}" if gpus else "no GPU; use 'cpu:N' for N slots"
         raise DsoptError(f"--devices: {text!r}: no GPU {', '.join(map(str, missing))} here. This machine has {have}.")
     return sorted((gpu for gpu in gpus if gpu.index in indices), key=lambda gpu: gpu.index)
-
-
-def _use(gpu: Gpu) -> str:
-    return f"GPU {gpu.index} is used by {', '.join(gpu.users)}"
 
 
 def visible_gpus() -> list[Gpu]:

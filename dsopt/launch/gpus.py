@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +45,11 @@ class Gpu:
 
     def __str__(self) -> str:
         return f"{self.name}, {gib(self.memory_bytes)}"
+
+
+def used_by(index: int, users: Iterable[str]) -> str:
+    """Who computes on a GPU, for people: a sentence without its end."""
+    return f"GPU {index} is used by {', '.join(users)}"
 
 
 def installed_gpus() -> list[Gpu]:

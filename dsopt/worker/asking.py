@@ -30,7 +30,7 @@ from dsopt.store.workers import bury, find_dead, nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import files_of, places_of_runs, request_of, without_slow
+from dsopt.worker.capacity import files_of, places_of_runs, request_of
 from dsopt.worker.foreign import Foreign, is_own, reference_candidate
 from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
@@ -165,7 +165,7 @@ class Asker:
         if isinstance(hand.pool.placer, ChoosingPlacer):
             return hand.pool.placer.standing not in ("asked", "queued")
         me = hand.ledger.me.node
-        every = [without_slow(places, hand.speed.slow, me) for places in places_of_runs(spec, hand.pool)]
+        every = [hand.free_of(places) for places in places_of_runs(spec, hand.pool)]
         with hand.store.engine.connect() as connection:
             requests = [request_of(places) for places in every]
             if any(one.wanted is not None for one in requests):

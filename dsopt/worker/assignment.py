@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dsopt.launch.placement import Placement
+from dsopt.launch.strangers import Strangers
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
 from dsopt.store.attempts import Attempt, Task
@@ -22,6 +23,7 @@ class Assignment:
         attempt: what it holds.
         run_dir: where its files go.
         history: what was known when it was chosen.
+        strangers: sees other programs on its GPUs.
         placement: the nodes that dsopt itself starts it on; None: this one, or the launcher's choice.
         nodes: the names of the nodes that it runs on; none of a dry run.
         rates: what was measured of its node, if it runs on one alone.
@@ -33,6 +35,7 @@ class Assignment:
     attempt: Attempt
     run_dir: RunDir
     history: History
+    strangers: Strangers
     placement: Placement | None = None
     nodes: Sequence[str] = ()
     rates: NodeRates | None = None

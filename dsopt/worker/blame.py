@@ -31,6 +31,10 @@ _BESIDE: Final = {
         "lost their folder while they went on",
         "Find out what removes folders in the results folder, such as the script or its launcher, and let it not",
     ),
+    "shared": (
+        "met other programs on their GPUs",
+        "Let dsopt have them for itself, or give the worker others with --devices",
+    ),
     "no_room": (
         "failed while the disk of the results was full, which has room again",
         "If it is the script that fills it, let it write less, or make more room",

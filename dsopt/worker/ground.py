@@ -12,6 +12,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.maker import this_process
 from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
+from dsopt.launch.strangers import Strangers
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
@@ -50,9 +51,9 @@ Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 class Hand:
     """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
 
-    `speed` measures this worker's node; `wake` is called when it is worth asking again; `note_database` where another
-    database may be in the place of the former; `lost_nodes` are nodes that were lost during runs, which others are
-    preferred to.
+    `speed` measures this worker's node, and `strangers` sees who else is on its GPUs; `wake` is called when it is worth
+    asking again; `note_database` where another database may be in the place of the former; `lost_nodes` are nodes that
+    were lost during runs, which others are preferred to.
     """
 
     store: Store
@@ -60,9 +61,18 @@ class Hand:
     pool: DevicePool
     tell: Callable[[Happening], None]
     speed: NodeSpeed
+    strangers: Strangers
     wake: Callable[[], None] = lambda: None
     note_database: Callable[[], None] = lambda: None
     lost_nodes: list[str] = field(default_factory=list)
+
+    def free_of(self, places: Places) -> Places:
+        """The same without this node's GPUs that strangers use, and without slow devices if a run can do without."""
+        spared = without_slow(places, self.speed.slow, self.ledger.me.node)
+        if not spared.count and spared.wanted is None:
+            return spared
+        used = self.strangers.on(spared.pool.indices)
+        return replace(spared, pool=spared.pool.without(used)) if used else spared
 
     def release(self, placement: Placement | None) -> None:
         """Gives back what an engine had granted for a run that is over."""
@@ -210,6 +220,7 @@ class StudyGround:
             placement=places.placer.place(attempt.hosts) if isinstance(places.placer, LeasingPlacer) else granted,
             nodes=nodes,
             rates=hand.speed.of(nodes),
+            strangers=hand.strangers,
             script=script,
         )
 
@@ -227,9 +238,8 @@ class StudyGround:
         return files
 
     def _places(self, spec: StudySpec, candidate: Candidate | None) -> Places:
-        """Where a run may take place, on devices that are no slower than others if there are enough of them."""
-        hand = self._hand
-        return without_slow(places_of(spec, hand.pool, candidate), hand.speed.slow, hand.ledger.me.node)
+        """Where a run may take place now, on devices that are no slower than others if there are enough of them."""
+        return self._hand.free_of(places_of(spec, self._hand.pool, candidate))
 
     @contextlib.contextmanager
     def _granted(self, places: Places) -> Iterator[Placement | None]:

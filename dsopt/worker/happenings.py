@@ -120,6 +120,7 @@ class DevicesAwaited:
             is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
         training: how many of this machine a training of `dsopt run` has.
+        strangers: which GPUs programs use that are no runs of dsopt, as text.
         files_of: the study whose run saves in the same working folder, where they go one after the other, empty if
             it is deleted; None: none.
     """
@@ -128,6 +129,7 @@ class DevicesAwaited:
     holders: Sequence[tuple[int, str | None, str]]
     engine: str | None = None
     training: int = 0
+    strangers: Sequence[str] = ()
     files_of: str | None = None
 
 

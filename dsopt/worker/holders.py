@@ -1,6 +1,7 @@
 """Who has the devices that a worker waits for, as watchers are told."""
 
 from dsopt.launch.device_locks import without_reserved
+from dsopt.launch.gpus import used_by
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store.stored import StoredStudy
 from dsopt.store.who_works import holder_of_files, holders_on
@@ -34,11 +35,19 @@ class Holders:
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
         training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
+        strangers = [used_by(*one) for one in hand.strangers.on(hand.pool.indices).items()]
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
         self._were_some = bool(holders or holder)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)
         files_of = None if holder is None else holder[0]
-        event = DevicesAwaited(study=self._study, holders=holders, engine=engine, training=training, files_of=files_of)
+        event = DevicesAwaited(
+            study=self._study,
+            holders=holders,
+            engine=engine,
+            training=training,
+            strangers=strangers,
+            files_of=files_of,
+        )
         if event != self._told and not have_come_free:
             self._told = event
             hand.tell(event)

@@ -13,6 +13,7 @@ from dsopt.launch.device_locks import DeviceLocks
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import withheld
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.launch.strangers import Strangers
 from dsopt.launch.undone import undo_left
 from dsopt.store.engine import sever_connections
 from dsopt.store.frozen import end_frozen_holder
@@ -98,6 +99,7 @@ class Worker:
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         # a database that cannot be used at first is an error
         self._speed = NodeSpeed(self._store, self._pool, self._tell)
+        self._strangers = Strangers(self._pool)
         heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)
@@ -174,6 +176,7 @@ class Worker:
             pool=self._pool,
             tell=self._tell,
             speed=self._speed,
+            strangers=self._strangers,
             wake=self._wake.set,
             note_database=self._note_database,
         )

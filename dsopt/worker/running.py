@@ -15,6 +15,7 @@ from dsopt.experiment.run import Progress
 from dsopt.launch.in_place import saves_in_place
 from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
 from dsopt.launch.passing import PassingError
+from dsopt.launch.strangers import Visits
 from dsopt.launch.undone import undo
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
@@ -90,14 +91,22 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         return Ended(outcome=Cancelled())
     except DsoptError as error:  # the disk to offload to cannot be used
         return _not_offloaded(assignment, error)
+    is_here = not spec.is_simulated and assignment.placement is None
+    visits = Visits(assignment.strangers, assignment.attempt.devices.indices if is_here else ())
+
+    def look(progress: Progress) -> None:
+        visits.look()
+        on_progress(progress)
+
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
     before, in_place = _traces(spec), False
     try:
-        outcome = lane.run(launch, rules, on_progress)
+        outcome = lane.run(launch, rules, look)
         in_place = saves_in_place(run_dir, Path(spec.cwd))
     finally:
         run_dir.remove_own(CLUSTERS)
         undo(run_dir)
+    outcome = _undisturbed(outcome, visits)
     found = new_traces(before, _traces(spec))
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database
@@ -109,6 +118,14 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         saves_in_place=in_place,
         replaced=tuple(sorted({plain_text(path.name) for path in run_dir.replaced.glob("*/*")})),
     )
+
+
+def _undisturbed(outcome: Outcome, visits: Visits) -> Outcome:
+    """The outcome, unless it may come from others who were on the run's GPUs: its time, its memory, its end."""
+    is_touched = isinstance(outcome, Measured | Slow | Failed) or outcome.reason == "oom"
+    if not is_touched or not (others := visits.at_the_end()):
+        return outcome
+    return Cancelled(message=f"{others}, too: what the run showed may be theirs", reason="shared")
 
 
 def _not_offloaded(assignment: Assignment, error: DsoptError) -> Ended:

@@ -68,7 +68,7 @@ class Lacking:
         if name.partition(".")[0] in self.names:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Lacking())
-import benchmarks.gpu.__main__, benchmarks.record, tests.real.test_gpu
+import benchmarks.gpu.__main__, benchmarks.record, tests.real.test_gpu, tests.real.test_gpu_faults
 import dsopt.cli.worker, dsopt.api.workers, dsopt.optuna.trees, dsopt.launch.gpus
 import pynvml, xgboost, xdist, accelerate, deepspeed
 """

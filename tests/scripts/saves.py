@@ -13,7 +13,7 @@ _, state = engine.load_checkpoint("ckpt")
 first = 0 if state is None else state["step"]
 print(f"begins at step {first}", flush=True)
 for step in range(first, int(sys.argv[sys.argv.index("--steps") + 1])):
-    loss = engine(torch.randn(engine.train_micro_batch_size_per_gpu(), 64)).square().mean()
+    loss = engine(torch.randn(engine.train_micro_batch_size_per_gpu(), 64, device=engine.device)).square().mean()
     engine.backward(loss)
     engine.step()
     if step % 4 == 3:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dsopt.launch.strangers import Strangers
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import claims
 from dsopt.store.stored import StoredStudy
@@ -24,7 +25,10 @@ class Worker:
         self.store = store
         self.ledger = ledger_of(store)
         speed = NodeSpeed(store, POOL, lambda _: None)
-        hand = Hand(store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
+        self.strangers = Strangers(POOL)
+        hand = Hand(
+            store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed, strangers=self.strangers
+        )
         self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
 
     def next(self) -> Assignment | None:
