@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu import compiled, facts, models, tuned
+from benchmarks.gpu import facts, models, tuned
 from benchmarks.gpu.beside import beside_the_grid
 from benchmarks.grid import write_grid
 from benchmarks.measured.__main__ import print_tables
@@ -32,7 +32,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=500.0, help="stop after this")
     parser.add_argument("--tries", help="as for `benchmarks.record`")
     parser.add_argument("--grid", type=Path, default=_GRID, help="the study file of the grid")
-    parser.add_argument("--script-arguments", default="", help="of `compiles.py`, which `compiled` runs")
     parser.add_argument("--devices", help="as for `dsopt worker`")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -81,11 +80,6 @@ def _tune(args: argparse.Namespace) -> None:
     print(beside_the_grid(args.folder / _RECORDED, json.loads(shown.stdout or "{}")))
 
 
-def _compiled(args: argparse.Namespace) -> None:
-    """Whether steps of a compiled engine take longer in an experiment."""
-    print(compiled.compare(args.script_arguments, rounds=2))
-
-
 def _run(args: argparse.Namespace, *words: str) -> None:
     """Runs a module, and goes on when its time is over."""
     with subprocess.Popen([sys.executable, "-m", *words]) as process:
@@ -105,7 +99,6 @@ _STEPS_BY_NAME: Final[Mapping[str, Callable[[argparse.Namespace], None]]] = {
     "tests": _tests,
     "grid": _record,
     "models": _models,
-    "compiled": _compiled,
     "tune": _tune,
 }
 
