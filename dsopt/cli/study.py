@@ -163,7 +163,8 @@ def best(
     found = of.find_best(apply_lr_scaling=scale_lr, output=output, force=force)
     if as_json:
         print_json({**found.summary.to_json(), "ds_config": found.ds_config, "ds_config_file": str(found.config_file),
-                    "command": found.command, "advice": [*found.advice]})  # fmt: skip
+                    "command": found.command, "advice": [*found.advice],
+                    "warnings_and_doubts": found.summary.doubt_lines()})  # fmt: skip
         return
     for line in filter(None, [*found.advice, found.answer.doubts_text]):
         say(line)

@@ -34,8 +34,9 @@ class Holders:
             return  # a run of its own
         placer = hand.pool.placer
         engine = placer.name if isinstance(placer, ChoosingPlacer) and placer.standing == "queued" else None
-        training = len(hand.pool.indices) - len(without_reserved(hand.pool).indices)
-        strangers = [used_by(*one) for one in hand.strangers.on(hand.pool.indices).items()]
+        not_reserved = without_reserved(hand.pool).indices
+        training = len(hand.pool.indices) - len(not_reserved)
+        strangers = [used_by(*one) for one in hand.strangers.on(not_reserved).items()]
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
         self._were_some = bool(holders or holder)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)
