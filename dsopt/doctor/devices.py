@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.doctor.check import Check, ok, problem, skipped, warning
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, parse_devices, visible_gpus
+from dsopt.launch.gpus import used_by
 from dsopt.launch.placers import with_placer
 from dsopt.study.spec import StudySpec
 from dsopt.worker.check_node import check_node
@@ -49,7 +50,7 @@ def check_devices(found: Devices) -> Iterator[Check]:
     named = [gpu for gpu in visible_gpus() if gpu.index in found.pool.indices]
     for gpu in named:
         if gpu.users:
-            yield warning(GPUS, f"GPU {gpu.index} is used by {', '.join(gpu.users)}", "Choose others with --devices")
+            yield warning(GPUS, used_by(gpu.index, gpu.users), "Choose others with --devices")
     yield ok(GPUS, "; ".join(f"GPU {gpu.index}: {gpu}" for gpu in named))
 
 

@@ -28,6 +28,7 @@ _POLL_SECONDS = 0.02
 _SLOW_POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.5
 _AWAY_SECONDS = 2.0  # that a look and a wait may last longer on a machine that has much to do
+_TELL_SECONDS = 2.0  # so often at least, also during a long step: whoever watches looks around then
 _FIRST_STEPS = 3  # which may take as long by themselves
 _APART_SECONDS = 0.5  # between the processes that somebody suspends together
 _REMOTE_SECONDS = 4.0  # attributes of files are kept for three seconds and more on NFS (nfs(5))
@@ -124,6 +125,7 @@ class _Watched:
         self._looked = self._started  # when the last look began
         self._away: list[tuple[float, int, int | None]] = []  # seconds out of the ordinary, and a range of steps
         self._is_suspended = False
+        self._told_at = self._started
 
     def wait(self, seconds: float) -> None:
         """Waits until the next look. If that takes far longer, somebody has suspended the worker meanwhile."""
@@ -247,12 +249,14 @@ class _Watched:
         return judge(self.seen, self._rules, measurement, moment, self._launch)
 
     def _tell(self, measurement: Measurement | None, *, has_steps: bool) -> None:
-        if self.seen.steps and not has_steps:
-            return  # nothing new
+        now = time.monotonic()
+        if self.seen.steps and not has_steps and now - self._told_at < _TELL_SECONDS:
+            return
+        self._told_at = now
         self._on_progress(
             Progress(
                 phase="measuring" if self.seen.steps else "starting",
-                seconds=time.monotonic() - self._started,
+                seconds=now - self._started,
                 steps=len(self.seen.steps),
                 engine=self.seen.engine,
                 measurement=measurement,

@@ -16,6 +16,7 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.trainings import Mark
 from dsopt.protocol.machine_folder import is_trusted, machine_folder
 from dsopt.protocol.private import make_private
 
@@ -98,12 +99,16 @@ class DeviceLocks:
             os.pwrite(descriptor, f"{self._database}\n{self._shown}".encode(), 0)
 
 
-def reserve(pool: DevicePool, where: str) -> list[int]:
-    """Keeps runs and other trainings off the devices of a pool, for as long as somebody has these files open.
+def reserve(pool: DevicePool, where: str, mark: Mark) -> list[int]:
+    """Keeps runs and other trainings off the devices of a pool.
+
+    That is for as long as somebody has these files open, and then until no rank of the training lives, unless they
+    are released.
 
     Args:
         pool: the devices; all are kept, or none.
         where: the training's folder, which others are told.
+        mark: what its ranks are known by.
 
     Returns:
         The files; of devices whose file nobody can write, none.
@@ -120,10 +125,12 @@ def reserve(pool: DevicePool, where: str) -> list[int]:
             make_private(folder)
             files.append(os.open(folder / f"{name}{_TRAINING}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             _wait_for(files[-1])
+            if _is_left(files[-1]):
+                raise BlockingIOError
             os.ftruncate(files[-1], 0)
-            os.pwrite(files[-1], where.encode(), 0)
+            os.pwrite(files[-1], f"{mark}\n{where}".encode(), 0)
         except BlockingIOError:
-            other = os.pread(files[-1], 4096, 0).decode(errors="replace")
+            _, _, other = os.pread(files[-1], 4096, 0).decode(errors="replace").partition("\n")
             for file in files:
                 os.close(file)
             device = _device(pool, index)
@@ -133,28 +140,49 @@ def reserve(pool: DevicePool, where: str) -> list[int]:
     return files
 
 
+def release(files: Iterable[int]) -> None:
+    """Gives back what was reserved, once the training is over."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, 0)
+        os.close(file)
+
+
 def without_reserved(pool: DevicePool) -> DevicePool:
     """The devices of a pool that no training of `dsopt run` has now."""
     if not is_trusted(machine_folder()):  # what others have put there keeps nobody off
         return pool
-    reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_locked(path)}
+    reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_reserved(path)}
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return pool.without(taken) if taken else pool
 
 
-def _is_locked(path: Path) -> bool:
+def _is_reserved(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that workers that look meet no lock
+        return _is_left(descriptor)
     except BlockingIOError:
         return True
     except OSError:
         return False
     finally:
         os.close(descriptor)
+
+
+def _is_left(descriptor: int) -> bool:
+    """Whether a training goes on though nobody has its files any more: somebody has killed dsopt and the launcher.
+
+    Where it does not, the file forgets it, so that nobody looks at all processes again.
+    """
+    text, _, _ = os.pread(descriptor, 4096, 0).decode(errors="replace").partition("\n")
+    mark = Mark.parse(text)
+    if mark is not None and mark.living():
+        return True
+    os.ftruncate(descriptor, 0)
     return False
 
 
@@ -169,11 +197,12 @@ def _names(pool: DevicePool) -> dict[int, str]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """While no other worker of this user locks devices or looks who has them."""
+    """While no other worker of this user locks devices or looks who has them, unless one is suspended meanwhile."""
     make_private(folder)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        _wait_for(descriptor)
+        with contextlib.suppress(BlockingIOError):
+            _wait_for(descriptor)
         yield
     finally:
         os.close(descriptor)

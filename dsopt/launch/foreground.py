@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -12,23 +13,34 @@ from typing import Final
 
 from dsopt.launch.process_tree import ProcessTree
 from dsopt.launch.program import find_launcher, path_with
+from dsopt.launch.trainings import Mark
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import with_values
 from dsopt.study.secrets import OWN_ACCESS
 
+_LOOK_SECONDS: Final = 1.0
 # what schedulers and terminals end, warn or steer a training with; a terminal itself sends SIGINT to all
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
+def train(
+    command: LaunchCommand,
+    cwd: Path,
+    files: Sequence[int] = (),
+    mark: Mark | None = None,
+    tell: Callable[[str], object] = lambda _: None,
+) -> int:
     """Runs a launch command to its end, on this terminal; Ctrl-C reaches it as it would without dsopt.
 
-    It passes signals on if this is the main thread, and then returns only when all processes have ended.
+    It passes signals on if this is the main thread, and then returns only when all processes have ended. So it does if
+    the launcher alone was killed, or failed: its ranks may train on.
 
     Args:
         command: the command.
         cwd: where to start it.
         files: open files that the training gets, such as locks.
+        mark: what its processes are known by (`launch/trainings.py`).
+        tell: told that the launcher has ended without its ranks.
 
     Returns:
         Its exit code, as a shell gives it: 128 and the signal's number when a signal ended it.
@@ -41,15 +53,17 @@ def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
     own = {name: value for name, value in os.environ.items() if name not in OWN_ACCESS}
     environment = {**own, **dict(command.environment)}
     environment["PATH"] = path_with(environment, program)
+    mark = mark or Mark(script=command.script)
     with _signals_passed_on() as pass_on_to:
         argv = [str(program), *command.argv()[1:]]
-        process = subprocess.Popen(argv, cwd=cwd, env=environment, pass_fds=files)
+        process = subprocess.Popen(argv, cwd=cwd, env=environment | mark.environment, pass_fds=files)
         tree = ProcessTree(process.pid)
         pass_on_to(tree)
         while True:
             try:
                 code = process.wait()
                 tree.wait()
+                _outlast(tree, mark, tell)
             except KeyboardInterrupt:
                 if _is_in_foreground():  # the terminal has told them all
                     tree.look()
@@ -57,6 +71,18 @@ def train(command: LaunchCommand, cwd: Path, files: Sequence[int] = ()) -> int:
                     tree.send(signal.SIGINT)
                 continue
             return code if code >= 0 else 128 - code
+
+
+def _outlast(tree: ProcessTree, mark: Mark, tell: Callable[[str], object]) -> None:
+    """Waits for what a training still does whose launcher is gone; who passes on a signal, sends it to these, too."""
+    is_told = False
+    while left := mark.living():
+        tree.know(left)
+        if not is_told:
+            is_told = True
+            numbers = ", ".join(map(str, left))
+            tell(f"The training's launcher has ended, and ranks of it go on: processes {numbers}. Ctrl-C ends them.")
+        time.sleep(_LOOK_SECONDS)
 
 
 def _is_in_foreground() -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -12,11 +12,29 @@ from typing import Any, Final
 import psutil
 
 from dsopt.errors import DsoptError
-from dsopt.protocol.run_dir import RUN_DIR_VARIABLE
+from dsopt.launch.processes import is_of_a_run, start_ticks
 from dsopt.study.quantity import gib
 
 _FOLDER, _FILES = Path("/dev"), "nvidia[0-9]*"  # the kernel's driver makes a file for each GPU
 _CPU_INSTEAD: Final = "To train on the CPU, set DS_ACCELERATOR=cpu."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A process that computes on a GPU and is of no run of dsopt.
+
+    Attributes:
+        pid: its number, as the driver tells it.
+        ticks: when it started, as `start_ticks`; None: there is no such process that this one may see.
+        text: for people.
+    """
+
+    pid: int
+    ticks: float | None
+    text: str = field(compare=False)  # a process may change its name
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +47,7 @@ class Gpu:
         name: its model.
         memory_bytes: all of its memory.
         fault: why nobody can train on it; empty if they can.
-        users: who computes on it beside dsopt's runs, as text.
+        users: who computes on it beside dsopt's runs.
     """
 
     index: int
@@ -37,7 +55,7 @@ class Gpu:
     name: str = "GPU"
     memory_bytes: int = 0
     fault: str = ""
-    users: tuple[str, ...] = ()
+    users: tuple[User, ...] = ()
 
     def is_named(self, name: str) -> bool:
         """Whether a name in CUDA_VISIBLE_DEVICES means it: its number, or the beginning of its UUID."""
@@ -47,9 +65,9 @@ class Gpu:
         return f"{self.name}, {gib(self.memory_bytes)}"
 
 
-def used_by(index: int, users: Iterable[str]) -> str:
+def used_by(index: int, users: Iterable[User]) -> str:
     """Who computes on a GPU, for people: a sentence without its end."""
-    return f"GPU {index} is used by {', '.join(users)}"
+    return f"GPU {index} is used by {', '.join(map(str, users))}"
 
 
 def installed_gpus() -> list[Gpu]:
@@ -108,7 +126,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:  # noqa: ANN401 - a module
             name=nvml.nvmlDeviceGetName(handle),
             memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
             fault="it is cut into MIG slices; dsopt works with whole GPUs" if _is_sliced(nvml, handle) else "",
-            users=tuple(_user(process.pid) for process in _processes(nvml, handle) if not _is_own(process.pid)),
+            users=tuple(_user(process.pid) for process in _processes(nvml, handle) if not is_of_a_run(process.pid)),
         )
     except nvml.NVMLError as error:
         return Gpu(index=index, fault=f"it does not answer: {error}")
@@ -128,20 +146,13 @@ def _processes(nvml: Any, handle: Any) -> list[Any]:  # noqa: ANN401
         return []
 
 
-def _is_own(pid: int) -> bool:
-    """Whether a process belongs to a run of dsopt, whose devices are leased."""
-    try:
-        return RUN_DIR_VARIABLE in psutil.Process(pid).environ()
-    except (psutil.Error, OSError):
-        return False
-
-
-def _user(pid: int) -> str:
+def _user(pid: int) -> User:
     try:
         process = psutil.Process(pid)
-        return f"process {pid} ({process.name()}, user {process.username()})"
+        text = f"process {pid} ({process.name()}, user {process.username()})"
+        return User(pid=pid, ticks=start_ticks(pid), text=text)
     except psutil.Error:
-        return f"process {pid} of another container"
+        return User(pid=pid, ticks=None, text=f"process {pid} of another container")
 
 
 if __name__ == "__main__":  # what a program elsewhere on this node asks

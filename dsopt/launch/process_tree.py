@@ -34,6 +34,12 @@ class ProcessTree:
         with contextlib.suppress(psutil.Error):
             self._known |= {self._root, *self._root.children(recursive=True)}
 
+    def know(self, pids: Iterable[int]) -> None:
+        """Notes processes of it whose parents have ended."""
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                self._known.add(psutil.Process(pid))
+
     def send(self, number: int) -> None:
         """Sends a signal to those that are to hear it; where nobody heeds it, they get SIGTERM.
 

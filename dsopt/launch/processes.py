@@ -14,6 +14,7 @@ from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, R
 NODES_PATIENCE_SECONDS: Final = 10.0  # for a launcher that ends its ranks on other nodes
 _DYING_SECONDS: Final = 120.0  # hundreds of GB of pinned host memory take long to free
 _LOOK_SECONDS: Final = 0.005
+_OF_A_RUN: Final = f"{RUN_DIR_VARIABLE}=".encode()
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:
@@ -40,16 +41,37 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     return [process for process in found.values() if is_alive(process)]
 
 
+def is_of_a_run(pid: int) -> bool:
+    """Whether a process of this user belongs to a run of dsopt, whichever, as `processes_of` knows them."""
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.parents()]
+    except psutil.Error:
+        return False
+    return any(_has_run(Path("/proc", str(member.pid))) for member in family)
+
+
+def _has_run(process: Path) -> bool:
+    """Whether a process, by its folder in /proc, has a run directory in its environment, or writes to logs of one."""
+    with contextlib.suppress(OSError):
+        if any(word.startswith(_OF_A_RUN) for word in (process / "environ").read_bytes().split(b"\0")):
+            return True
+        for output in ("1", "2"):
+            run_dir = RunDir((log := (process / "fd" / output).readlink()).parent)
+            if log in (run_dir.stdout, run_dir.stderr) and _is_marked(run_dir.path):
+                return True
+    return False
+
+
 def run_dirs_here() -> Iterator[tuple[Path, Path]]:
     """The run directory of each of this user's living processes that has one, and the folder that it works in."""
-    prefix = f"{RUN_DIR_VARIABLE}=".encode()
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError):
             if entry.name.isdigit():
                 working = Path(entry.path, "cwd").readlink()
                 for variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                    if variable.startswith(prefix):
-                        yield Path(os.fsdecode(variable[len(prefix) :])), working
+                    if variable.startswith(_OF_A_RUN):
+                        yield Path(os.fsdecode(variable[len(_OF_A_RUN) :])), working
 
 
 def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:

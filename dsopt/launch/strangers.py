@@ -1,13 +1,15 @@
 """Who else computes on the GPUs of a worker: programs that are no runs of dsopt, and came after the worker."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.gpus import installed_gpus, used_by
+from dsopt.launch.gpus import User, installed_gpus, used_by
 
 _LOOK_SECONDS: Final = 2.0
 _STAYED_SECONDS: Final = 1.0  # the driver may still list a process that has just ended
@@ -24,11 +26,11 @@ class Strangers:
         self._watched = frozenset(pool.indices) - pool.shared if pool.kind == "gpu" else frozenset()
         self._lock = threading.Lock()
         self._looked_at = -_LOOK_SECONDS
-        self._since: Mapping[tuple[int, str], float] = {}  # by GPU and user: when a look saw it first
+        self._since: Mapping[tuple[int, User], float] = {}  # by GPU and user: when a look saw it first
 
     def on(
         self, indices: Iterable[int], *, stayed: float = 0.0, age: float = _LOOK_SECONDS
-    ) -> Mapping[int, Collection[str]]:
+    ) -> Mapping[int, Collection[User]]:
         """Who is on some GPUs, by index; one that nobody is on is not among them.
 
         Args:
@@ -41,7 +43,7 @@ class Strangers:
         with self._lock:
             if time.monotonic() - self._looked_at >= age:
                 self._look()
-            found: dict[int, list[str]] = {index: [] for index in indices}
+            found: dict[int, list[User]] = {index: [] for index in indices}
             for (index, user), since in self._since.items():
                 if index in found and self._looked_at - since >= stayed:
                     found[index].append(user)
@@ -53,8 +55,20 @@ class Strangers:
             gpus = installed_gpus()
         except DsoptError:  # a run that meets it says so
             gpus = []
-        seen = [(gpu.index, user) for gpu in gpus if gpu.index in self._watched for user in gpu.users]
+        seen = [(gpu.index, user) for gpu in gpus if gpu.index in self._watched for user in gpu.users if _counts(user)]
         self._since = {one: self._since.get(one, now) for one in seen}
+
+
+def _counts(user: User) -> bool:
+    """Whether a process may be a stranger: some drivers tell a container's own by other numbers."""
+    return user.ticks is not None or _is_first_namespace()
+
+
+def _is_first_namespace() -> bool:
+    """Whether this process sees all processes of the machine (`PROC_PID_INIT_INO` in Linux's proc_ns.h)."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/ns/pid").readlink() == Path("pid:[4026531836]")
+    return False
 
 
 class Visits:

@@ -20,7 +20,7 @@ from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store import lease_queries as queries
-from dsopt.store.transactions import DevicesTaken
+from dsopt.store.transactions import DevicesTaken, writing
 from dsopt.store.workers import Registration
 from dsopt.study.wanted import Wanted
 
@@ -229,6 +229,13 @@ def count_free(connection: sa.Connection, node: str, request: Request) -> int:
     if not _admits(request, node, held):
         return 0
     return sum(_is_free(_names(node, request.pool, index), held, slots) for index in request.pool.indices)
+
+
+def count_free_after_all(engine: sa.Engine, node: str, request: Request) -> int:
+    """The same, once all that are about to lease devices of the node have: they may not have seen what is reserved."""
+    with writing(engine) as connection:
+        queries.lock_nodes(connection, {node})
+        return count_free(connection, node, request)
 
 
 def is_folder_free(connection: sa.Connection, files: str) -> bool:

@@ -145,8 +145,8 @@ class Desk:
         for lane in self._lanes:
             if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
                 try:
-                    if not self._count_in_hand():
-                        hand = self._hand
+                    hand = self._hand
+                    if not self._count_in_hand() and not hand.strangers.on(hand.pool.indices):
                         hand.speed.measure_if_due(
                             self._study, hand.ledger.me, hand.pool, hand.lost_nodes, self._ask, self._should_end
                         )

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
-from dsopt.launch.device_locks import DeviceLocks, reserve
+from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
 from dsopt.launch.foreground import train
 from dsopt.launch.gpus import Gpu, installed_gpus
+from dsopt.launch.trainings import Mark
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
-from dsopt.store.leases import Request, count_free
+from dsopt.store.leases import Request, count_free_after_all
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
@@ -52,13 +53,13 @@ def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: C
         return train(command, Path(spec.cwd))
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
-    files = _reserve(store, locks, _devices_of(command), spec.cwd, _once(tell))
+    mark = Mark(script=command.script)
+    files = _reserve(store, locks, _devices_of(command), spec.cwd, mark, _once(tell))
     try:
-        return train(command, Path(spec.cwd), files)
+        return train(command, Path(spec.cwd), files, mark, tell)
     finally:
         locks.close()
-        for file in files:
-            os.close(file)
+        release(files)
 
 
 def check_leftovers(spec: StudySpec, history: History, until: float | None, command: LaunchCommand) -> None:
@@ -105,19 +106,21 @@ def _once(tell: Callable[[str], object]) -> Callable[[str], object]:
     return tell_of
 
 
-def _reserve(store: Store, locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[str], object]) -> list[int]:
+def _reserve(
+    store: Store, locks: DeviceLocks, pool: DevicePool, cwd: str, mark: Mark, tell: Callable[[str], object]
+) -> list[int]:
     """Waits for the devices. Returns the files that keep others off them."""
-    while (files := _files_of(locks, pool, cwd, tell)) is None:
+    while (files := _files_of(locks, pool, cwd, mark, tell)) is None:
         time.sleep(_LOOK_SECONDS)
-    while True:
-        time.sleep(_LOOK_SECONDS)  # a worker that looked just before may still be about to lease
-        why = _why_not_yet(store, pool)
-        if why is None:
-            return files
+    while (why := _why_not_yet(store, pool)) is not None:
         tell(why)
+        time.sleep(_LOOK_SECONDS)
+    return files
 
 
-def _files_of(locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[str], object]) -> list[int] | None:
+def _files_of(
+    locks: DeviceLocks, pool: DevicePool, cwd: str, mark: Mark, tell: Callable[[str], object]
+) -> list[int] | None:
     """Keeps others off the devices. None if somebody has some of them: nothing is kept, or both would wait for ever."""
     try:
         locks.hold(pool)
@@ -125,7 +128,7 @@ def _files_of(locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[st
         tell(f"workers on another database use {pool}")
         return None
     try:
-        return reserve(pool, cwd)
+        return reserve(pool, cwd, mark)
     except DsoptError as error:
         locks.close()
         tell(str(error))
@@ -134,13 +137,12 @@ def _files_of(locks: DeviceLocks, pool: DevicePool, cwd: str, tell: Callable[[st
 
 def _why_not_yet(store: Store, pool: DevicePool) -> str | None:
     try:
-        with store.engine.connect() as connection:
-            is_used = count_free(connection, socket.gethostname(), Request(pool=pool, count=0)) < len(pool.indices)
+        free = count_free_after_all(store.engine, socket.gethostname(), Request(pool=pool, count=0))
     except Exception as error:
         if not is_away(error):
             raise
         return _not_reached(store, error)
-    if not is_used:
+    if free == len(pool.indices):
         return None
     return (
         f"runs of dsopt on {pool} have not ended ('dsopt workers' shows them; "

@@ -8,13 +8,14 @@ import pytest
 from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, reserve, without_reserved
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.trainings import Mark
 
 
 def test_what_another_user_has_put_there_keeps_nobody_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DSOPT_DEVICE_LOCKS")
     monkeypatch.setattr("dsopt.launch.device_locks.machine_folder", lambda: tmp_path)
     pool = DevicePool(kind="cpu", indices=(0, 1))
-    files = reserve(pool, "here")
+    files = reserve(pool, "here", Mark(script="t.py"))
     assert without_reserved(pool).indices == ()
     tmp_path.chmod(0o777)  # others can write there
     assert without_reserved(pool).indices == (0, 1)

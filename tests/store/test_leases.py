@@ -26,13 +26,13 @@ from dsopt.store.attempts import Attempt
 from dsopt.store.backup import refuse_to_lose
 from dsopt.store.beats import Beats
 from dsopt.store.lease_queries import leases_left, leases_on
-from dsopt.store.leases import Request, is_folder_free
+from dsopt.store.leases import Request, count_free_after_all, is_folder_free, take
 from dsopt.store.ledger import Ledger
 from dsopt.store.neighbours import neighbours
 from dsopt.store.orphans import find_orphans, sweep
 from dsopt.store.studies import Store, StoredStudy
 from dsopt.store.tables import attempts
-from dsopt.store.transactions import DevicesTaken
+from dsopt.store.transactions import DevicesTaken, writing
 from dsopt.store.who_works import holder_of_files, holders_on
 from dsopt.store.workers import leave
 from dsopt.study.wanted import Wanted
@@ -534,3 +534,15 @@ def test_nothing_is_restored_under_a_run_that_goes_on(store: Store, study: Store
     finally:
         process.communicate(b"\n")
     refuse_to_lose(store.engine, replace=True)
+
+
+def test_who_has_reserved_devices_sees_what_was_being_leased_meanwhile(store: Store, tmp_path: Path) -> None:
+    """It may have looked for reservations just before; a training began beside its run."""
+    me, slots = ledger_of(store).me, DevicePool(kind="cpu", indices=(0, 1))
+    with ThreadPoolExecutor() as others:
+        with writing(store.engine) as connection:
+            take(connection, me, me.id, tmp_path, Request(pool=slots, count=1))
+            counted = others.submit(count_free_after_all, store.engine, me.node, Request(pool=slots, count=0))
+            with pytest.raises(TimeoutError):
+                counted.result(timeout=0.5)
+        assert counted.result(timeout=30) == 1

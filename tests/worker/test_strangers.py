@@ -1,16 +1,25 @@
 """Programs of others that come to a worker's GPUs: what runs show then may be theirs."""
 
+import os
 import sqlite3
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dsopt.launch.devices import DevicePool
+from dsopt.launch.gpus import Gpu, User
+from dsopt.launch.processes import is_of_a_run
+from dsopt.launch.strangers import Strangers
+from dsopt.protocol.run_dir import RunDir
 from tests.conftest import Dsopt
 from tests.lagging.rig import build_nvml, gpu_line
 from tests.studies import check_nothing_lost_nothing_doubled, wait_for_a_run, write_study
 from tests.worker.test_ending_while_waiting import until_said
+from tests.worker.test_faults import until
 
 
 @pytest.fixture
@@ -69,6 +78,22 @@ def test_a_run_that_somebody_disturbs_counts_for_nothing_and_his_end_is_waited_f
     assert ("measured", None) in ended(dsopt)
 
 
+def test_somebody_who_comes_and_goes_within_one_step_is_seen(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
+    """His process had most of the memory; the run then ran out of it, and its size was ruled out."""
+    dsopt.environment["SIMULATED_CLOCK"] = "500"  # steps of seven seconds
+    write_study(dsopt.cwd, name="slow", autotuning={"start_profile_step": 1, "end_profile_step": 3})
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "slow")
+    until(lambda: any('"step"' in log.read_text() for log in dsopt.cwd.glob("autotuning_results/*/events-rank0.jsonl")))
+    use(gpus, stranger)
+    time.sleep(5.0)
+    use(gpus)
+    until(lambda: ended(dsopt)[0] != ("running", None), seconds=120.0)
+    assert ended(dsopt)[0] == ("cancelled", "shared")
+    worker.terminate()
+    worker.communicate(timeout=60)
+
+
 def test_a_process_that_has_just_ended_disturbs_nobody(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
     """The driver may list it a moment longer."""
     worker = dsopt.start("worker", "simulated")
@@ -89,3 +114,50 @@ def test_gpus_that_are_named_though_somebody_uses_them_are_used(dsopt: Dsopt, gp
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
     check_nothing_lost_nothing_doubled(dsopt)
+
+
+# what is at the beginning of a process's environment when it has changed its title, as setproctitle does
+CHANGES_ITS_TITLE = """
+import ctypes, os, sys, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+began, until = int(fields[47]), int(fields[48])  # of the environment, by proc(5)
+ctypes.memset(began, 0, until - began)
+print("done", flush=True)
+time.sleep(600)
+"""
+
+
+def test_processes_of_a_run_that_have_changed_their_titles_are_no_strangers(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path, "run")
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    with run_dir.stdout.open("wb") as log:
+        command = [sys.executable, "-c", CHANGES_ITS_TITLE]
+        with subprocess.Popen(command, env=environment, stdout=log) as process:
+            until(lambda: run_dir.stdout.read_bytes())
+            assert is_of_a_run(process.pid)
+            process.kill()
+    with subprocess.Popen([sys.executable, "-c", CHANGES_ITS_TITLE], stdout=subprocess.PIPE) as process:
+        assert not is_of_a_run(process.pid)
+        process.kill()
+
+
+@pytest.mark.parametrize(("sees_all", "strangers"), [(True, [0]), (False, [])])
+def test_in_a_container_numbers_of_nobody_may_be_the_containers_own(
+    monkeypatch: pytest.MonkeyPatch, sees_all: bool, strangers: list[int]
+) -> None:
+    user = User(pid=2**22 + 1, ticks=None, text="process 4194305 of another container")
+    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", lambda: [Gpu(index=0, users=(user,))])
+    monkeypatch.setattr("dsopt.launch.strangers._is_first_namespace", lambda: sees_all)
+    assert list(Strangers(DevicePool(kind="gpu", indices=(0,))).on([0])) == strangers
+
+
+def test_somebody_who_changes_his_title_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter("abc")
+    monkeypatch.setattr(
+        "dsopt.launch.strangers.installed_gpus",
+        lambda: [Gpu(index=0, users=(User(pid=7, ticks=1.0, text=f"process 7 ({next(names)})"),))],
+    )
+    strangers = Strangers(DevicePool(kind="gpu", indices=(0,)))
+    assert not strangers.on([0], stayed=0.05)
+    time.sleep(0.1)
+    assert strangers.on([0], stayed=0.05, age=0.0)
