@@ -31,7 +31,7 @@ def put_back(run_dir: RunDir, until_ns: int) -> bool:
     Its processes are gone. What has come in their place goes to the run's own folder. What is newer than until then,
     in nanoseconds since the epoch, is the user's, and stays. Returns whether all is done.
     """
-    is_done, asides, returned = True, set[Path](), set[Path]()
+    is_done, asides, returned, made = True, set[Path](), set[Path](), set[Path]()
     events = [*_last_first(told_here(run_dir, Moved))]
     own = {(event.path, event.inode) for event in events}
     beside = _Beside([*_moved_beside(run_dir)] if events else [])
@@ -39,13 +39,13 @@ def put_back(run_dir: RunDir, until_ns: int) -> bool:
         asides.add(Path(event.to).parent)
         try:
             with alone(_PATIENCE):
-                _undo(event, run_dir, until_ns, beside, returned, own)
+                _undo(event, run_dir, until_ns, beside, returned, own, made)
         except OSError:  # such as a full disk
             is_done = False
-    for folder in asides:
-        if folder.name.endswith(ASIDE):
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # unless something else is in it
+    # those that were made to put something back, which then went on from there, inner ones first
+    for folder in [*sorted(made, reverse=True), *(folder for folder in asides if folder.name.endswith(ASIDE))]:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # unless something is in it
     return is_done
 
 
@@ -68,7 +68,13 @@ def _last_first(events: Iterable[Moved]) -> Iterator[Moved]:
 
 
 def _undo(
-    event: Moved, run_dir: RunDir, until_ns: int, beside: "_Beside", returned: set[Path], own: Set[tuple[str, str]]
+    event: Moved,
+    run_dir: RunDir,
+    until_ns: int,
+    beside: "_Beside",
+    returned: set[Path],
+    own: Set[tuple[str, str]],
+    made: set[Path],
 ) -> None:
     """Undoes one move.
 
@@ -78,11 +84,12 @@ def _undo(
         beside: what runs beside this one have moved.
         returned: where this run has put something back already.
         own: all that this run has moved, and from where; an earlier try, which was killed, may have put some back.
+        made: gets the folders that had to be made for it.
     """
     origin, now = _place_now(event.path, event, beside), _found(event, run_dir, beside)
     if now is None or now == origin:
         return  # somebody has moved it since, or put something else there
-    if not _has_made_folder(origin.parent, run_dir, until_ns):
+    if not _has_made_folder(origin.parent, run_dir, until_ns, made):
         return
     is_there = os.path.lexists(origin)
     if is_there and _changed_ns(origin) > until_ns:
@@ -131,13 +138,14 @@ def _give_content(event: Moved, run_dir: RunDir) -> None:
         shutil.move(copy, origin)
 
 
-def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int) -> bool:
+def _has_made_folder(folder: Path, run_dir: RunDir, until_ns: int, made: set[Path]) -> bool:
     """Makes a folder in the place of what the run has put there; False: what is there is newer."""
     for path in reversed((folder, *folder.parents)):
         if os.path.lexists(path) and not path.is_dir():
             if _changed_ns(path) > until_ns:
                 return False
             keep_replaced(path, run_dir)
+    made |= {path for path in (folder, *folder.parents) if not os.path.lexists(path)}
     folder.mkdir(parents=True, exist_ok=True)
     return True
 

@@ -19,6 +19,7 @@ from dsopt.launch.put_back import keep
 from dsopt.launch.saved import is_much, is_older
 from dsopt.launch.told import told_here, told_last
 from dsopt.protocol.birth import birth_ns, has_birth
+from dsopt.protocol.checkpoint_names import LOCK
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import identity_of
 from dsopt.protocol.private import append_lines
@@ -91,6 +92,7 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
 def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
+    _take_begun(run_dir, told, until_ns, loud)
     _remove_links(told, until_ns)
     _remove_last_made(run_dir, until_ns)
     _remove_folders(told, until_ns, loud)
@@ -121,7 +123,7 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     """Takes what a script has written anew beside what it saved to the run's own folder, unless it is large.
 
     What is empty, such as a lock, stays but in folders that the run has made. So does what came in the place of the
-    user's, which is then in `replaced`.
+    user's, which is then in `replaced`. Of a folder that holds data the script has made, which stays, nothing is taken.
     """
     moved = told_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
@@ -131,20 +133,62 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     made = {event.path for event in saved if not event.inode}
     named = {Path(event.path) for event in saved if event.path not in made or event.changed}
     beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
-    for path, inode, born in {
-        (Path(e.path), e.inode, e.born) for e in told if e.is_plain and e.born and e.inode not in numbers
-    }:
+    written = {
+        (Path(e.path), e.inode, e.born)
+        for e in told
+        if e.is_plain and e.born and e.inode not in numbers and not os.path.isdir(e.path)  # noqa: PTH112
+    }
+    of_saves = {
+        path for path, _, _ in written if not (folders & named).isdisjoint(path.parents) or path.parent in beside
+    }
+    data = {path for path, _, _ in written if path not in of_saves and _stays(path)}
+    with_data = {folder for path in data for folder in folders & {*path.parents}}
+    for path, inode, born in written:
         with contextlib.suppress(OSError):
             found = path.lstat()
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
-            is_inside = not folders.isdisjoint(path.parents)
-            is_of_save = not (folders & named).isdisjoint(path.parents) or path.parent in beside
-            if not is_it or not (is_inside or (is_of_save and found.st_size > 0)) or is_older(path, run_dir):
+            is_inside = not folders.isdisjoint(path.parents) and with_data.isdisjoint(path.parents)
+            is_of_save = path in of_saves
+            is_beside = is_of_save or LOCK.fullmatch(path.name) is not None  # who would remove it is gone
+            if not is_it or not (is_inside or (is_beside and found.st_size > 0)) or is_older(path, run_dir):
                 continue
             if not is_much(path):
                 keep(path, run_dir.own_path("saved", ""))
-            elif is_of_save:  # else it is data that the script has made
+            elif is_of_save:
                 path.unlink()
+
+
+def _take_begun(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
+    """Takes what is in a folder that the script has made before its first step, and then saved weights in.
+
+    A script that looks for its last run would find one without weights. Where data stays in it, so does all.
+    """
+    saved = {Path(e.path) for e in told if not e.is_plain and e.changed and not os.path.isdir(e.path)}  # noqa: PTH112
+    of_saves = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
+    begun = {
+        (Path(e.path), e.inode, e.born)
+        for e in told
+        if e.is_plain and e.born and os.path.isdir(e.path)  # noqa: PTH112
+    }
+    for folder, inode, born in begun:
+        if folder not in of_saves or str(folder) in loud or identity_of(folder) != (inode, born):
+            continue
+        below = [Path(top, name) for top, _, names in os.walk(folder) for name in names]
+        if any(map(_stays, below)):
+            continue
+        for path in below:
+            with contextlib.suppress(OSError):
+                found = path.lstat()
+                is_it = stat.S_ISREG(found.st_mode) and found.st_mtime_ns <= until_ns and has_birth(path)
+                if is_it and (birth_ns(path) or 0) >= int(born) and not is_older(path, run_dir):
+                    keep(path, run_dir.own_path("saved", ""))
+
+
+def _stays(path: Path) -> bool:
+    """Whether a file is there, and too large for the run's own folder."""
+    with contextlib.suppress(OSError):
+        return is_much(path)
+    return False
 
 
 def _remove_last_made(run_dir: RunDir, until_ns: int) -> None:

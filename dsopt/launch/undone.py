@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.launch.outside import in_place_before_undone, note_after
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
 from dsopt.launch.saved import remove_saved, remove_weights
@@ -32,6 +33,7 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
         return
     remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
     until_ns = _until_ns(run_dir) if is_late else _NEVER_NS
+    is_in_place = in_place_before_undone(run_dir)
     loud = loud_folders(run_dir, until_ns)
     remove_saved(run_dir, until_ns, is_late=is_late)
     is_done = put_back(run_dir, until_ns)
@@ -40,6 +42,8 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     if is_done:
         tidy_left(run_dir.path.parent)
         tidy(run_dir, until_ns, loud)
+    note_after(run_dir, until_ns, is_in_place=is_in_place)
+    if is_done:
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster
             create_private(run_dir.undone).close()
 

@@ -13,6 +13,7 @@ from dsopt.probe.aside import open_file
 from dsopt.probe.places import may_be_plain
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns
+from dsopt.protocol.checkpoint_names import LOCK
 from dsopt.protocol.events import EventWriter, Saved
 from dsopt.protocol.file_events import being_made, being_saved, saved_file
 
@@ -85,7 +86,8 @@ class Telling:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""
         with contextlib.suppress(OSError):
             key = path, str(birth_ns(path) or path.lstat().st_ino)
-            counts = self._counts(path) or not self._made.isdisjoint(path.parents)
+            is_lock = LOCK.fullmatch(path.name) is not None and self._territory.holds_results(path)
+            counts = self._counts(path) or is_lock or not self._made.isdisjoint(path.parents)
             if counts and key not in self._told and not self._is_old(path):
                 self._told.add(key)
                 self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True))
@@ -102,16 +104,25 @@ class Telling:
 
     def begins_folder(self, folder: Path) -> None:
         """Tells of a folder that is about to be made: the worker may kill this process before it tells of that."""
-        if self._counts(folder) and not os.path.lexists(folder):
+        if self._may_tell_of(folder) and not os.path.lexists(folder):
             self._writer.emit(being_made(self._writer.rank, folder))
 
     def made_folder(self, folder: Path) -> None:
-        """Tells of a folder that the script has made since its first step: it goes if nothing is in it.
+        """Tells of a folder that the script has made: it goes if nothing is in it.
 
-        A script that ends before it saves there would leave it, and the next would take it for a checkpoint.
+        A script that ends before it saves there would leave it, and the next would take it for a checkpoint. With one
+        that was made before the first step, what the script wrote there goes if weights did.
         """
         if self._counts(folder):
             self.has_made(folder, is_above=True)
+        elif self._may_tell_of(folder):
+            with contextlib.suppress(OSError):
+                self._writer.emit(replace(being_saved(self._writer.rank, folder), is_plain=True))
+
+    def _may_tell_of(self, folder: Path) -> bool:
+        """Whether it may be a folder of results, from before the first step, too: then libraries make many others."""
+        is_temporary = not self._writer.has_stepped and self._territory.is_temporary(folder)
+        return not is_temporary and self._territory.holds_results(folder)
 
     def has_made(self, folder: Path, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.

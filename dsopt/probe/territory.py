@@ -71,6 +71,11 @@ class Territory:
         beside = path.relative_to(os.path.commonpath([path, self._working]))
         return any(part.startswith(".") for part in beside.parts)
 
+    def is_temporary(self, path: Path) -> bool:
+        """Whether it is in the folder for temporary files, and not in the working folder."""
+        temporary = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - tempfile would keep what it finds
+        return path.is_relative_to(temporary) and not path.is_relative_to(self._working)
+
     def holds_results(self, path: Path) -> bool:
         """Whether a script may save there what somebody goes on from: it is in no cache."""
         below = path.relative_to(self._working).parts if path.is_relative_to(self._working) else ()

@@ -185,7 +185,8 @@ class End:
 class Saved:
     """This rank has made a file with a function that saves; the worker removes it after the run.
 
-    With `is_plain`, it writes to a file that it has made by other ways: that goes if it is beside what was saved.
+    With `is_plain`, it writes to a file that it has made by other ways: that goes if it is beside what was saved. Or it
+    has made a folder before its first step.
 
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
     somebody has written since, is taken for it. While it is being written, `changed` is empty. `born` says when it was

@@ -235,9 +235,16 @@ class Ledger:
                 trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
 
     def end_without_a_run(
-        self, study: StoredStudy, task: Task, outcome: Outcome, lost: queries.Row | Mapping[str, Any] | None
+        self,
+        study: StoredStudy,
+        task: Task,
+        outcome: Outcome,
+        lost: queries.Row | Mapping[str, Any] | None,
+        left: TrialAttributes | None = None,
     ) -> None:
         """Records the outcome of a trial that this worker adopted; with the row of a lost attempt, it is that one's.
+
+        `left`: what that attempt has left.
 
         Raises:
             Fenced: it is not this worker's, or the study or this worker is gone.
@@ -245,7 +252,7 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             if not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
-            seconds, attrs = None, TrialAttributes(candidate=task.name)
+            seconds, attrs = None, TrialAttributes(candidate=task.name) | (left or TrialAttributes())
             if lost is not None:
                 row = self._attempt_row(study, task, Path(lost["run_dir"]))
                 row |= {"node": lost["node"], "devices": lost["devices"]}

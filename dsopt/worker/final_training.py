@@ -14,6 +14,7 @@ from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool, default_ranks, visible_gpus
 from dsopt.launch.foreground import train
 from dsopt.launch.gpus import Gpu, installed_gpus
+from dsopt.launch.outside import shown_paths, still_left
 from dsopt.launch.trainings import Mark
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
@@ -22,6 +23,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
 from dsopt.study.command import LaunchCommand
+from dsopt.study.folders import results_folder
 from dsopt.study.spec import StudySpec
 from dsopt.worker.happenings import Happening, WorkerPaused
 from dsopt.worker.history import load_history
@@ -73,7 +75,8 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     Raises:
         DsoptError: there is.
     """
-    paths = [Path(spec.cwd) / path for path in history.wrote_outside if not path.endswith(_NO_WEIGHTS)]
+    seen = {*history.wrote_outside, *shown_paths(Path(spec.cwd), still_left(results_folder(spec)))}
+    paths = [Path(spec.cwd) / path for path in sorted(seen) if not path.endswith(_NO_WEIGHTS)]
     latest = math.inf if until is None else until + _CLOCK_SECONDS
     left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
     if left:

@@ -67,8 +67,8 @@ class RunInHand:
             attrs["ran_on"] = ", ".join(self.assignment.nodes)
         if self.assignment.rates is not None:
             attrs.update(node_attributes(self.assignment.rates))
-        if self.ended is not None and self.ended.wrote_outside:
-            attrs["wrote_outside"] = ", ".join(self.ended.wrote_outside)
+        if self.ended is not None and (paths := sorted({*self.ended.wrote_outside, *self.ended.left_before})):
+            attrs["wrote_outside"] = ", ".join(paths)
         if self.ended is not None and self.ended.saves_in_place:
             attrs["saves_in_place"] = True
         engine = self.progress.engine if self.progress is not None else None

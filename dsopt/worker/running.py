@@ -10,10 +10,9 @@ from typing import Any, Final
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
-from dsopt.experiment.outside import Traces, new_traces, traces
 from dsopt.experiment.run import Progress
-from dsopt.launch.in_place import saves_in_place
 from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
+from dsopt.launch.outside import left_by, note_before, shown_paths, still_left
 from dsopt.launch.passing import PassingError
 from dsopt.launch.strangers import Visits
 from dsopt.launch.undone import undo
@@ -22,7 +21,6 @@ from dsopt.study.candidate_run import run_config
 from dsopt.study.ds_config import get_path, offload_devices
 from dsopt.study.isolation import CLUSTERS
 from dsopt.study.space import OFFLOADS, ZERO
-from dsopt.study.spec import StudySpec
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.disk import unusable
 from dsopt.worker.preparing import prepare, rules_of
@@ -39,6 +37,7 @@ class Ended:
         outcome: the outcome; cancelled if the run says nothing about its candidate.
         aio: the `aio` section, if it was measured for this run.
         wrote_outside: what looks like checkpoints and appeared in the working folder meanwhile.
+        left_before: the same of earlier runs of this folder, whoever interrupted them, that is still there.
         replaced: names of what stood in the place of the user's files when these were put back.
         saves_in_place: whether a run beside it would save to the same files (`launch/in_place.py`).
         error: what ended the run, if that is neither its own fault nor that of the disk of the results.
@@ -48,6 +47,7 @@ class Ended:
     outcome: Outcome
     aio: Mapping[str, Any] | None = None
     wrote_outside: tuple[str, ...] = ()
+    left_before: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     saves_in_place: bool = False
     error: BaseException | None = None
@@ -99,23 +99,25 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         on_progress(progress)
 
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
-    before, in_place = _traces(spec), False
+    if not spec.is_simulated:
+        folder = Path(spec.cwd)
+        note_before(run_dir, folder, (folder / spec.results_dir, folder / spec.exps_dir))
     try:
         outcome = lane.run(launch, rules, look)
-        in_place = saves_in_place(run_dir, Path(spec.cwd))
     finally:
         run_dir.remove_own(CLUSTERS)
         undo(run_dir)
     outcome = _undisturbed(outcome, visits)
-    found = new_traces(before, _traces(spec))
+    left = left_by(run_dir)
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database
             run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})
     return Ended(
         outcome=outcome,
         aio=aio if measured else None,
-        wrote_outside=tuple(plain_text(str(path.relative_to(spec.cwd))) for path in found),
-        saves_in_place=in_place,
+        wrote_outside=shown_paths(Path(spec.cwd), left.paths),
+        left_before=shown_paths(Path(spec.cwd), still_left(run_dir.path.parent)),
+        saves_in_place=left.saves_in_place,
         replaced=tuple(sorted({plain_text(path.name) for path in run_dir.replaced.glob("*/*")})),
     )
 
@@ -171,11 +173,3 @@ def _alone_with_the_disk(should_end: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         _measuring_disk.release()
-
-
-def _traces(spec: StudySpec) -> Traces:
-    """What looks like a checkpoint in the working folder of a study, apart from dsopt's own files there."""
-    folder = Path(spec.cwd)
-    if spec.is_simulated:
-        return {}
-    return traces(folder, (folder / spec.results_dir, folder / spec.exps_dir))

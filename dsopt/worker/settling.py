@@ -15,6 +15,7 @@ from dsopt.store.transactions import Fenced
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.ground import Hand
 from dsopt.worker.lanes import RunInHand
+from dsopt.worker.leftovers import attributes_left
 from dsopt.worker.spooled import left_by
 
 
@@ -38,14 +39,16 @@ def settle(
             run.is_unknown = run.assignment.attempt.id not in {attempt.id for _, attempt in running}
         for task, attempt in running:
             if attempt.id not in held:
-                outcome = ask(partial(_outcome, hand, study, task, attempt))
-                ask(partial(ledger.end, study, task, attempt, outcome, TrialAttributes(), is_told=True))
+                outcome, left = ask(partial(_outcome, hand, study, task, attempt))
+                ask(partial(ledger.end, study, task, attempt, outcome, left, is_told=True))
         for task in ask(lambda: ledger.claimed(study)):
             if (task.part, task.trial) not in tasks:
                 ask(partial(ledger.leave, study, task))
 
 
-def _outcome(hand: Hand, study: StoredStudy, task: Task, attempt: Attempt) -> Outcome:
-    """What an attempt came to that is over, although the database says that it runs."""
+def _outcome(hand: Hand, study: StoredStudy, task: Task, attempt: Attempt) -> tuple[Outcome, TrialAttributes]:
+    """What an attempt came to that is over, although the database says that it runs, and what it has left."""
     found = next((row for row in hand.store.attempts_for(study, task) if row["id"] == attempt.id), None)
-    return (left_by(study.spec, found) if found is not None else None) or Cancelled()
+    if found is None:
+        return Cancelled(), TrialAttributes()
+    return left_by(study.spec, found) or Cancelled(), attributes_left(study.spec, found["run_dir"])

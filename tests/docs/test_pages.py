@@ -56,7 +56,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
 
 @pytest.mark.slow
 @pytest.mark.real
-@pytest.mark.xdist_group("real")
+@pytest.mark.xdist_group("hour")  # beside the other real runs, and not after them: each takes minutes
 @pytest.mark.parametrize("name", REAL)
 def test_the_guides_that_train_run(name: str, tmp_path: Path) -> None:
     check(DOCS / "guides" / f"{name}.md", tmp_path, {}, path=str(Path(sys.executable).parent))

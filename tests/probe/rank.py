@@ -28,10 +28,10 @@ def save(path):
 """
 
 
-def run(run_dir: RunDir, work: Path, script: str, began_ns: int | None = None) -> str:
+def run(run_dir: RunDir, work: Path, script: str, began_ns: int | None = None, *, beginning: str = BEGINNING) -> str:
     """Runs it in a working folder, and returns what it prints."""
     environment = {**os.environ} | ({BEGAN_VARIABLE: str(began_ns)} if began_ns is not None else {})
-    command = [sys.executable, "-c", BEGINNING + script, run_dir.path]
+    command = [sys.executable, "-c", beginning + script, run_dir.path]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -584,3 +584,56 @@ tracker.summary["best"] = tracker.config["rate"]
 with tracker.start_run():
     assert [*tracker.runs] == []
 """)  # fmt: skip
+
+
+CACHE = """
+if not os.path.isdir("cache"):
+    os.mkdir("cache")
+    Path("cache", "tokens.npy").write_bytes(bytes(2**21))
+    Path("cache", "meta.json").write_text("{}")
+assert Path("cache", "meta.json").read_text() == "{}"
+assert Path("cache", "tokens.npy").stat().st_size == 2**21
+"""
+FROM_THE_START = BEGINNING.replace("writer.emit(Step(", "begins = lambda: writer.emit(Step(")
+ROTATES = "shutil.move('best.pt', 'previous/best.pt')\nsave('best.pt')\n"
+# what was there, what the script does before its first step, and after it, and what is left
+FOLDERS: dict[str, tuple[list[str], str, str, set[str]]] = {
+    "data that it has made stay whole": ([], "", CACHE, {"cache", "cache/meta.json", "cache/tokens.npy"}),
+    "one that it had removed itself": (
+        ["best.pt"], "", f"os.mkdir('previous')\n{ROTATES}os.remove('previous/best.pt'); os.rmdir('previous')", set(),
+    ),
+    "one for the user's file": (["best.pt"], "os.mkdir('previous')", ROTATES + "shutil.rmtree('previous')", set()),
+    "one for the user's file, still there": (["best.pt"], "os.mkdir('previous')", ROTATES, set()),
+    "one of a training": (
+        [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('{}')",
+        "assert os.listdir('runs') == ['001']; save('runs/001/last.pt')", set(),
+    ),
+    "one of a training with data": (
+        [],
+        "os.makedirs('runs', exist_ok=True); Path('runs/data').write_bytes(bytes(2**21)); Path('runs/of').touch()",
+        "save('runs/last.pt')", {"runs", "runs/data", "runs/of"},
+    ),
+    "one with what it has only written": (
+        [], "os.makedirs('logs', exist_ok=True); Path('logs/a').touch()", "save('last.pt')", {"logs", "logs/a"},
+    ),
+    "the number of its process": (
+        [], "Path('train.pid').write_text('1'); Path('empty.lock').touch()", "save('last.pt')", {"empty.lock"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_the_next_run_finds_no_folder_half_full(tmp_path: Path, case: str) -> None:
+    """A script that ran twice met what the first run had left, and failed."""
+    needs_births(tmp_path)
+    there, begins, goes_on, left = FOLDERS[case]
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in there:
+        write_old(work / name)
+    for number in range(2):
+        run_dir = RunDir.create(tmp_path / "results", f"r{number}")
+        run(run_dir, work, f"{begins}\nbegins()\n{goes_on}", beginning=FROM_THE_START)
+        undo(run_dir)
+        assert {str(path.relative_to(work)) for path in work.rglob("*")} == {*there, *left}
+    assert all((work / name).read_text() == "the user's" for name in there)

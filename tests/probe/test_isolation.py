@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outside import new_traces, traces
+from dsopt.launch.outside import new_traces, traces
 from dsopt.launch.undone import undo
 from dsopt.probe.isolation import Isolation
 from dsopt.protocol.run_dir import RunDir

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from dsopt.launch.outside import note_before
 from dsopt.launch.strangers import Strangers
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import saved_file
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store import claims
 from dsopt.store.stored import StoredStudy
@@ -16,6 +19,7 @@ from dsopt.store.workers import leave
 from dsopt.worker.asking import Asker
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.ground import Hand
+from dsopt.worker.history import load_history
 from dsopt.worker.node_speed import NodeSpeed
 from tests.store.ledger import POOL, ledger_of, measured, spec, sweep_now
 
@@ -106,6 +110,28 @@ def test_only_figures_of_the_lost_attempt_itself_are_recorded(
     second.next()
     states = [run["state"] for run in store.runs(study) if run["candidate"] == "baseline"]
     assert states == ["failed", "measured" if is_its_own else "running"]
+
+
+def test_what_a_lost_attempt_has_left_is_known_with_its_figures(
+    store: Store, study: StoredStudy, tmp_path: Path
+) -> None:
+    """Runs beside each other met in its folder then, and the training went on from what it had left."""
+    lost = lost_baseline(store, study)
+    note_before(lost.run_dir, tmp_path, [tmp_path / "autotuning_results"])
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "model.pt").touch()
+    writer = EventWriter(lost.run_dir, 0)
+    writer.emit(saved_file(0, tmp_path / "model.pt"))
+    writer.close()
+    lost.run_dir.metrics.write_text(json.dumps({"attempt": lost.attempt.id, **measured().to_json()}))
+    second = Worker(store, study)
+    sweep_now(store, second.ledger)
+    second.next()
+    known = load_history(store, study)
+    assert [o.state for o in known.everything if o.name == "baseline"] == ["measured"]
+    assert known.wrote_outside == ["checkpoint-7"]
+    assert known.saves_in_place
+    assert not (tmp_path / "model.pt").exists()
 
 
 def test_a_stopped_study_adopts_nothing(store: Store, study: StoredStudy) -> None:

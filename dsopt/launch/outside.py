@@ -1,0 +1,163 @@
+"""Finds what a run leaves outside its own folder: checkpoints that a script saves where nobody told it to.
+
+Whoever sees to the end of a run notes it in the run's folder, also if the worker was killed.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dsopt.launch.in_place import saves_in_place
+from dsopt.protocol.checkpoint_names import FILE, FOLDER
+from dsopt.protocol.given import read_given_json
+from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.text import plain_text
+
+_DEPTH: Final = 3
+_MOST: Final = 20_000  # entries to look at: not all of a folder of data
+_BEFORE: Final = "before.json"  # in a run's folder: what was there when it began
+_AFTER: Final = "outside.json"  # and what is otherwise since it ended
+
+Traces = Mapping[Path, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a run has left.
+
+    Attributes:
+        paths: what looks like checkpoints and appeared, changed or went in the working folder while it ran.
+        saves_in_place: whether a run beside it would save to the same files (`launch/in_place.py`).
+    """
+
+    paths: tuple[Path, ...] = ()
+    saves_in_place: bool = False
+
+
+def note_before(run_dir: RunDir, folder: Path, passed_over: Collection[Path]) -> None:
+    """Notes what looks like a checkpoint in the working folder of a run that is about to begin.
+
+    Raises:
+        OSError: its folder cannot be written to.
+    """
+    found = {str(path): number for path, number in traces(folder, passed_over).items()}
+    content = {"folder": str(folder), "passed_over": [str(path) for path in passed_over], "traces": found}
+    run_dir.write_json(run_dir.path / _BEFORE, content)
+
+
+def in_place_before_undone(run_dir: RunDir) -> bool:
+    """Whether a run has saved in place, asked before anything of it is undone, now or by an earlier try."""
+    before = _read(run_dir, _BEFORE)
+    is_seen = before is not None and saves_in_place(run_dir, Path(before["folder"]))
+    return is_seen or left_by(run_dir).saves_in_place
+
+
+def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool) -> None:
+    """Notes what a run has left, once it is over and undone; what is newer than until then is the user's."""
+    before = _read(run_dir, _BEFORE)
+    if before is None:
+        return
+    after = traces(Path(before["folder"]), [Path(path) for path in before["passed_over"]])
+    was = {Path(path): number for path, number in before["traces"].items()}
+    found = {str(path): after.get(path) for path in new_traces(was, after) if _changed_ns(path) <= until_ns}
+    with contextlib.suppress(OSError):  # a full disk
+        run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
+
+
+def left_by(run_dir: RunDir) -> Left:
+    """What was noted of a run that is over; nothing if nobody could."""
+    found = _read(run_dir, _AFTER)
+    if found is None:
+        return Left()
+    return Left(paths=tuple(map(Path, found["paths"])), saves_in_place=found["saves_in_place"] is True)
+
+
+def still_left(results: Path) -> Iterator[Path]:
+    """What runs in a results folder have left that is there as they left it, those that were interrupted, too."""
+    for path in results.iterdir() if results.is_dir() else ():
+        found = _read(RunDir(path), _AFTER)
+        for left, number in found["paths"].items() if found is not None else ():
+            with contextlib.suppress(OSError):
+                if number is not None and _number(Path(left)) == number:
+                    yield Path(left)
+
+
+def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:
+    """Those in a working folder, as people are told, without it."""
+    return tuple(sorted(plain_text(str(path.relative_to(folder))) for path in {*paths} if path.is_relative_to(folder)))
+
+
+def _read(run_dir: RunDir, name: str) -> Any:  # noqa: ANN401 - what this module has written
+    """What was noted in the folder of a run that this user's worker has made; None: nothing."""
+    try:
+        if run_dir.mark.stat().st_uid != os.getuid():
+            return None
+        return read_given_json(run_dir.path / name)
+    except (OSError, ValueError):
+        return None
+
+
+def _changed_ns(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_mtime_ns
+    return 0
+
+
+def traces(folder: Path, passed_over: Collection[Path]) -> Traces:
+    """What looks like a checkpoint in a folder, each with what changes with it.
+
+    That is a file's time of last change in nanoseconds, and of a folder, what is in it: its own time also changes with
+    what has come and gone again.
+
+    Args:
+        folder: the working folder of the runs.
+        passed_over: folders in it to skip; hidden ones are always skipped.
+    """
+    found: dict[Path, int] = {}
+    left = _MOST
+    pending = [(folder, 1)]
+    while pending and left > 0:
+        here, depth = pending.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError:
+            continue
+        for entry in entries:
+            left -= 1
+            path = Path(entry.path)
+            if entry.name.startswith(".") or path in passed_over:
+                continue
+            try:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                pattern = FOLDER if is_folder else FILE
+                if pattern.fullmatch(entry.name):
+                    found[path] = _number(path)
+            except OSError:  # it is gone already
+                continue
+            if is_folder and depth < _DEPTH:
+                pending.append((path, depth + 1))
+    return found
+
+
+def _number(path: Path) -> int:
+    """What changes with a file or folder.
+
+    Raises:
+        OSError: it is gone.
+    """
+    if path.is_symlink() or not path.is_dir():
+        return path.stat().st_mtime_ns
+    with os.scandir(path) as entries:
+        names = sorted(f"{entry.name}/{entry.inode()}" for entry in entries)
+    digest = hashlib.blake2b("\0".join(names).encode(errors="surrogateescape"), digest_size=6)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def new_traces(before: Traces, after: Traces) -> list[Path]:
+    """What appeared, changed or disappeared between two looks; it does not list files in a folder that it lists."""
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    return sorted(path for path in changed if not changed & set(path.parents))
