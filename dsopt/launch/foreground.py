@@ -19,6 +19,7 @@ from dsopt.study.command_secrets import with_values
 from dsopt.study.secrets import OWN_ACCESS
 
 _LOOK_SECONDS: Final = 1.0
+_ENDING_SECONDS: Final = 5.0  # that ranks may take to end after their launcher
 # what schedulers and terminals end, warn or steer a training with; a terminal itself sends SIGINT to all
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -75,10 +76,10 @@ def train(
 
 def _outlast(tree: ProcessTree, mark: Mark, tell: Callable[[str], object]) -> None:
     """Waits for what a training still does whose launcher is gone; who passes on a signal, sends it to these, too."""
-    is_told = False
+    began, is_told = time.monotonic(), False
     while left := mark.living():
         tree.know(left)
-        if not is_told:
+        if not is_told and time.monotonic() - began > _ENDING_SECONDS:
             is_told = True
             numbers = ", ".join(map(str, left))
             tell(f"The training's launcher has ended, and ranks of it go on: processes {numbers}. Ctrl-C ends them.")

@@ -21,8 +21,18 @@ _DEPTH: Final = 3
 _MOST: Final = 20_000  # entries to look at: not all of a folder of data
 _BEFORE: Final = "before.json"  # in a run's folder: what was there when it began
 _AFTER: Final = "outside.json"  # and what is otherwise since it ended
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)  # a script may write there
 
 Traces = Mapping[Path, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """What was there when a run began: in which folder, what is passed over there, and its traces."""
+
+    folder: Path
+    passed_over: Collection[Path]
+    traces: Traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +61,38 @@ def note_before(run_dir: RunDir, folder: Path, passed_over: Collection[Path]) ->
 
 def in_place_before_undone(run_dir: RunDir) -> bool:
     """Whether a run has saved in place, asked before anything of it is undone, now or by an earlier try."""
-    before = _read(run_dir, _BEFORE)
-    is_seen = before is not None and saves_in_place(run_dir, Path(before["folder"]))
+    before = _before(run_dir)
+    is_seen = before is not None and saves_in_place(run_dir, before.folder)
     return is_seen or left_by(run_dir).saves_in_place
 
 
 def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool) -> None:
     """Notes what a run has left, once it is over and undone; what is newer than until then is the user's."""
-    before = _read(run_dir, _BEFORE)
+    before = _before(run_dir)
     if before is None:
         return
-    after = traces(Path(before["folder"]), [Path(path) for path in before["passed_over"]])
-    was = {Path(path): number for path, number in before["traces"].items()}
-    found = {str(path): after.get(path) for path in new_traces(was, after) if _changed_ns(path) <= until_ns}
+    after = traces(before.folder, before.passed_over)
+    found = {str(path): after.get(path) for path in new_traces(before.traces, after) if _changed_ns(path) <= until_ns}
     with contextlib.suppress(OSError):  # a full disk
         run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
 
 
 def left_by(run_dir: RunDir) -> Left:
     """What was noted of a run that is over; nothing if nobody could."""
-    found = _read(run_dir, _AFTER)
-    if found is None:
-        return Left()
-    return Left(paths=tuple(map(Path, found["paths"])), saves_in_place=found["saves_in_place"] is True)
+    with contextlib.suppress(*_UNREADABLE):
+        found = _read(run_dir, _AFTER)
+        return Left(paths=tuple(map(Path, found["paths"])), saves_in_place=found["saves_in_place"] is True)
+    return Left()
 
 
 def still_left(results: Path) -> Iterator[Path]:
     """What runs in a results folder have left that is there as they left it, those that were interrupted, too."""
     for path in results.iterdir() if results.is_dir() else ():
-        found = _read(RunDir(path), _AFTER)
-        for left, number in found["paths"].items() if found is not None else ():
-            with contextlib.suppress(OSError):
+        paths: Mapping[str, int | None] = {}
+        with contextlib.suppress(*_UNREADABLE):
+            paths = dict(_read(RunDir(path), _AFTER)["paths"])
+        for left, number in paths.items():
+            with contextlib.suppress(*_UNREADABLE):
                 if number is not None and _number(Path(left)) == number:
                     yield Path(left)
 
@@ -91,14 +102,24 @@ def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(plain_text(str(path.relative_to(folder))) for path in {*paths} if path.is_relative_to(folder)))
 
 
-def _read(run_dir: RunDir, name: str) -> Any:  # noqa: ANN401 - what this module has written
-    """What was noted in the folder of a run that this user's worker has made; None: nothing."""
-    try:
-        if run_dir.mark.stat().st_uid != os.getuid():
-            return None
-        return read_given_json(run_dir.path / name)
-    except (OSError, ValueError):
-        return None
+def _before(run_dir: RunDir) -> "_Before | None":
+    with contextlib.suppress(*_UNREADABLE):
+        found = _read(run_dir, _BEFORE)
+        was = {Path(path): int(number) for path, number in found["traces"].items()}
+        return _Before(folder=Path(found["folder"]), passed_over=[*map(Path, found["passed_over"])], traces=was)
+    return None
+
+
+def _read(run_dir: RunDir, name: str) -> Any:  # noqa: ANN401 - what this module has written, unless a script has
+    """What was noted in the folder of a run that this user's worker has made.
+
+    Raises:
+        OSError: nothing, or in the folder of another.
+        ValueError: it is no JSON.
+    """
+    if run_dir.mark.stat().st_uid != os.getuid():
+        raise PermissionError(run_dir.mark)
+    return read_given_json(run_dir.path / name)
 
 
 def _changed_ns(path: Path) -> int:

@@ -92,7 +92,7 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
 def _tidy(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
     _remove_rooms(told)
     _take_written(run_dir, told, until_ns)
-    _take_begun(run_dir, told, until_ns, loud)
+    _take_early(run_dir, told, until_ns)
     _remove_links(told, until_ns)
     _remove_last_made(run_dir, until_ns)
     _remove_folders(told, until_ns, loud)
@@ -133,11 +133,8 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
     made = {event.path for event in saved if not event.inode}
     named = {Path(event.path) for event in saved if event.path not in made or event.changed}
     beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
-    written = {
-        (Path(e.path), e.inode, e.born)
-        for e in told
-        if e.is_plain and e.born and e.inode not in numbers and not os.path.isdir(e.path)  # noqa: PTH112
-    }
+    later = [event for event in told if event.is_plain and event.born and not event.is_early]
+    written = {(Path(event.path), event.inode, event.born) for event in later if event.inode not in numbers}
     of_saves = {
         path for path, _, _ in written if not (folders & named).isdisjoint(path.parents) or path.parent in beside
     }
@@ -149,8 +146,7 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
             is_inside = not folders.isdisjoint(path.parents) and with_data.isdisjoint(path.parents)
             is_of_save = path in of_saves
-            is_beside = is_of_save or LOCK.fullmatch(path.name) is not None  # who would remove it is gone
-            if not is_it or not (is_inside or (is_beside and found.st_size > 0)) or is_older(path, run_dir):
+            if not is_it or not (is_inside or (is_of_save and found.st_size > 0)) or is_older(path, run_dir):
                 continue
             if not is_much(path):
                 keep(path, run_dir.own_path("saved", ""))
@@ -158,30 +154,32 @@ def _take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None
                 path.unlink()
 
 
-def _take_begun(run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str]) -> None:
-    """Takes what is in a folder that the script has made before its first step, and then saved weights in.
+def _take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
+    """Takes what the script has written to folders that it made before its first step, and then saved weights in.
 
-    A script that looks for its last run would find one without weights. Where data stays in it, so does all.
+    A script that looks for its last run would find one without weights. Where data stays in a folder, so does all. A
+    lock from then goes, too, unless it is empty: who would remove it was ended.
     """
-    saved = {Path(e.path) for e in told if not e.is_plain and e.changed and not os.path.isdir(e.path)}  # noqa: PTH112
-    of_saves = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
-    begun = {
-        (Path(e.path), e.inode, e.born)
-        for e in told
-        if e.is_plain and e.born and os.path.isdir(e.path)  # noqa: PTH112
-    }
-    for folder, inode, born in begun:
-        if folder not in of_saves or str(folder) in loud or identity_of(folder) != (inode, born):
-            continue
-        below = [Path(top, name) for top, _, names in os.walk(folder) for name in names]
-        if any(map(_stays, below)):
-            continue
-        for path in below:
-            with contextlib.suppress(OSError):
-                found = path.lstat()
-                is_it = stat.S_ISREG(found.st_mode) and found.st_mtime_ns <= until_ns and has_birth(path)
-                if is_it and (birth_ns(path) or 0) >= int(born) and not is_older(path, run_dir):
-                    keep(path, run_dir.own_path("saved", ""))
+    plain = [event for event in told if event.is_plain and event.born]
+    begun = {Path(event.path) for event in plain if event.is_early and _is_folder(event)}
+    files = {(Path(event.path), event.inode, event.born) for event in plain if not os.path.isdir(event.path)}  # noqa: PTH112
+    gone = [
+        Path(event.path) for event in told if not event.is_plain and event.changed and not os.path.lexists(event.path)
+    ]
+    folders = begun & {folder for path in gone for folder in path.parents}
+    folders -= {folder for path, _, _ in files if _stays(path) for folder in path.parents}
+    for path, inode, born in files:
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            is_lock = LOCK.fullmatch(path.name) is not None and found.st_size > 0
+            is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
+            if is_it and (is_lock or not folders.isdisjoint(path.parents)) and not is_older(path, run_dir):
+                keep(path, run_dir.own_path("saved", ""))
+
+
+def _is_folder(event: Saved) -> bool:
+    """Whether the folder that an event tells of is there."""
+    return os.path.isdir(event.path) and identity_of(Path(event.path)) == (event.inode, event.born)  # noqa: PTH112
 
 
 def _stays(path: Path) -> bool:

@@ -86,11 +86,11 @@ class Telling:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""
         with contextlib.suppress(OSError):
             key = path, str(birth_ns(path) or path.lstat().st_ino)
-            is_lock = LOCK.fullmatch(path.name) is not None and self._territory.holds_results(path)
-            counts = self._counts(path) or is_lock or not self._made.isdisjoint(path.parents)
-            if counts and key not in self._told and not self._is_old(path):
+            counts = self._counts(path) or not self._made.isdisjoint(path.parents)
+            is_early = not counts and self._may_tell_of(path) and self._goes_early(path)
+            if (counts or is_early) and key not in self._told and not self._is_old(path):
                 self._told.add(key)
-                self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True))
+                self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True, is_early=is_early))
 
     def makes_folder(self, folder: Path) -> list[Path]:
         """Makes a folder, and those above it, as a save would. Returns those that go with the run."""
@@ -117,12 +117,16 @@ class Telling:
             self.has_made(folder, is_above=True)
         elif self._may_tell_of(folder):
             with contextlib.suppress(OSError):
-                self._writer.emit(replace(being_saved(self._writer.rank, folder), is_plain=True))
+                self._writer.emit(replace(being_saved(self._writer.rank, folder), is_plain=True, is_early=True))
 
-    def _may_tell_of(self, folder: Path) -> bool:
-        """Whether it may be a folder of results, from before the first step, too: then libraries make many others."""
-        is_temporary = not self._writer.has_stepped and self._territory.is_temporary(folder)
-        return not is_temporary and self._territory.holds_results(folder)
+    def _may_tell_of(self, path: Path) -> bool:
+        """Whether it may be of results, from before the first step, too: then libraries make much that is temporary."""
+        is_temporary = not self._writer.has_stepped and self._territory.is_temporary(path)
+        return not is_temporary and self._territory.holds_results(path)
+
+    def _goes_early(self, path: Path) -> bool:
+        """Whether a file from before the first step may go with the run: in a folder of its, or as a lock."""
+        return LOCK.fullmatch(path.name) is not None or self._is_new_folder(path.parent)
 
     def has_made(self, folder: Path, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.

@@ -185,8 +185,8 @@ class End:
 class Saved:
     """This rank has made a file with a function that saves; the worker removes it after the run.
 
-    With `is_plain`, it writes to a file that it has made by other ways: that goes if it is beside what was saved. Or it
-    has made a folder before its first step.
+    With `is_plain`, it writes to a file that it has made by other ways: that goes if it is beside what was saved. With
+    `is_early`, that was before its first step, or it has made a folder then.
 
     `path` is absolute, on the machine `host`; the others are the file's, so that no other one of that name, nor what
     somebody has written since, is taken for it. While it is being written, `changed` is empty. `born` says when it was
@@ -203,6 +203,7 @@ class Saved:
     changed: str
     born: str = ""
     is_plain: bool = False
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -637,3 +637,19 @@ def test_the_next_run_finds_no_folder_half_full(tmp_path: Path, case: str) -> No
         undo(run_dir)
         assert {str(path.relative_to(work)) for path in work.rglob("*")} == {*there, *left}
     assert all((work / name).read_text() == "the user's" for name in there)
+
+
+def test_what_others_write_to_a_folder_of_a_run_stays(tmp_path: Path) -> None:
+    """Such as the user's own training, which begins beside it."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir = RunDir.create(tmp_path / "results", "r")
+    others = (
+        "import subprocess\nsubprocess.run(['sh', '-c', 'mkdir runs/002; echo of the user > runs/002/args.json'])\n"
+    )
+    begins = f"os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a')\n{others}begins()\n"
+    run(run_dir, work, f"{begins}save('runs/001/last.pt')", beginning=FROM_THE_START)
+    undo(run_dir)
+    assert files(work) == {"runs/002/args.json": "of the user\n"}
+    assert not (work / "runs" / "001").exists()
