@@ -29,6 +29,7 @@ from optuna.trial import FrozenTrial
 from dsopt.experiment.measure import measure
 from dsopt.experiment.outcome import Measured
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.strangers import Strangers
 from dsopt.protocol.events import Engine
 from dsopt.search.sampler import distributions
 from dsopt.store import queries
@@ -119,7 +120,14 @@ class Worker:
         self.study = self.store.get(name)
         self.ledger = Ledger(self.store, register(self.store.engine))
         speed = NodeSpeed(self.store, POOL, lambda _: None)
-        hand = Hand(store=self.store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed)
+        hand = Hand(
+            store=self.store,
+            ledger=self.ledger,
+            pool=POOL,
+            tell=lambda _: None,
+            speed=speed,
+            strangers=Strangers(POOL),
+        )
         self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
 
     def begin(self) -> None:

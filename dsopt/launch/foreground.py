@@ -66,7 +66,7 @@ def train(
                 tree.wait()
                 _outlast(tree, mark, tell)
             except KeyboardInterrupt:
-                if _is_in_foreground():  # the terminal has told them all
+                if process.returncode is None and _is_in_foreground():  # the terminal has told them all
                     tree.look()
                 else:
                     tree.send(signal.SIGINT)

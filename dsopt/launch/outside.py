@@ -21,7 +21,8 @@ _DEPTH: Final = 3
 _MOST: Final = 20_000  # entries to look at: not all of a folder of data
 _BEFORE: Final = "before.json"  # in a run's folder: what was there when it began
 _AFTER: Final = "outside.json"  # and what is otherwise since it ended
-_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)  # a script may write there
+# a script may write there
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 Traces = Mapping[Path, int]
 
@@ -66,14 +67,18 @@ def in_place_before_undone(run_dir: RunDir) -> bool:
     return is_seen or left_by(run_dir).saves_in_place
 
 
-def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool) -> None:
-    """Notes what a run has left, once it is over and undone; what is newer than until then is the user's."""
+def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bool) -> None:
+    """Notes what a run has left, once it is over and undone; what is newer than until then is the user's.
+
+    `is_late`: nobody was there when it ended, so that the user may have removed what is gone.
+    """
     before = _before(run_dir)
     if before is None:
         return
     after = traces(before.folder, before.passed_over)
-    found = {str(path): after.get(path) for path in new_traces(before.traces, after) if _changed_ns(path) <= until_ns}
-    with contextlib.suppress(OSError):  # a full disk
+    new = [path for path in new_traces(before.traces, after) if path in after or not is_late]
+    found = {str(path): after.get(path) for path in new if _changed_ns(path) <= until_ns}
+    with contextlib.suppress(*_UNREADABLE):  # a full disk
         run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
 
 
@@ -93,7 +98,8 @@ def still_left(results: Path) -> Iterator[Path]:
             paths = dict(_read(RunDir(path), _AFTER)["paths"])
         for left, number in paths.items():
             with contextlib.suppress(*_UNREADABLE):
-                if number is not None and _number(Path(left)) == number:
+                is_it = number is not None and _number(Path(left)) == number
+                if is_it and _newest_ns(Path(left)) <= (path / _AFTER).stat().st_mtime_ns:
                     yield Path(left)
 
 
@@ -106,6 +112,9 @@ def _before(run_dir: RunDir) -> "_Before | None":
     with contextlib.suppress(*_UNREADABLE):
         found = _read(run_dir, _BEFORE)
         was = {Path(path): int(number) for path, number in found["traces"].items()}
+        for text in (found["folder"], *found["passed_over"], *found["traces"]):
+            if b"\0" in os.fsencode(text):
+                return None
         return _Before(folder=Path(found["folder"]), passed_over=[*map(Path, found["passed_over"])], traces=was)
     return None
 
@@ -122,9 +131,16 @@ def _read(run_dir: RunDir, name: str) -> Any:  # noqa: ANN401 - what this module
     return read_given_json(run_dir.path / name)
 
 
+def _newest_ns(path: Path) -> int:
+    """When somebody last wrote to a file, or to one in a folder."""
+    files = path.iterdir() if path.is_dir() and not path.is_symlink() else [path]
+    return max((file.lstat().st_mtime_ns for file in files), default=0)
+
+
 def _changed_ns(path: Path) -> int:
+    """When somebody last changed something, or moved or copied it there."""
     with contextlib.suppress(OSError):
-        return path.lstat().st_mtime_ns
+        return max(path.lstat().st_mtime_ns, path.lstat().st_ctime_ns)
     return 0
 
 

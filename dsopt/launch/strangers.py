@@ -12,6 +12,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.gpus import User, installed_gpus, used_by
 
 _LOOK_SECONDS: Final = 2.0
+_MPS: Final = "(nvidia-cuda-mps"  # the beginning of a process's name, of which the kernel keeps 15 letters
 _STAYED_SECONDS: Final = 1.0  # the driver may still list a process that has just ended
 
 
@@ -60,8 +61,11 @@ class Strangers:
 
 
 def _counts(user: User) -> bool:
-    """Whether a process may be a stranger: some drivers tell a container's own by other numbers."""
-    return user.ticks is not None or _is_first_namespace()
+    """Whether a process may be a stranger: some drivers tell a container's own by other numbers.
+
+    The server of NVIDIA's MPS computes for others, and stays when they have gone.
+    """
+    return _MPS not in user.text and (user.ticks is not None or _is_first_namespace())
 
 
 def _is_first_namespace() -> bool:

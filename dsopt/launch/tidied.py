@@ -167,7 +167,7 @@ def _take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
         Path(event.path) for event in told if not event.is_plain and event.changed and not os.path.lexists(event.path)
     ]
     folders = begun & {folder for path in gone for folder in path.parents}
-    folders -= {folder for path, _, _ in files if _stays(path) for folder in path.parents}
+    folders -= {folder for folder in folders if _holds_data(folder)}
     for path, inode, born in files:
         with contextlib.suppress(OSError):
             found = path.lstat()
@@ -180,6 +180,11 @@ def _take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
 def _is_folder(event: Saved) -> bool:
     """Whether the folder that an event tells of is there."""
     return os.path.isdir(event.path) and identity_of(Path(event.path)) == (event.inode, event.born)  # noqa: PTH112
+
+
+def _holds_data(folder: Path) -> bool:
+    """Whether something is in it that is too large for the run's own folder, whoever wrote it."""
+    return any(_stays(Path(top, name)) for top, _, names in os.walk(folder) for name in names)
 
 
 def _stays(path: Path) -> bool:

@@ -42,7 +42,7 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     if is_done:
         tidy_left(run_dir.path.parent)
         tidy(run_dir, until_ns, loud)
-    note_after(run_dir, until_ns, is_in_place=is_in_place)
+    note_after(run_dir, until_ns, is_in_place=is_in_place, is_late=is_late)
     if is_done:
         with contextlib.suppress(OSError):  # a full disk; or a guard, or another worker, was faster
             create_private(run_dir.undone).close()

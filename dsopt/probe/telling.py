@@ -18,6 +18,7 @@ from dsopt.protocol.events import EventWriter, Saved
 from dsopt.protocol.file_events import being_made, being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
+_MOST_EARLY: Final = 1000  # more is data that the script prepares
 
 
 class Telling:
@@ -43,6 +44,7 @@ class Telling:
         self._is_new_folder = is_new_folder
         self._told: set[tuple[Path, str | bool]] = set()  # files written to, by number or birth, and folders
         self._made: set[Path] = set()  # folders of what was left out
+        self._early = 0  # what was told before the first step
 
     def begins(self, path: Path) -> None:
         """Tells of a file that is about to be written: the worker may kill this process meanwhile.
@@ -85,11 +87,12 @@ class Telling:
     def writes(self, path: Path) -> None:
         """Tells of a file that is not the user's, and that the script writes to by other ways."""
         with contextlib.suppress(OSError):
-            key = path, str(birth_ns(path) or path.lstat().st_ino)
             counts = self._counts(path) or not self._made.isdisjoint(path.parents)
             is_early = not counts and self._may_tell_of(path) and self._goes_early(path)
+            key = path, f"{birth_ns(path) or path.lstat().st_ino}{' early' * is_early}"  # later it is told again
             if (counts or is_early) and key not in self._told and not self._is_old(path):
                 self._told.add(key)
+                self._early += is_early
                 self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True, is_early=is_early))
 
     def makes_folder(self, folder: Path) -> list[Path]:
@@ -116,13 +119,16 @@ class Telling:
         if self._counts(folder):
             self.has_made(folder, is_above=True)
         elif self._may_tell_of(folder):
+            self._early += 1
             with contextlib.suppress(OSError):
                 self._writer.emit(replace(being_saved(self._writer.rank, folder), is_plain=True, is_early=True))
 
     def _may_tell_of(self, path: Path) -> bool:
         """Whether it may be of results, from before the first step, too: then libraries make much that is temporary."""
-        is_temporary = not self._writer.has_stepped and self._territory.is_temporary(path)
-        return not is_temporary and self._territory.holds_results(path)
+        if self._writer.has_stepped:
+            return self._territory.holds_results(path)
+        is_other = self._early > _MOST_EARLY or self._territory.is_temporary(path)
+        return not is_other and self._territory.holds_results(path)
 
     def _goes_early(self, path: Path) -> bool:
         """Whether a file from before the first step may go with the run: in a folder of its, or as a lock."""

@@ -26,6 +26,7 @@ from dsopt.worker.disk import unusable
 from dsopt.worker.preparing import prepare, rules_of
 
 _LOOK_SECONDS: Final = 0.2
+_MOST_LEFT: Final = 20  # paths that each trial names of earlier runs
 _measuring_disk = threading.Lock()
 
 
@@ -116,7 +117,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         outcome=outcome,
         aio=aio if measured else None,
         wrote_outside=shown_paths(Path(spec.cwd), left.paths),
-        left_before=shown_paths(Path(spec.cwd), still_left(run_dir.path.parent)),
+        left_before=shown_paths(Path(spec.cwd), still_left(run_dir.path.parent))[:_MOST_LEFT],
         saves_in_place=left.saves_in_place,
         replaced=tuple(sorted({plain_text(path.name) for path in run_dir.replaced.glob("*/*")})),
     )

@@ -616,6 +616,14 @@ FOLDERS: dict[str, tuple[list[str], str, str, set[str]]] = {
     "one with what it has only written": (
         [], "os.makedirs('logs', exist_ok=True); Path('logs/a').touch()", "save('last.pt')", {"logs", "logs/a"},
     ),
+    "what it has written again later": (
+        [], "os.system('mkdir -p out'); Path('out/latest.txt').write_text('1')",
+        "save('out/m.pt'); Path('out/latest.txt').write_text('2')", set(),
+    ),
+    "one with data that nobody has told of": (
+        [], "os.makedirs('runs', exist_ok=True); os.system('head -c 2000000 /dev/zero > runs/data'); "
+        "Path('runs/of').write_text('data')", "save('runs/last.pt')", {"runs", "runs/data", "runs/of"},
+    ),
     "the number of its process": (
         [], "Path('train.pid').write_text('1'); Path('empty.lock').touch()", "save('last.pt')", {"empty.lock"},
     ),
