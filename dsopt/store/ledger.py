@@ -6,7 +6,7 @@ Each change is one transaction, fenced by study, worker and attempt: one that co
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -22,6 +22,8 @@ from dsopt.store.transactions import AttemptOver, StudyChanged, changing, writin
 from dsopt.store.workers import Registration
 from dsopt.study.part import Part
 from dsopt.study.trial_attributes import TrialAttributes
+
+_Lost: TypeAlias = queries.Row | Mapping[str, Any]
 
 
 class Ledger:
@@ -235,16 +237,9 @@ class Ledger:
                 trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
 
     def end_without_a_run(
-        self,
-        study: StoredStudy,
-        task: Task,
-        outcome: Outcome,
-        lost: queries.Row | Mapping[str, Any] | None,
-        left: TrialAttributes | None = None,
+        self, study: StoredStudy, task: Task, outcome: Outcome, lost: _Lost | None, left: TrialAttributes | None = None
     ) -> None:
-        """Records the outcome of a trial that this worker adopted; with the row of a lost attempt, it is that one's.
-
-        `left`: what that attempt has left.
+        """Records the outcome of a trial that this worker adopted: of a lost attempt, by its row and what it has left.
 
         Raises:
             Fenced: it is not this worker's, or the study or this worker is gone.
@@ -252,17 +247,17 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             if not claims.has(connection, worker_id=self.me.id, **_trial(study, task)):
                 raise AttemptOver
-            seconds, attrs = None, TrialAttributes(candidate=task.name) | (left or TrialAttributes())
+            attrs = TrialAttributes(candidate=task.name) | (left or TrialAttributes())
             if lost is not None:
-                row = self._attempt_row(study, task, Path(lost["run_dir"]))
-                row |= {"node": lost["node"], "devices": lost["devices"]}
+                place = {"node": lost["node"], "devices": lost["devices"]}
+                row = self._attempt_row(study, task, Path(lost["run_dir"])) | place
                 attrs |= records.attributes_of_place(study.spec, lost)
                 queries.insert_attempt(connection, row)
                 queries.finish_attempt(connection, row["id"], worker_id=self.me.id, **_ended(outcome))
                 if isinstance(outcome, Measured | Slow):
                     figures = measurement_row(outcome, study.spec.autotuning.metric)
                     queries.insert_measurement(connection, row["id"], figures)
-            trials.end(connection, study, task.part, task.trial, outcome, seconds, attrs)
+            trials.end(connection, study, task.part, task.trial, outcome, None, attrs)
 
     def free(self, attempt: Attempt) -> None:
         """Frees the devices of an attempt that somebody else ended; its processes are gone."""

@@ -53,7 +53,7 @@ def test_a_study_from_create_to_best(study: Dsopt) -> None:
     written = {path.name for path in run.iterdir()} - {".beside"}  # which tells of runs that other tests have beside it
     assert written == {
         ".dsopt-run", "cmd.txt", "ds_config.json", "exp.json", "metrics.json", "stdout.log", "stderr.log",
-        "events-rank0.jsonl", f".undone-{platform.node()}",
+        "events-rank0.jsonl", f".undone-{platform.node()}", "before.json", "outside.json",
     }  # fmt: skip
     assert json.loads((study.cwd / "autotuning_exps" / "z1_gas1_tmbspg16.json").read_text())
 
