@@ -160,7 +160,9 @@ class Mischief:
         return self._random.choice(NODES)
 
     def _worker(self) -> psutil.Process:
-        return psutil.Process(self._random.choice(self._cluster.living()).pid)
+        if not (living := self._cluster.living()):  # those that could not reach the database at first have ended
+            raise psutil.NoSuchProcess(0)
+        return psutil.Process(self._random.choice(living).pid)
 
     def _child(self) -> psutil.Process | None:
         """A rank, a launcher or a guard of any worker."""
