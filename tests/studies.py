@@ -1,6 +1,7 @@
 """Studies of a launcher that speaks the run protocol and trains nothing, and what must hold of every finished study."""
 
 import json
+import sqlite3
 import time
 from collections import Counter
 from pathlib import Path
@@ -50,6 +51,15 @@ def check_nothing_lost_nothing_doubled(dsopt: Dsopt, name: str = "simulated") ->
             assert processes_of(Path(run["run_dir"])) == []
     finally:
         store.close()
+
+
+def baseline_ends(database: str) -> list[tuple[str, str | None]]:
+    """How attempts at the baseline ended in an SQLite database, in their order: states and reasons."""
+    with sqlite3.connect(f"file:{database.removeprefix('sqlite:///')}?mode=ro", uri=True) as connection:
+        query = "SELECT state, reason FROM dsopt_attempts WHERE candidate = 'baseline' ORDER BY started_at"
+        found = connection.execute(query).fetchall()
+    connection.close()
+    return found
 
 
 def wait_until_nothing_runs(folder: Path) -> None:

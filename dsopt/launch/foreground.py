@@ -34,7 +34,7 @@ def train(
     """Runs a launch command to its end, on this terminal; Ctrl-C reaches it as it would without dsopt.
 
     It passes signals on if this is the main thread, and then returns only when all processes have ended. So it does if
-    the launcher alone was killed, or failed: its ranks may train on.
+    the launcher alone has ended: its ranks may train on.
 
     Args:
         command: the command.

@@ -64,7 +64,7 @@ def in_place_before_undone(run_dir: RunDir) -> bool:
     """Whether a run has saved in place, asked before anything of it is undone, now or by an earlier try."""
     before = _before(run_dir)
     is_seen = before is not None and saves_in_place(run_dir, before.folder)
-    return is_seen or left_by(run_dir).saves_in_place
+    return is_seen or noted(run_dir).saves_in_place
 
 
 def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bool) -> None:
@@ -82,7 +82,7 @@ def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bo
         run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
 
 
-def left_by(run_dir: RunDir) -> Left:
+def noted(run_dir: RunDir) -> Left:
     """What was noted of a run that is over; nothing if nobody could."""
     with contextlib.suppress(*_UNREADABLE):
         found = _read(run_dir, _AFTER)

@@ -17,6 +17,20 @@ _LOOK_SECONDS: Final = 0.005
 _OF_A_RUN: Final = f"{RUN_DIR_VARIABLE}=".encode()
 
 
+def process_folders() -> Iterator[Path]:
+    """The folder in /proc of each process of this machine; it may be gone when somebody looks into it."""
+    return (Path(entry.path) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def variables_of(process: Path) -> list[bytes]:
+    """The environment of a process, by its folder in /proc, as it was when it began, each as `NAME=value`.
+
+    Raises:
+        OSError: it has ended, or is another user's.
+    """
+    return (process / "environ").read_bytes().split(b"\0")  # not psutil's: that takes long for all of a machine
+
+
 def processes_of(run_dir: Path) -> list[psutil.Process]:
     """The living processes of this run directory, whatever session or process group they moved to.
 
@@ -26,12 +40,12 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     """
     logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if _is_marked(run_dir) else ()
     found: dict[int, psutil.Process] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    for folder in process_folders():
+        if int(folder.name) == os.getpid():
             continue
         try:
-            if _is_of(entry.path, run_dir, logs):
-                process = psutil.Process(int(entry.name))
+            if _is_of(folder, run_dir, logs):
+                process = psutil.Process(int(folder.name))
                 found[process.pid] = process
         except (psutil.Error, OSError):
             continue  # ended meanwhile, or another user's
@@ -54,7 +68,7 @@ def is_of_a_run(pid: int) -> bool:
 def _has_run(process: Path) -> bool:
     """Whether a process, by its folder in /proc, has a run directory in its environment, or writes to logs of one."""
     with contextlib.suppress(OSError):
-        if any(word.startswith(_OF_A_RUN) for word in (process / "environ").read_bytes().split(b"\0")):
+        if any(variable.startswith(_OF_A_RUN) for variable in variables_of(process)):
             return True
         for output in ("1", "2"):
             run_dir = RunDir((log := (process / "fd" / output).readlink()).parent)
@@ -65,22 +79,20 @@ def _has_run(process: Path) -> bool:
 
 def run_dirs_here() -> Iterator[tuple[Path, Path]]:
     """The run directory of each of this user's living processes that has one, and the folder that it works in."""
-    for entry in os.scandir("/proc"):
+    for process in process_folders():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit():
-                working = Path(entry.path, "cwd").readlink()
-                for variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                    if variable.startswith(_OF_A_RUN):
-                        yield Path(os.fsdecode(variable[len(_OF_A_RUN) :])), working
+            working = (process / "cwd").readlink()
+            for variable in variables_of(process):
+                if variable.startswith(_OF_A_RUN):
+                    yield Path(os.fsdecode(variable[len(_OF_A_RUN) :])), working
 
 
-def _is_of(process: str, run_dir: Path, logs: Sequence[Path]) -> bool:
+def _is_of(process: Path, run_dir: Path, logs: Sequence[Path]) -> bool:
     """Whether a process, by its folder in /proc, belongs to a run directory with these logs."""
     wanted = {os.fsencode(f"{name}={run_dir}") for name in (RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE)}
-    # not psutil's environ(): this looks at every process of the machine between two runs
-    if not wanted.isdisjoint(Path(process, "environ").read_bytes().split(b"\0")):
+    if not wanted.isdisjoint(variables_of(process)):
         return True
-    return bool(logs) and any(Path(process, "fd", str(output)).readlink() in logs for output in (1, 2))
+    return bool(logs) and any((process / "fd" / str(output)).readlink() in logs for output in (1, 2))
 
 
 def _is_marked(run_dir: Path) -> bool:

@@ -1,10 +1,12 @@
 """A training that `dsopt run` has started: its ranks are known whoever else of it has ended, by their environment."""
 
+import contextlib
 import os
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+from dsopt.launch.processes import process_folders, variables_of
 
 _VARIABLE: Final = "DSOPT_TRAINING"
 
@@ -30,15 +32,11 @@ class Mark:
         """Which ranks, and forks of them, live on this machine now, by their numbers."""
         wanted, script = os.fsencode(f"{_VARIABLE}={self.key}"), os.fsencode(self.script)
         found = []
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    is_it = wanted in Path(entry.path, "environ").read_bytes().split(b"\0")
-                    if is_it and script in Path(entry.path, "cmdline").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-                except OSError:  # ended meanwhile, or another user's
-                    continue
-        return found
+        for process in process_folders():
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+                if wanted in variables_of(process) and script in (process / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return [pid for pid in found if pid != os.getpid()]
 
     def __str__(self) -> str:
         return f"{self.key} {self.script}"

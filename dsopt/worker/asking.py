@@ -36,7 +36,7 @@ from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.holders import Holders
-from dsopt.worker.leftovers import attributes_left
+from dsopt.worker.leftovers import attributes_noted
 from dsopt.worker.spooled import known_outcome
 
 _LEFT_SECONDS: Final = 20.0  # and as long as a run takes, a run is left to other nodes
@@ -258,7 +258,7 @@ class Asker:
         known = known_outcome(study.spec, attempts)
         if known is not None:
             lost = attempts[-1] if isinstance(known, Measured | Slow) else None
-            left = attributes_left(study.spec, lost["run_dir"]) if lost is not None else None
+            left = attributes_noted(study.spec, lost["run_dir"]) if lost is not None else None
             hand.ledger.end_without_a_run(study, task, known, lost, left)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
             named = replace(task, candidate=self._candidate(task, ground))

@@ -23,6 +23,7 @@ from dsopt.worker.happenings import (
     WarmStartsEnded,
     WroteOutside,
 )
+from dsopt.worker.leftovers import attributes_left
 from dsopt.worker.running import Ended, run
 
 _REPORT_SECONDS: Final = 5.0
@@ -67,10 +68,9 @@ class RunInHand:
             attrs["ran_on"] = ", ".join(self.assignment.nodes)
         if self.assignment.rates is not None:
             attrs.update(node_attributes(self.assignment.rates))
-        if self.ended is not None and (paths := sorted({*self.ended.wrote_outside, *self.ended.left_before})):
-            attrs["wrote_outside"] = ", ".join(paths)
-        if self.ended is not None and self.ended.saves_in_place:
-            attrs["saves_in_place"] = True
+        if (ended := self.ended) is not None:
+            paths = sorted({*ended.wrote_outside, *ended.left_before})
+            attrs.update(attributes_left(paths, saves_in_place=ended.saves_in_place))
         engine = self.progress.engine if self.progress is not None else None
         seen = {} if engine is None else engine_attributes(engine)
         return cast(TrialAttributes, {**seen, **attrs})

@@ -12,7 +12,7 @@ from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.experiment.run import Progress
 from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
-from dsopt.launch.outside import left_by, note_before, shown_paths, still_left
+from dsopt.launch.outside import note_before, noted, shown_paths, still_left
 from dsopt.launch.passing import PassingError
 from dsopt.launch.strangers import Visits
 from dsopt.launch.undone import undo
@@ -109,7 +109,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         run_dir.remove_own(CLUSTERS)
         undo(run_dir)
     outcome = _undisturbed(outcome, visits)
-    left = left_by(run_dir)
+    left = noted(run_dir)
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database
             run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})

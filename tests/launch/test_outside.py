@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.outside import Left, in_place_before_undone, left_by, note_after, note_before, still_left
+from dsopt.launch.outside import Left, in_place_before_undone, note_after, note_before, noted, still_left
 from dsopt.launch.undone import undo
 from dsopt.protocol.run_dir import RunDir
 
@@ -32,7 +32,7 @@ def test_what_is_there_as_a_run_has_left_it_is_known_until_somebody_changes_it(w
     weights = work / "checkpoint-1" / "m.pt"
     weights.write_text("an experiment's")
     undo(run_dir)
-    assert left_by(run_dir) == Left(paths=(work / "checkpoint-1",))
+    assert noted(run_dir) == Left(paths=(work / "checkpoint-1",))
     assert [*still_left(run_dir.path.parent)] == [work / "checkpoint-1"]
     time.sleep(0.05)
     weights.write_text("the user's")  # in its place, as their own training does
@@ -52,7 +52,7 @@ def test_what_the_user_has_moved_there_or_removed_meanwhile_is_theirs(work: Path
     elsewhere.rename(work / "best.pt")
     (work / "old.pt").unlink()
     note_after(run_dir, until_ns, is_in_place=False, is_late=True)
-    assert left_by(run_dir).paths == (work / "new.pt",)
+    assert noted(run_dir).paths == (work / "new.pt",)
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_a_note_that_a_script_has_spoiled_is_none(work: Path, spoiled: str) -> N
     assert not in_place_before_undone(run_dir)
     assert [*still_left(run_dir.path.parent)] == []
     (run_dir.path / "outside.json").write_text(json.dumps({"paths": {"x": 1}, "saves_in_place": True}))
-    assert left_by(run_dir).saves_in_place
+    assert noted(run_dir).saves_in_place

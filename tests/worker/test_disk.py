@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from dsopt.worker import running
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.happenings import WorkerPaused, WorkerWentOn
 from tests.conftest import Dsopt
-from tests.studies import write_study
+from tests.studies import baseline_ends, write_study
 from tests.worker.test_ending_while_waiting import until_said
 from tests.worker.test_full_database import fill
 from tests.worker.test_protocol_runs import wait_for_a_run
@@ -117,10 +116,7 @@ def test_a_run_that_fails_where_the_disk_was_full_for_a_while_counts_for_nothing
     until_said(worker, "crash: rank 0: RuntimeError")
     worker.terminate()
     worker.communicate(timeout=60)
-    with sqlite3.connect(f"file:{tmp_path}/dsopt.db?mode=ro", uri=True) as connection:
-        query = "SELECT state, reason FROM dsopt_attempts WHERE candidate = 'baseline' ORDER BY started_at LIMIT 2"
-        ended = connection.execute(query).fetchall()
-    connection.close()
+    ended = baseline_ends(dsopt.environment["DSOPT_STORAGE"])[:2]
     assert ended == [("cancelled", "no_room"), ("failed", "crash")]
 
 

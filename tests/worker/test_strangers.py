@@ -1,7 +1,6 @@
 """Programs of others that come to a worker's GPUs: what runs show then may be theirs."""
 
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from dsopt.launch.strangers import Strangers
 from dsopt.protocol.run_dir import RunDir
 from tests.conftest import Dsopt
 from tests.lagging.rig import build_nvml, gpu_line
-from tests.studies import check_nothing_lost_nothing_doubled, wait_for_a_run, write_study
+from tests.studies import baseline_ends, check_nothing_lost_nothing_doubled, wait_for_a_run, write_study
 from tests.worker.test_ending_while_waiting import until_said
 from tests.worker.test_faults import until
 
@@ -51,16 +50,6 @@ def use(file: Path, *users: int) -> None:
     new.replace(file)
 
 
-def ended(dsopt: Dsopt) -> list[tuple[str, str | None]]:
-    """How attempts at the baseline ended, in their order."""
-    path = dsopt.environment["DSOPT_STORAGE"].removeprefix("sqlite:///")
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        query = "SELECT state, reason FROM dsopt_attempts WHERE candidate = 'baseline' ORDER BY started_at"
-        found = connection.execute(query).fetchall()
-    connection.close()
-    return found
-
-
 def test_a_run_that_somebody_disturbs_counts_for_nothing_and_his_end_is_waited_for(
     dsopt: Dsopt, gpus: Path, stranger: int
 ) -> None:
@@ -69,13 +58,13 @@ def test_a_run_that_somebody_disturbs_counts_for_nothing_and_his_end_is_waited_f
     use(gpus, stranger)
     said = f"Waiting for devices: GPU 1 is used by process {stranger} (sleep, user "
     until_said(worker, said)
-    assert ended(dsopt)[0] == ("cancelled", "shared")
+    assert baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] == ("cancelled", "shared")
     assert dsopt.json("study", "show", "simulated")["runs"][0]["message"].startswith("GPU 1 is used by process")
     use(gpus)
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
     check_nothing_lost_nothing_doubled(dsopt)
-    assert ("measured", None) in ended(dsopt)
+    assert ("measured", None) in baseline_ends(dsopt.environment["DSOPT_STORAGE"])
 
 
 def test_somebody_who_comes_and_goes_within_one_step_is_seen(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
@@ -88,8 +77,8 @@ def test_somebody_who_comes_and_goes_within_one_step_is_seen(dsopt: Dsopt, gpus:
     use(gpus, stranger)
     time.sleep(5.0)
     use(gpus)
-    until(lambda: ended(dsopt)[0] != ("running", None), seconds=120.0)
-    assert ended(dsopt)[0] == ("cancelled", "shared")
+    until(lambda: baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] != ("running", None), seconds=120.0)
+    assert baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] == ("cancelled", "shared")
     worker.terminate()
     worker.communicate(timeout=60)
 
@@ -102,7 +91,7 @@ def test_a_process_that_has_just_ended_disturbs_nobody(dsopt: Dsopt, gpus: Path,
     use(gpus)
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
-    assert ended(dsopt)[0] == ("measured", None)
+    assert baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] == ("measured", None)
 
 
 def test_gpus_that_are_named_though_somebody_uses_them_are_used(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
