@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.launch.beside import went_on_beside
 from dsopt.launch.in_place import saves_in_place
+from dsopt.launch.told import told_here
 from dsopt.protocol.checkpoint_names import FILE, FOLDER
+from dsopt.protocol.events import Saved
 from dsopt.protocol.given import read_given_json
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.text import plain_text
@@ -77,9 +80,16 @@ def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bo
         return
     after = traces(before.folder, before.passed_over)
     new = [path for path in new_traces(before.traces, after) if path in after or not is_late]
-    found = {str(path): after.get(path) for path in new if _changed_ns(path) <= until_ns}
+    theirs = _of_others(run_dir)
+    found = {str(path): after.get(path) for path in new if path not in theirs and _changed_ns(path) <= until_ns}
     with contextlib.suppress(*_UNREADABLE):  # a full disk
         run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
+
+
+def _of_others(run_dir: RunDir) -> set[Path]:
+    """What only runs that went on beside one have told to save: these see to it themselves."""
+    theirs = {Path(event.path) for other in went_on_beside(run_dir) for event in told_here(other, Saved)}
+    return theirs - {Path(event.path) for event in told_here(run_dir, Saved)}
 
 
 def noted(run_dir: RunDir) -> Left:

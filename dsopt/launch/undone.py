@@ -48,16 +48,27 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
             create_private(run_dir.undone).close()
 
 
-def undo_left(results: Path) -> None:
-    """Undoes what runs in a results folder have done that are over, where whoever saw to their end could not."""
-    for path in results.iterdir():
+def undo_left(results: Path, *, is_last: bool = False) -> bool:
+    """Undoes what runs in a results folder have done that are over, where whoever saw to their end could not.
+
+    Args:
+        results: the folder.
+        is_last: a training begins now, as for `tidy_left`.
+
+    Returns:
+        Whether something is not undone, since a run may go on or its files cannot come back yet.
+    """
+    is_left = False
+    for path in results.iterdir() if results.is_dir() else ():
         run_dir = RunDir(path)
         with contextlib.suppress(OSError):
+            if run_dir.undone.exists() or not told_here(run_dir, Moved):
+                continue
             is_silent = _until_ns(run_dir) < time.time_ns()
-            is_left = is_silent and not run_dir.undone.exists() and told_here(run_dir, Moved)
-            if is_left and not processes_of(path) and not may_be_present(run_dir, is_hidden=False):
+            if is_silent and not processes_of(path) and not may_be_present(run_dir, is_hidden=False):
                 undo(run_dir, is_late=True)
-    tidy_left(results)
+            is_left = is_left or not run_dir.undone.exists()
+    return tidy_left(results, is_last=is_last) or is_left
 
 
 def _until_ns(run_dir: RunDir) -> int:

@@ -64,6 +64,10 @@ class Moves:
         is_own = not known.users.is_theirs(old)
         for path in moved:  # before it is there: somebody may kill this process in between
             known.telling.comes(new / path.relative_to(old), path)
+        for path in self._written_at(old):  # such as a file that names the last checkpoint
+            known.telling.writes(new / path.relative_to(old), path)
+        if known.is_new_folder(old):
+            known.telling.made_folder(new, old)
         result = self._moved(old, new, act, is_saved=bool(moved))
         if is_own:
             known.made.add(new)
@@ -78,10 +82,6 @@ class Moves:
             else:
                 known.own.add(path)
         known.moves(old, new)
-        if known.is_new_folder(new):
-            known.telling.made_folder(new)
-        for path in self._written_at(new):  # such as a file that names the last checkpoint
-            known.telling.writes(path)
         return result
 
     def _written_at(self, place: Path) -> list[Path]:
@@ -131,9 +131,11 @@ class Moves:
 
     def around_symlink(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
         """A link may name the last checkpoint: a new one goes with what it names."""
+        if kwargs.get("dir_fd") is not None or not is_path(dst):
+            return original(src, dst, *args, **kwargs)
+        self._known.telling.is_making(place_of(dst))
         result = original(src, dst, *args, **kwargs)
-        if kwargs.get("dir_fd") is None and is_path(dst):
-            self._known.owns(place_of(dst))
+        self._known.owns(place_of(dst))
         return result
 
     def around_link(self, original: _Call, src: Any, dst: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401

@@ -67,7 +67,7 @@ class Removals:
             stayed.discard(place)
             stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
-        self._known.telling.begins_folder(place)
+        self._known.telling.is_making(place, is_folder=True)
         result = act()
         self._known.makes(place)
         return result

@@ -44,6 +44,7 @@ class Telling:
         self._is_new_folder = is_new_folder
         self._told: set[tuple[Path, str | bool]] = set()  # files written to, by number or birth, and folders
         self._made: set[Path] = set()  # folders of what was left out
+        self._begun: set[Path] = set()  # the folders next above those that were made before the first step
         self._early = 0  # what was told before the first step
 
     def begins(self, path: Path) -> None:
@@ -54,6 +55,8 @@ class Telling:
         """
         if self._counts(path) and may_be_plain(path) and not self._is_old(path):
             event = None
+            self._tell_of_folders(path)
+            self.is_making(path)
             with contextlib.suppress(OSError):
                 os.close(open_file(path, os.O_WRONLY | os.O_CREAT, 0o666))  # as `open` does; now it has a number
                 event = being_saved(self._writer.rank, path)
@@ -83,17 +86,24 @@ class Telling:
             counts = self._counts(path) or (is_beside_users and self._territory.holds_results(path))
             if counts and is_plain and found.st_mtime_ns >= since and not self._is_old(path):
                 self._tell(path, saved_file(self._writer.rank, path))
+            elif stat.S_ISLNK(found.st_mode) and self._may_tell_of(path) and not self._is_old(path):
+                self._tell_early(path)  # it goes with what it names
 
-    def writes(self, path: Path) -> None:
-        """Tells of a file that is not the user's, and that the script writes to by other ways."""
+    def writes(self, path: Path, now: Path | None = None) -> None:
+        """Tells of a file that is not the user's, and that the script writes to by other ways.
+
+        `now`: where it still is, if it is about to be moved to the path.
+        """
         with contextlib.suppress(OSError):
+            there = now or path
             counts = self._counts(path) or not self._made.isdisjoint(path.parents)
             is_early = not counts and self._may_tell_of(path) and self._goes_early(path)
-            key = path, f"{birth_ns(path) or path.lstat().st_ino}{' early' * is_early}"  # later it is told again
-            if (counts or is_early) and key not in self._told and not self._is_old(path):
+            key = path, f"{birth_ns(there) or there.lstat().st_ino}{' early' * is_early}"  # later it is told again
+            if (counts or is_early) and key not in self._told and not self._is_old(there):
                 self._told.add(key)
                 self._early += is_early
-                self._writer.emit(replace(being_saved(self._writer.rank, path), is_plain=True, is_early=is_early))
+                event = being_saved(self._writer.rank, path, there)
+                self._writer.emit(replace(event, is_plain=True, is_early=is_early))
 
     def makes_folder(self, folder: Path) -> list[Path]:
         """Makes a folder, and those above it, as a save would. Returns those that go with the run."""
@@ -105,23 +115,24 @@ class Telling:
                 self.has_made(path, is_above=path != folder)
         return made
 
-    def begins_folder(self, folder: Path) -> None:
-        """Tells of a folder that is about to be made: the worker may kill this process before it tells of that."""
-        if self._may_tell_of(folder) and not os.path.lexists(folder):
-            self._writer.emit(being_made(self._writer.rank, folder))
+    def is_making(self, path: Path, *, is_folder: bool = False) -> None:
+        """Tells of what is about to be made: the worker may kill this process before it tells that it is there."""
+        counts = self._may_tell_of(path) and (self._writer.has_stepped or is_folder or self._goes_early(path))
+        if counts and not os.path.lexists(path):
+            self._writer.emit(replace(being_made(self._writer.rank, path), is_plain=not is_folder))
 
-    def made_folder(self, folder: Path) -> None:
-        """Tells of a folder that the script has made: it goes if nothing is in it.
+    def made_folder(self, folder: Path, now: Path | None = None) -> None:
+        """Tells of a folder that the script has made, or is about to move there: it goes if nothing is in it.
 
         A script that ends before it saves there would leave it, and the next would take it for a checkpoint. With one
         that was made before the first step, what the script wrote there goes if weights did.
         """
         if self._counts(folder):
-            self.has_made(folder, is_above=True)
+            self.has_made(folder, now, is_above=True)
         elif self._may_tell_of(folder):
-            self._early += 1
+            self._begun.update((folder.parent, folder.parent.parent))
             with contextlib.suppress(OSError):
-                self._writer.emit(replace(being_saved(self._writer.rank, folder), is_plain=True, is_early=True))
+                self._tell_early(folder, now)
 
     def _may_tell_of(self, path: Path) -> bool:
         """Whether it may be of results, from before the first step, too: then libraries make much that is temporary."""
@@ -130,28 +141,35 @@ class Telling:
         is_other = self._early > _MOST_EARLY or self._territory.is_temporary(path)
         return not is_other and self._territory.holds_results(path)
 
-    def _goes_early(self, path: Path) -> bool:
-        """Whether a file from before the first step may go with the run: in a folder of its, or as a lock."""
-        return LOCK.fullmatch(path.name) is not None or self._is_new_folder(path.parent)
+    def _tell_early(self, path: Path, now: Path | None = None) -> None:
+        self._early += 1
+        self._writer.emit(replace(being_saved(self._writer.rank, path, now), is_plain=True, is_early=True))
 
-    def has_made(self, folder: Path, *, is_above: bool = False) -> None:
+    def _goes_early(self, path: Path) -> bool:
+        """Whether a file from before the first step may go with the run: in or beside its folders, or as a lock."""
+        return path.parent in self._begun or LOCK.fullmatch(path.name) is not None or self._is_new_folder(path.parent)
+
+    def has_made(self, folder: Path, now: Path | None = None, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.
 
         `is_above`: it is only above one that a save makes, and goes if nothing is in it.
         """
         with contextlib.suppress(OSError):  # another rank has moved it
-            self._writer.emit((being_saved if is_above else saved_file)(self._writer.rank, folder))
+            self._writer.emit((being_saved if is_above else saved_file)(self._writer.rank, folder, now))
 
     def _tell(self, path: Path, event: Saved | None) -> None:
         """Tells of a file, and of folders that the script has made for it: without it, they say that there is one."""
         if event is None:
             return
+        self._tell_of_folders(path)
+        self._writer.emit(event)
+
+    def _tell_of_folders(self, path: Path) -> None:
         for folder in itertools.takewhile(self._is_new_folder, path.parents):
             is_above = folder != path.parent
             if (folder, is_above) not in self._told:
                 self._told.add((folder, is_above))
                 self.has_made(folder, is_above=is_above)
-        self._writer.emit(event)
 
     def _counts(self, path: Path) -> bool:
         return self._writer.has_stepped and self._territory.holds_results(path)

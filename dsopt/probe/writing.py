@@ -99,6 +99,8 @@ class WrittenFiles:
         is_own = not is_there or known.has_written(path) or self._is_new(path)
         if not is_there and FILE.fullmatch(path.name):
             known.made.add(path)
+        if is_own and path not in known.own:
+            known.telling.is_making(path)
         result = act()
         if is_own:
             known.writes(path)

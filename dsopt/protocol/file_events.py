@@ -44,9 +44,9 @@ def being_saved(rank: int, path: Path, now: Path | None = None) -> Saved:
     return replace(saved_file(rank, path, now), size=0, changed="")
 
 
-def being_made(rank: int, folder: Path) -> Saved:
-    """A folder that is about to be made, and has no number yet."""
-    return Saved(rank=rank, path=FilePath(str(folder)), host=platform.node(), inode="", size=0, changed="")
+def being_made(rank: int, path: Path) -> Saved:
+    """What is about to be made, a file, folder or link, and has no number yet."""
+    return Saved(rank=rank, path=FilePath(str(path)), host=platform.node(), inode="", size=0, changed="")
 
 
 def moved_file(rank: int, path: Path, to: Path, found: os.stat_result, time_ns: int, *, is_copy: bool = False) -> Moved:

@@ -16,6 +16,7 @@ from dsopt.launch.foreground import train
 from dsopt.launch.gpus import Gpu, installed_gpus
 from dsopt.launch.outside import shown_paths, still_left
 from dsopt.launch.trainings import Mark
+from dsopt.launch.undone import undo_left
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
 from dsopt.store.leases import Request, count_free_after_all
@@ -49,14 +50,17 @@ def train_best(store: Store, study: StoredStudy, command: LaunchCommand, tell: C
     Raises:
         DsoptError: the launcher cannot be found, or `check_leftovers`.
     """
-    spec = study.spec
+    spec, tell_once = study.spec, _once(tell)
+    while not spec.is_simulated and undo_left(results_folder(spec), is_last=True):
+        tell_once("what experiments have changed in your files is not put back yet ('dsopt doctor' shows what is left)")
+        time.sleep(_LOOK_SECONDS)
     check_leftovers(spec, load_history(store, study), store.read(study.name).finished_at, command)
     if spec.is_simulated:
         return train(command, Path(spec.cwd))
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
     mark = Mark(script=command.script)
-    files = _reserve(store, locks, _devices_of(command), spec.cwd, mark, _once(tell))
+    files = _reserve(store, locks, _devices_of(command), spec.cwd, mark, tell_once)
     try:
         return train(command, Path(spec.cwd), files, mark, tell)
     finally:

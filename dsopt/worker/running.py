@@ -15,6 +15,7 @@ from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
 from dsopt.launch.outside import note_before, noted, shown_paths, still_left
 from dsopt.launch.passing import PassingError
 from dsopt.launch.strangers import Visits
+from dsopt.launch.tidied import tidy_left
 from dsopt.launch.undone import undo
 from dsopt.protocol.text import plain_text
 from dsopt.study.candidate_run import run_config
@@ -102,6 +103,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     rules = rules_of(spec, assignment.task, assignment.candidate, assignment.history, assignment.nodes)
     if not spec.is_simulated:
         folder = Path(spec.cwd)
+        tidy_left(run_dir.path.parent)
         note_before(run_dir, folder, (folder / spec.results_dir, folder / spec.exps_dir))
     try:
         outcome = lane.run(launch, rules, look)

@@ -176,10 +176,12 @@ assert os.path.getsize("model.prev.pt") > 8000
 
 
 @contextlib.contextmanager
-def going_on(run_dir: RunDir) -> Iterator[None]:
-    """A process of a run lives meanwhile."""
+def going_on(run_dir: RunDir, work: Path | None = None) -> Iterator[None]:
+    """A process of a run lives meanwhile, and works in a folder."""
     environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as living:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment, cwd=work
+    ) as living:
         yield
         living.communicate(b"\n")
 
@@ -212,20 +214,37 @@ def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
     assert set(work.rglob("*")) == folders
 
 
-def test_a_folder_that_a_killed_run_has_just_made_goes(tmp_path: Path) -> None:
+KNOWN = "isolation._known."
+DIES = "lambda *_, **__: os._exit(0)"
+# what a script does, and where somebody kills it
+JUST_MADE = {
+    "a folder": f"{KNOWN}telling.made_folder = {DIES}\nos.mkdir('ckpt')",
+    "weights": f"import dsopt.probe.telling as t\nos.mkdir('ckpt')\nt.being_saved = {DIES}\nsave('ckpt/last.pt')",
+    "a file": f"{KNOWN}writes = {DIES}\nopen('progress.json', 'w')",
+    "a link": f"save('a.pt')\n{KNOWN}owns = {DIES}\nos.symlink('a.pt', 'latest')",
+    "a link to a folder": f"save('step_5/a.pt')\n{KNOWN}owns = {DIES}\nos.symlink('step_5', 'latest')",
+    "a file moved": f"""
+save('a.pt')
+Path('progress.tmp').write_text('1')
+{KNOWN}aside.has_moved = {DIES}
+os.replace('progress.tmp', 'progress.json')
+""",
+    "a folder moved": f"save('tmp/a.pt')\n{KNOWN}aside.has_moved = {DIES}\nos.rename('tmp', 'step_5')",
+}
+
+
+@pytest.mark.parametrize("what", JUST_MADE)
+def test_what_a_killed_run_has_just_made_goes(tmp_path: Path, what: str) -> None:
     """Nobody could tell more of it than that it was about to be made."""
     needs_births(tmp_path)
-    (tmp_path / "mine").mkdir()
+    work = tmp_path / "work"
+    (work / "mine").mkdir(parents=True)
     time.sleep(0.05)
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    run(run_dir, tmp_path, """
-isolation._known.telling.made_folder = lambda _: os._exit(0)
-os.mkdir("ckpt")
-""")  # fmt: skip
-    assert (tmp_path / "ckpt").is_dir()
+    run(run_dir, work, f"{JUST_MADE[what]}\nassert False\n")
+    assert len(os.listdir(work)) > 1
     undo(run_dir)
-    assert not (tmp_path / "ckpt").exists()
-    assert (tmp_path / "mine").is_dir()
+    assert [*work.rglob("*")] == [work / "mine"]
 
 
 def test_empty_folders_of_the_users_stay(tmp_path: Path) -> None:
@@ -385,6 +404,48 @@ def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path) -> None:
         assert set(os.listdir(work / "checkpoints")) == {"cache"}
     undo(beside)
     assert not os.listdir(work)
+
+
+FROM_THE_START = BEGINNING.replace("writer.emit(Step(", "begins = lambda: writer.emit(Step(")
+TRAINS = """
+os.makedirs("out/001", exist_ok=True)
+Path("out/001/args.json").write_text("{}")
+begins()
+save("out/001/last.pt")
+Path("out/progress.tmp").write_text("10")
+os.replace("out/progress.tmp", "out/progress.json")
+"""
+
+
+def test_what_says_how_far_a_run_came_goes_though_another_study_works_there(tmp_path: Path) -> None:
+    """Else the next run, and the training, would go on from its number of steps without its weights."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
+    with going_on(other, work):
+        run(run_dir, work, TRAINS, beginning=FROM_THE_START)
+        undo(run_dir)
+        assert set(files(work)) == {"out/001/args.json"}  # which another may have found there
+    assert not undo_left(run_dir.path.parent)
+    assert not os.listdir(work)
+
+
+def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path) -> None:
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
+    run(run_dir, work, TRAINS, beginning=FROM_THE_START)
+    run(other, work, "save('out/another.pt')")
+    with going_on(other, work):
+        undo(run_dir)
+        assert undo_left(run_dir.path.parent, is_last=True)
+        assert (work / "out" / "progress.json").exists()
+        for events in other.all_events():
+            events.unlink()
+        assert not undo_left(run_dir.path.parent, is_last=True)
+        assert files(work).keys() == {"out/another.pt"}
 
 
 ATOMIC = "save('last.{0}')\nos.replace('last.{0}', 'last.pt')\n"
@@ -594,7 +655,6 @@ if not os.path.isdir("cache"):
 assert Path("cache", "meta.json").read_text() == "{}"
 assert Path("cache", "tokens.npy").stat().st_size == 2**21
 """
-FROM_THE_START = BEGINNING.replace("writer.emit(Step(", "begins = lambda: writer.emit(Step(")
 ROTATES = "shutil.move('best.pt', 'previous/best.pt')\nsave('best.pt')\n"
 # what was there, what the script does before its first step, and after it, and what is left
 FOLDERS: dict[str, tuple[list[str], str, str, set[str]]] = {
@@ -623,6 +683,32 @@ FOLDERS: dict[str, tuple[list[str], str, str, set[str]]] = {
     "one with data that nobody has told of": (
         [], "os.makedirs('runs', exist_ok=True); os.system('head -c 2000000 /dev/zero > runs/data'); "
         "Path('runs/of').write_text('data')", "save('runs/last.pt')", {"runs", "runs/data", "runs/of"},
+    ),
+    "one of a training that saves nothing now": (
+        [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a')", "", set(),
+    ),
+    "one of a training that DeepSpeed saves": (
+        [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a')", """
+from deepspeed.runtime.engine import DeepSpeedEngine
+DeepSpeedEngine.save_checkpoint(None, "runs/001", tag="step10")
+assert os.path.isdir("runs/001/step10")
+""", set(),
+    ),
+    "a link to it, made at once": (
+        [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a'); "
+        "assert not os.path.lexists('runs/latest'); os.symlink('001', 'runs/latest')",
+        "save('runs/001/last.pt')", set(),
+    ),
+    "a file that names it, made at once": (
+        ["out/of"], """
+os.makedirs("out/001")
+assert not os.path.exists("out/last")
+Path("out/last").write_text("001")
+Path("out/sizes.json").write_text("0")
+""", "save('out/001/last.pt')", {"out", "out/sizes.json"},
+    ),
+    "a link to a checkpoint's folder": (
+        [], "", "save('checkpoints/step_5/m.pt'); os.symlink('step_5', 'checkpoints/latest')", set(),
     ),
     "the number of its process": (
         [], "Path('train.pid').write_text('1'); Path('empty.lock').touch()", "save('last.pt')", {"empty.lock"},
