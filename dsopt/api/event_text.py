@@ -5,6 +5,7 @@ from typing import Final
 from dsopt.api.events import (
     DevicesAwaited,
     DeviceSetAside,
+    DriverSilent,
     Event,
     FilesPutBack,
     HelperReplaced,
@@ -83,6 +84,11 @@ def event_line(event: Event) -> str | None:
             )
         case HelperReplaced(what=what):
             return what
+        case DriverSilent():
+            return (
+                "WARNING: the driver of this node's GPUs does not answer ('nvidia-smi' should), so this worker cannot "
+                "see whether others use them."
+            )
         case SecretsWithheld(names=names):
             return (
                 f"Runs do not get these variables, which look like secrets: {', '.join(names)}. If your script needs "

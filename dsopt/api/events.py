@@ -10,6 +10,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.worker.happenings import (
     DevicesAwaited,
     DeviceSetAside,
+    DriverSilent,
     FilesPutBack,
     Happening,
     HelperReplaced,
@@ -39,6 +40,7 @@ __all__ = [
     "Cancelled",
     "DeviceSetAside",
     "DevicesAwaited",
+    "DriverSilent",
     "Event",
     "Failed",
     "FilesPutBack",

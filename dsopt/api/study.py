@@ -167,13 +167,10 @@ class Study:
         return find_best(self._store, self._stored, output, scale_lr=apply_lr_scaling, force=force)
 
     def write_files(self, *, apply_lr_scaling: bool | None = None) -> list[Path]:
-        """Writes missing result files of a finished study, as the worker that finishes it does.
+        """Writes missing result files of a finished study; gives their absolute paths, without a result the summary's.
 
         Args:
             apply_lr_scaling: whether the learning rate in them follows the batch; None: unchanged.
-
-        Returns:
-            The files, absolute; without a result, the summary alone.
 
         Raises:
             DsoptError: the study is not finished.
@@ -286,10 +283,13 @@ class Study:
 
         return import_results(self._store, self._stored, Path(folder))
 
-    def train(self, *, apply_lr_scaling: bool = False, tell: Callable[[str], object] = lambda _: None) -> int:
+    def train(
+        self, *, apply_lr_scaling: bool = False, devices: str | None = None, tell: Callable[[str], object] = print
+    ) -> int:
         """Starts the real training with the best configuration on this terminal, and returns its exit code.
 
-        No run of dsopt begins on its devices meanwhile; `tell` hears if it waits for one. It passes signals on.
+        It waits until others have left its devices, and `tell` hears why; on GPUs that `devices` names, such as `0,1`,
+        only runs of dsopt matter. None begins on them meanwhile. It passes signals on.
 
         Raises:
             DsoptError: there is no best configuration or launcher, or experiments left what looks like checkpoints.
@@ -297,4 +297,4 @@ class Study:
         from dsopt.worker.final_training import train_best
 
         command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
-        return train_best(self._store, self._stored, command, tell)
+        return train_best(self._store, self._stored, command, tell, devices)

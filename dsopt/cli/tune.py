@@ -151,7 +151,7 @@ def run(
         raise DsoptError(f"study '{study.name}' has no configuration that runs; nothing was trained.")
     best = patiently(lambda: study.find_best(apply_lr_scaling=scale_lr))
     click.echo(f"\nTraining with the best configuration: {best.command}\n")
-    context.exit(study.train(apply_lr_scaling=scale_lr, tell=click.echo))
+    context.exit(study.train(apply_lr_scaling=scale_lr, devices=devices, tell=click.echo))
 
 
 def _tune(

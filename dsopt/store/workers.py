@@ -42,9 +42,14 @@ class Dead:
     beat: float | None = None
 
 
+def registration() -> Registration:
+    """What this process would be known by; nobody knows it yet."""
+    return Registration(id=new_id(), node=socket.gethostname(), host=host_identity())
+
+
 def register(engine: sa.Engine) -> Registration:
     """Registers this process as a worker."""
-    me = Registration(id=new_id(), node=socket.gethostname(), host=host_identity())
+    me = registration()
     values = {
         "id": me.id,
         "node": me.node,

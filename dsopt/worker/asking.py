@@ -18,15 +18,13 @@ from dsopt.search.plan import next_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
-from dsopt.store.beats import Beats
+from dsopt.store.burying import Burying
 from dsopt.store.leases import can_take, count_free, is_folder_free
-from dsopt.store.orphans import find_orphans, sweep
-from dsopt.store.queries import other_workers
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, LeftToOthers, StudyChanged
 from dsopt.store.turns import Turns
-from dsopt.store.workers import bury, find_dead, nodes_at_work
+from dsopt.store.workers import nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
@@ -36,8 +34,7 @@ from dsopt.worker.ground import Bears, Hand, StudyGround
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.holders import Holders
-from dsopt.worker.leftovers import attributes_noted
-from dsopt.worker.spooled import known_outcome
+from dsopt.worker.spooled import attributes_noted, known_outcome
 
 _LEFT_SECONDS: Final = 20.0  # and as long as a run takes, a run is left to other nodes
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
@@ -70,7 +67,7 @@ class Asker:
         self._is_avoided = is_avoided
         self._bears = bears
         self._foreign = Foreign(hand.ledger, study, hand.tell)
-        self._beats = Beats()
+        self._burying = Burying(hand.store.engine, hand.pool)
         self._turns = Turns(hand.store.engine, study.id)
         self._reader: HistoryReader | None = None
         self._look_at = -math.inf
@@ -202,23 +199,13 @@ class Asker:
     def _look_after_the_dead(self) -> None:
         if time.monotonic() < self._look_at:
             return
-        engine, ledger = self._hand.store.engine, self._hand.ledger
-        with engine.connect() as connection:
+        ledger = self._hand.ledger
+        with self._hand.store.engine.connect() as connection:
             added = ledger.find_added(connection, self._study)
-            others = other_workers(connection, ledger.me.id)
-            orphans = find_orphans(connection, ledger.me, self._hand.pool)
-        self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(others))
+            seen = self._burying.look(connection, ledger.me)
+        self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(seen.others))
         self._foreign.end_added(added)
-        self._beats.note(others)
-        found = find_dead(others, ledger.me, self._beats.unmoved()) if self._may_bury() else []
-        dead = [worker for worker in found if worker.is_gone or self._beats.is_silent(worker.id)]
-        for worker in dead:
-            bury(engine, worker)
-        if dead:
-            with engine.connect() as connection:
-                orphans = find_orphans(connection, ledger.me, self._hand.pool)  # their runs are among them now
-        is_any_free = sweep(engine, orphans)
-        if dead or is_any_free:
+        if self._burying.see_to(seen, ledger.me, may_bury=self._may_bury()):
             self._idle_at, self._look_at = None, -math.inf  # the dead may have left devices
 
     def _planned(self, ground: StudyGround) -> Assignment | None:
@@ -258,7 +245,7 @@ class Asker:
         known = known_outcome(study.spec, attempts)
         if known is not None:
             lost = attempts[-1] if isinstance(known, Measured | Slow) else None
-            left = attributes_noted(study.spec, lost["run_dir"]) if lost is not None else None
+            left = attributes_noted(study.spec, lost) if lost is not None else None
             hand.ledger.end_without_a_run(study, task, known, lost, left)
             value = known.metric(study.spec.autotuning.metric) if isinstance(known, Measured) else None
             named = replace(task, candidate=self._candidate(task, ground))

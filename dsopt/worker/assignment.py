@@ -1,5 +1,6 @@
 """What a lane is given to run."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from dsopt.store.attempts import Attempt, Task
 from dsopt.store.stored import StoredStudy
 from dsopt.study.node_rates import NodeRates
 from dsopt.study.space import Candidate
+from dsopt.study.trial_attributes import TrialAttributes, node_attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,15 @@ class Assignment:
     nodes: Sequence[str] = ()
     rates: NodeRates | None = None
     script: Mapping[str, str] = field(default_factory=dict)
+
+    def place(self, sources: Mapping[str, str]) -> TrialAttributes:
+        """Where it runs and of what script, as attributes of its trial; `sources`: digests of what it imports."""
+        attrs, digests = TrialAttributes(), {**self.script, **sources}
+        if digests:
+            attrs["sources"] = json.dumps(digests)
+        if self.nodes:
+            attrs["ran_on"] = ", ".join(self.nodes)
+        return attrs if self.rates is None else attrs | node_attributes(self.rates)
 
     @property
     def candidate(self) -> Candidate | None:

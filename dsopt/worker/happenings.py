@@ -151,6 +151,11 @@ class HelperReplaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSilent:
+    """The driver of this worker's GPUs does not answer, so that it cannot see whether others use them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SecretsWithheld:
     """These variables of the worker look like secrets, so the runs of a study do not get them."""
 
@@ -238,6 +243,7 @@ Happening: TypeAlias = (
     | DevicesAwaited
     | ScriptChanged
     | HelperReplaced
+    | DriverSilent
     | SecretsWithheld
     | WroteOutside
     | FilesPutBack

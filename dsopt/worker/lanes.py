@@ -1,6 +1,5 @@
 """The lanes of a worker: threads that run one assignment at a time, and know nothing of a database."""
 
-import json
 import queue
 import threading
 import time
@@ -12,7 +11,7 @@ from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Cancelled
 from dsopt.experiment.run import Progress
 from dsopt.search.history import BASELINE
-from dsopt.study.trial_attributes import TrialAttributes, engine_attributes, node_attributes
+from dsopt.study.trial_attributes import TrialAttributes, engine_attributes
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.happenings import (
     FilesPutBack,
@@ -60,14 +59,8 @@ class RunInHand:
 
     def attributes(self) -> TrialAttributes:
         """What is written on the trial with its outcome."""
-        attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path))
-        sources = {**self.assignment.script, **(self.progress.sources if self.progress is not None else {})}
-        if sources:
-            attrs["sources"] = json.dumps(sources)
-        if self.assignment.nodes:
-            attrs["ran_on"] = ", ".join(self.assignment.nodes)
-        if self.assignment.rates is not None:
-            attrs.update(node_attributes(self.assignment.rates))
+        sources = self.progress.sources if self.progress is not None else {}
+        attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path)) | self.assignment.place(sources)
         if (ended := self.ended) is not None:
             paths = sorted({*ended.wrote_outside, *ended.left_before})
             attrs.update(attributes_left(paths, saves_in_place=ended.saves_in_place))

@@ -29,7 +29,7 @@ from dsopt.worker.check_node import check_node
 from dsopt.worker.desk import LEFT, Desk
 from dsopt.worker.ending import Ending
 from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import Happening, SecretsWithheld, StudyFinished
+from dsopt.worker.happenings import DriverSilent, Happening, SecretsWithheld, StudyFinished
 from dsopt.worker.heart import Heart
 from dsopt.worker.node_speed import NodeSpeed
 from dsopt.worker.patience import Patience
@@ -99,7 +99,7 @@ class Worker:
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         # a database that cannot be used at first is an error
         self._speed = NodeSpeed(self._store, self._pool, self._tell)
-        self._strangers = Strangers(self._pool)
+        self._strangers = Strangers(self._pool, lambda: self._tell(DriverSilent()))
         heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)

@@ -95,8 +95,11 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
         return _not_offloaded(assignment, error)
     is_here = not spec.is_simulated and assignment.placement is None
     visits = Visits(assignment.strangers, assignment.attempt.devices.indices if is_here else ())
+    sources: Mapping[str, str] = {}
 
     def look(progress: Progress) -> None:
+        nonlocal sources
+        sources = progress.sources
         visits.look()
         on_progress(progress)
 
@@ -114,7 +117,8 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     left = noted(run_dir)
     if isinstance(outcome, Measured | Slow):
         with contextlib.suppress(IsADirectoryError):  # a script's own; then the figures are only in the database
-            run_dir.write_json(run_dir.metrics, {"attempt": assignment.attempt.id, **outcome.to_json()})
+            of_run = {"attempt": assignment.attempt.id, "place": assignment.place(sources)}
+            run_dir.write_json(run_dir.metrics, {**of_run, **outcome.to_json()})
     return Ended(
         outcome=outcome,
         aio=aio if measured else None,

@@ -15,8 +15,7 @@ from dsopt.store.transactions import Fenced
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.ground import Hand
 from dsopt.worker.lanes import RunInHand
-from dsopt.worker.leftovers import attributes_noted
-from dsopt.worker.spooled import left_by
+from dsopt.worker.spooled import attributes_noted, left_by
 
 
 def settle(
@@ -51,4 +50,4 @@ def _outcome(hand: Hand, study: StoredStudy, task: Task, attempt: Attempt) -> tu
     found = next((row for row in hand.store.attempts_for(study, task) if row["id"] == attempt.id), None)
     if found is None:
         return Cancelled(), TrialAttributes()
-    return left_by(study.spec, found) or Cancelled(), attributes_noted(study.spec, found["run_dir"])
+    return left_by(study.spec, found) or Cancelled(), attributes_noted(study.spec, found)

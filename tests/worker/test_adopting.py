@@ -123,11 +123,15 @@ def test_what_a_lost_attempt_has_left_is_known_with_its_figures(
     writer = EventWriter(lost.run_dir, 0)
     writer.emit(saved_file(0, tmp_path / "model.pt"))
     writer.close()
-    lost.run_dir.metrics.write_text(json.dumps({"attempt": lost.attempt.id, **measured().to_json()}))
+    place = {"sources": json.dumps({"t.py": "digest"}), "node_matmul": 1e12, "ran_on": 7, "phase": "explore"}
+    content = {"attempt": lost.attempt.id, "place": place, **measured().to_json()}
+    lost.run_dir.metrics.write_text(json.dumps(content))
     second = Worker(store, study)
     sweep_now(store, second.ledger)
     second.next()
     known = load_history(store, study)
+    [baseline] = [o for o in known.everything if o.name == "baseline"]
+    assert baseline.sources == {"t.py": "digest"}
     assert [o.state for o in known.everything if o.name == "baseline"] == ["measured"]
     assert known.wrote_outside == ["checkpoint-7"]
     assert known.saves_in_place

@@ -12,10 +12,9 @@ import psutil
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.launch import devices, foreground
+from dsopt.launch import foreground
 from dsopt.launch.device_locks import DeviceLocks, release, reserve, without_reserved
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.gpus import Gpu
 from dsopt.launch.process_tree import ProcessTree
 from dsopt.launch.processes import is_alive
 from dsopt.launch.trainings import Mark
@@ -135,33 +134,6 @@ def test_a_training_that_waits_for_workers_of_another_database_lets_them_work() 
     for file in files:
         os.close(file)
     locks.close()
-
-
-@pytest.mark.parametrize(
-    ("command", "visible", "indices"),
-    [
-        ("torchrun --nproc_per_node 1 t.py", None, (0,)),
-        ("torchrun --nproc_per_node 1 t.py", "3,2", (3,)),
-        ("CUDA_VISIBLE_DEVICES=3,2 torchrun --nproc_per_node 1 t.py", None, (3,)),
-        ("accelerate launch --gpu_ids 3,2 --num_processes 1 t.py", None, (3,)),
-        ("deepspeed t.py", None, (0, 1, 2, 3)),
-        ("CUDA_VISIBLE_DEVICES=2,3 deepspeed t.py", None, (2, 3)),
-        ("deepspeed --num_gpus 2 t.py", "2,3", (0, 1)),  # the launcher says that it ignores them
-        ("deepspeed --include localhost:1,3 t.py", "0", (1, 3)),
-        ("deepspeed --exclude localhost:0 t.py", None, (1, 2, 3)),
-    ],
-)
-def test_the_gpus_that_a_training_takes_are_kept(
-    monkeypatch: pytest.MonkeyPatch, command: str, visible: str | None, indices: tuple[int, ...]
-) -> None:
-    installed = [Gpu(index=index, uuid=f"GPU-{index}") for index in range(4)]
-    monkeypatch.setattr(final_training, "installed_gpus", lambda: installed)
-    monkeypatch.setattr(devices, "installed_gpus", lambda: installed)
-    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert final_training._devices_of(LaunchCommand.parse(command, "test")).indices == indices
 
 
 LEAVES_A_RANK = """#!{python}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.gpus import Gpu, User
 from dsopt.launch.processes import is_of_a_run
-from dsopt.launch.strangers import Strangers
+from dsopt.launch.strangers import Strangers, Visits
 from dsopt.protocol.run_dir import RunDir
 from tests.conftest import Dsopt
 from tests.lagging.rig import build_nvml, gpu_line
@@ -150,3 +151,40 @@ def test_somebody_who_changes_his_title_stays_the_same(monkeypatch: pytest.Monke
     assert not strangers.on([0], stayed=0.05)
     time.sleep(0.1)
     assert strangers.on([0], stayed=0.05, age=0.0)
+
+
+def test_nobody_waits_for_a_driver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a fault of a GPU. What it says late counts."""
+    answers, told = threading.Event(), list[str]()
+    user = User(pid=7, ticks=1.0, text="process 7")
+
+    def ask() -> list[Gpu]:
+        answers.wait()
+        return [Gpu(index=0, users=(user,))]
+
+    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", ask)
+    monkeypatch.setattr("dsopt.launch.strangers._SILENT_SECONDS", 0.3)
+    strangers = Strangers(DevicePool(kind="gpu", indices=(0,)), lambda: told.append("silent"))
+    visits = Visits(strangers, [0])
+    assert not strangers.on([0], patience=0.2)
+    began = time.monotonic()
+    while not told:
+        assert not strangers.on([0], patience=0.2)
+        assert not visits.look()
+    assert time.monotonic() - began < 60.0
+    assert told == ["silent"]
+    answers.set()
+    until(lambda: strangers.on([0], patience=0.0))
+    assert told == ["silent"]
+
+
+def test_a_worker_ends_though_the_driver_does_not_answer(dsopt: Dsopt, gpus: Path) -> None:
+    worker = dsopt.start("worker", "simulated")
+    wait_for_a_run(dsopt.cwd)
+    pipe = gpus.with_suffix(".new")
+    os.mkfifo(pipe)  # the driver waits for whoever writes to it
+    pipe.replace(gpus)
+    until(lambda: baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] == ("measured", None))
+    worker.terminate()
+    output, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 130, output
