@@ -30,6 +30,7 @@ from dsopt.api.events import (
     WorkerWentOn,
     WroteOutside,
 )
+from dsopt.launch.strangers import DRIVER_SILENT
 from dsopt.protocol.text import significant
 from dsopt.report.changed_script import named
 from dsopt.report.durations import short_duration as short_duration  # for those who show events
@@ -85,10 +86,7 @@ def event_line(event: Event) -> str | None:
         case HelperReplaced(what=what):
             return what
         case DriverSilent():
-            return (
-                "WARNING: the driver of this node's GPUs does not answer ('nvidia-smi' should), so this worker cannot "
-                "see whether others use them."
-            )
+            return DRIVER_SILENT
         case SecretsWithheld(names=names):
             return (
                 f"Runs do not get these variables, which look like secrets: {', '.join(names)}. If your script needs "

@@ -107,6 +107,20 @@ def _slots(text: str | None, count: int, gpus: Sequence[Gpu]) -> DevicePool:
 
 def _named(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs that a text such as `0,1,4-7` names, in their order."""
+    indices = named_indices(text)
+    missing = sorted(indices - {gpu.index for gpu in gpus})
+    if missing:
+        have = f"GPUs {', '.join(str(gpu.index) for gpu in gpus)}" if gpus else "no GPU; use 'cpu:N' for N slots"
+        raise DsoptError(f"--devices: {text!r}: no GPU {', '.join(map(str, missing))} here. This machine has {have}.")
+    return sorted((gpu for gpu in gpus if gpu.index in indices), key=lambda gpu: gpu.index)
+
+
+def named_indices(text: str) -> set[int]:
+    """The GPUs that a text such as `0,1,4-7` names, by index, whether they are there or not.
+
+    Raises:
+        DsoptError: text of another form.
+    """
     indices: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part, re.ASCII)
@@ -116,11 +130,7 @@ def _named(text: str, gpus: Sequence[Gpu]) -> list[Gpu]:
                 "or 'cpu:N' for N slots on a machine without GPUs."
             )
         indices |= set(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
-    missing = sorted(indices - {gpu.index for gpu in gpus})
-    if missing:
-        have = f"GPUs {', '.join(str(gpu.index) for gpu in gpus)}" if gpus else "no GPU; use 'cpu:N' for N slots"
-        raise DsoptError(f"--devices: {text!r}: no GPU {', '.join(map(str, missing))} here. This machine has {have}.")
-    return sorted((gpu for gpu in gpus if gpu.index in indices), key=lambda gpu: gpu.index)
+    return indices
 
 
 def visible_gpus() -> list[Gpu]:

@@ -28,6 +28,11 @@ def is_room(event: Saved) -> bool:
     return Path(event.path).parent.name.endswith(ASIDE)
 
 
+def is_there(event: Saved) -> bool:
+    """Whether the folder that an event tells of is there, and not another one at its path."""
+    return os.path.isdir(event.path) and identity_of(Path(event.path)) == (event.inode, event.born)  # noqa: PTH112
+
+
 def remove_empty(run_dir: RunDir, told: Sequence[Saved], until_ns: int, kept: Collection[str]) -> None:
     """Removes folders that are empty now, links that point to nothing, and what is so without them."""
     _remove_last_made(run_dir, until_ns)

@@ -80,16 +80,23 @@ def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bo
         return
     after = traces(before.folder, before.passed_over)
     new = [path for path in new_traces(before.traces, after) if path in after or not is_late]
-    theirs = _of_others(run_dir)
+    theirs = set[Path]()
+    with contextlib.suppress(OSError):  # of a run whose folder goes
+        theirs = _of_others(run_dir)
     found = {str(path): after.get(path) for path in new if path not in theirs and _changed_ns(path) <= until_ns}
     with contextlib.suppress(*_UNREADABLE):  # a full disk
         run_dir.write_json(run_dir.path / _AFTER, {"paths": found, "saves_in_place": is_in_place})
 
 
 def _of_others(run_dir: RunDir) -> set[Path]:
-    """What only runs that went on beside one have told to save: these see to it themselves."""
+    """What only runs that went on beside one have told to save, or to save in: these see to it themselves."""
     theirs = {Path(event.path) for other in went_on_beside(run_dir) for event in told_here(other, Saved)}
-    return theirs - {Path(event.path) for event in told_here(run_dir, Saved)}
+    own = {Path(event.path) for event in told_here(run_dir, Saved)}
+    return _with_parents(theirs) - _with_parents(own)
+
+
+def _with_parents(paths: Collection[Path]) -> set[Path]:
+    return {*paths, *(path.parent for path in paths)}
 
 
 def noted(run_dir: RunDir) -> Left:
@@ -111,6 +118,21 @@ def still_left(results: Path) -> Iterator[Path]:
                 is_it = number is not None and _number(Path(left)) == number
                 if is_it and _newest_ns(Path(left)) <= (path / _AFTER).stat().st_mtime_ns:
                     yield Path(left)
+
+
+def as_at_first(results: Path, paths: Iterable[Path]) -> set[Path]:
+    """Those of some paths that are again as they were before the first run in a results folder."""
+    runs = [RunDir(path) for path in results.iterdir() if (path / _BEFORE).exists()] if results.is_dir() else []
+    was: Traces = {}
+    with contextlib.suppress(*_UNREADABLE):
+        first = min(runs, key=lambda run_dir: (run_dir.path / _BEFORE).stat().st_mtime_ns)
+        was = before.traces if (before := _before(first)) is not None else {}
+    found = set[Path]()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path in was and _number(path) == was[path]:
+                found.add(path)
+    return found
 
 
 def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     logs; or one of these has started them. The logs count in a folder that dsopt has made: a name of a folder may come
     from a database that somebody has altered, and programs of others have a stdout.log, too.
     """
-    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if _is_marked(run_dir) else ()
+    logs = (RunDir(run_dir).stdout, RunDir(run_dir).stderr) if is_marked(run_dir) else ()
     found: dict[int, psutil.Process] = {}
     for folder in process_folders():
         if int(folder.name) == os.getpid():
@@ -72,7 +72,7 @@ def _has_run(process: Path) -> bool:
             return True
         for output in ("1", "2"):
             run_dir = RunDir((log := (process / "fd" / output).readlink()).parent)
-            if log in (run_dir.stdout, run_dir.stderr) and _is_marked(run_dir.path):
+            if log in (run_dir.stdout, run_dir.stderr) and is_marked(run_dir.path):
                 return True
     return False
 
@@ -95,7 +95,8 @@ def _is_of(process: Path, run_dir: Path, logs: Sequence[Path]) -> bool:
     return bool(logs) and any((process / "fd" / str(output)).readlink() in logs for output in (1, 2))
 
 
-def _is_marked(run_dir: Path) -> bool:
+def is_marked(run_dir: Path) -> bool:
+    """Whether a folder is that of a run of this user, and not only named by what measures a node."""
     try:
         return RunDir(run_dir).mark.exists()
     except OSError:  # another user's

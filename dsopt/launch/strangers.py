@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,13 +11,18 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.gpus import User, installed_gpus, used_by
+from dsopt.launch.gpus import Gpu, User, installed_gpus, used_by
 
 _LOOK_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 3.0  # without its persistence mode, a driver takes seconds to begin
-_SILENT_SECONDS: Final = 30.0
+SILENT_SECONDS: Final = 30.0
 _MPS: Final = "(nvidia-cuda-mps"  # the beginning of a process's name, of which the kernel keeps 15 letters
-_STAYED_SECONDS: Final = 1.0  # the driver may still list a process that has just ended
+STAYED_SECONDS: Final = 1.0  # the driver may still list a process that has just ended
+
+DRIVER_SILENT: Final = (
+    "WARNING: the driver of this node's GPUs does not answer ('nvidia-smi' should), so dsopt cannot see whether others "
+    "use them."
+)
 
 
 class Strangers:
@@ -58,7 +64,7 @@ class Strangers:
             return {}
         self._look(time.monotonic() - age, patience)
         with self._looked:
-            looked_at, seen = self._looked_at, self._since
+            looked_at, seen = self._looked_at, {} if self._is_silent else self._since
         found: dict[int, list[User]] = {index: [] for index in indices}
         for (index, user), since in seen.items():
             if index in found and looked_at - since >= stayed:
@@ -67,39 +73,39 @@ class Strangers:
 
     def _look(self, since: float, patience: float) -> None:
         """Waits for a look that began since then, but not for a driver that has let others wait for so long."""
-        until = time.monotonic() + patience
+        until, is_news = time.monotonic() + patience, False
         with self._looked:
-            was_silent = self._is_silent
             while self._looked_at < since:
                 now = time.monotonic()
                 if self._began_at is None:
-                    self._began_at = now
                     threading.Thread(target=self._ask, args=(now,), name="dsopt-gpus", daemon=True).start()
-                self._is_silent = now - self._began_at > _SILENT_SECONDS
+                    self._began_at = now
+                is_silent = now - self._began_at > SILENT_SECONDS
+                is_news, self._is_silent = is_news or (is_silent and not self._is_silent), is_silent
                 if not self._looked.wait(max(0.0, min(until, self._began_at + patience) - now)):
                     break
-            is_new = self._is_silent and not was_silent
-        if is_new:
+        if is_news:
             self._on_silence()
 
     def _ask(self, began_at: float) -> None:
+        gpus: list[Gpu] = []
         try:
-            gpus = installed_gpus()
-        except DsoptError:  # a run that meets it says so
-            gpus = []
-        seen = [(gpu.index, user) for gpu in gpus if gpu.index in self._watched for user in gpu.users if _counts(user)]
-        with self._looked:
-            self._since = {one: self._since.get(one, began_at) for one in seen}
-            self._looked_at, self._began_at, self._is_silent = began_at, None, False
-            self._looked.notify_all()
+            with contextlib.suppress(DsoptError):  # a run that meets it says so
+                gpus = installed_gpus()
+        finally:
+            users = [(gpu.index, user) for gpu in gpus if gpu.index in self._watched for user in gpu.users]
+            with self._looked:
+                self._since = {one: self._since.get(one, began_at) for one in users if _counts(one[1])}
+                self._looked_at, self._began_at, self._is_silent = began_at, None, False
+                self._looked.notify_all()
 
 
 def _counts(user: User) -> bool:
     """Whether a process may be a stranger: some drivers tell a container's own by other numbers.
 
-    The server of NVIDIA's MPS computes for others, and stays when they have gone.
+    The server of NVIDIA's MPS computes for others, and stays when they have gone. To itself, this process is none.
     """
-    return _MPS not in user.text and (user.ticks is not None or _is_first_namespace())
+    return _MPS not in user.text and user.pid != os.getpid() and (user.ticks is not None or _is_first_namespace())
 
 
 def _is_first_namespace() -> bool:
@@ -123,7 +129,7 @@ class Visits:
 
     def look(self, age: float = _LOOK_SECONDS, patience: float = 0.0) -> str:
         """Who was there until now, as a sentence without its end; empty: nobody. Nothing waits for the driver."""
-        on = self._strangers.on(self._indices, stayed=_STAYED_SECONDS, age=age, patience=patience)
+        on = self._strangers.on(self._indices, stayed=STAYED_SECONDS, age=age, patience=patience)
         for index, users in on.items():
             self._told = self._told or used_by(index, users)
         return self._told
@@ -131,6 +137,6 @@ class Visits:
     def at_the_end(self) -> str:
         """The same after a last look, for which it waits if somebody has just come."""
         if not self.look(0.0, _PATIENCE_SECONDS) and self._strangers.on(self._indices):
-            time.sleep(_STAYED_SECONDS)
+            time.sleep(STAYED_SECONDS)
             self.look(0.0, _PATIENCE_SECONDS)
         return self._told

@@ -5,12 +5,13 @@ Else a script that looks for its last checkpoint would find a file that names on
 
 import contextlib
 import os
+import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from dsopt.launch.emptied import is_room
+from dsopt.launch.emptied import is_room, is_there
 from dsopt.launch.put_back import keep
 from dsopt.launch.saved import is_much, is_older
 from dsopt.launch.told import told_here
@@ -31,7 +32,7 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     moved = told_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
     saved = [event for event in told if not event.is_plain and event.path not in theirs and not is_room(event)]
-    folders = {Path(event.path) for event in saved if os.path.isdir(event.path)}  # noqa: PTH112 - takes any text
+    folders = {Path(event.path) for event in saved if is_there(event)}
     # a folder that a script has only made says nothing of what is beside it
     made = {event.path for event in saved if not event.inode}
     named = {Path(event.path) for event in saved if event.path not in made or event.changed}
@@ -60,52 +61,71 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
 def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     """Takes what the script has written to folders that it made before its first step, to save weights there.
 
-    Those are folders that it then saved weights in; of a run that has saved none, any. A script that looks for its last
-    run would find one without weights. Where data stays in a folder, so does all. A lock from then goes, too, unless it
-    is empty: who would remove it was ended.
+    Those are folders that it then saved weights in; of a run that has saved none, those whose name has a number or a
+    time, as that of one training. A script that looks for its last run would find one without weights. A folder goes as
+    a whole: if it holds data, or anything that the run has not told of, all of it stays. A lock from then goes, too,
+    unless it is empty: who would remove it was ended.
     """
-    begun = {Path(event.path) for event in _early(told) if _is_folder(event)}
-    files = {(Path(event.path), event.inode, event.born) for event in told if event.is_plain and event.born}
     saved = [Path(event.path) for event in told if not event.is_plain and event.changed]
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
-    folders = {folder for folder in begun if (folder in gone or not saved) and not _holds_data(folder)}
-    for path, inode, born in files:
+    begun = {Path(event.path) for event in _early(told) if is_there(event)}
+    of_training = {folder for folder in begun if folder in gone or (not saved and not is_common(folder))}
+    own = {path for path in _written(told, until_ns) if not is_older(path, run_dir)}
+    whole = {folder for folder in of_training if _files_in(folder) <= own and not any(map(_stays, _files_in(folder)))}
+    locks = {path for path in own & {Path(event.path) for event in _early(told)} if LOCK.fullmatch(path.name)}
+    for path in own:
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            is_lock = LOCK.fullmatch(path.name) is not None and found.st_size > 0
-            is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
-            is_file = not stat.S_ISDIR(found.st_mode)
-            if is_it and is_file and (is_lock or not folders.isdisjoint(path.parents)) and not is_older(path, run_dir):
+            if (path in locks and path.lstat().st_size > 0) or not whole.isdisjoint(path.parents):
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def take_pointers(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
-    """Takes short files from before the first step that name a folder which is gone, from beside or above it."""
-    early = _early(told)
-    gone = {Path(event.path) for event in early if not os.path.lexists(event.path)}
-    for path, event in ((Path(event.path), event) for event in early):
+def take_pointers(run_dir: RunDir, told: Sequence[Saved], gone: Collection[Path], until_ns: int) -> None:
+    """Takes short files from before the first step that name a folder which went, from beside or above it.
+
+    One that lies beside data may describe that.
+    """
+    early = {Path(event.path) for event in _early(told)}
+    own = _written(told, until_ns)
+    with_data = {path.parent for path in own if _stays(path)}
+    for path in own & early:
         beside = [folder for folder in gone if path.parent in (folder.parent, folder.parent.parent)]
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            if not beside or not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _POINTER_BYTES:
-                continue
-            is_it = identity_of(path) == (event.inode, event.born) and found.st_mtime_ns <= until_ns
-            if is_it and any(os.fsencode(folder.name) in path.read_bytes() for folder in beside):
+            is_short = 0 < path.lstat().st_size <= _POINTER_BYTES and path.parent not in with_data
+            if is_short and any(_names(path.read_bytes(), folder) for folder in beside) and not is_older(path, run_dir):
                 keep(path, run_dir.own_path("saved", ""))
+
+
+def is_common(folder: Path) -> bool:
+    """Whether a folder may be for all trainings, such as `checkpoints`: those of one have a number or a time."""
+    return not any(letter.isdigit() for letter in folder.name)
+
+
+def _written(told: Sequence[Saved], until_ns: int) -> set[Path]:
+    """The files that are there as the script has made them, by other ways than functions that save."""
+    found = set[Path]()
+    for path, event in ((Path(event.path), event) for event in told if event.is_plain and event.born):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            is_it = identity_of(path) == (event.inode, event.born) and status.st_mtime_ns <= until_ns
+            if is_it and stat.S_ISREG(status.st_mode):
+                found.add(path)
+    return found
+
+
+def _files_in(folder: Path) -> set[Path]:
+    """The files in a folder, at any depth; links that point to nothing will go, too."""
+    found = {Path(top, name) for top, _, names in os.walk(folder) for name in names}
+    return {path for path in found if path.exists() or not path.is_symlink()}
+
+
+def _names(content: bytes, folder: Path) -> bool:
+    """Whether a folder's name stands in a text, as a whole part of a path."""
+    name = re.escape(os.fsencode(folder.name))
+    return re.search(rb"(?<![^\s\"'/=:,(\[{])" + name + rb"(?![^\s\"'/,:;)\]}])", content) is not None
 
 
 def _early(told: Sequence[Saved]) -> list[Saved]:
     return [event for event in told if event.is_plain and event.is_early and event.born]
-
-
-def _is_folder(event: Saved) -> bool:
-    """Whether the folder that an event tells of is there."""
-    return os.path.isdir(event.path) and identity_of(Path(event.path)) == (event.inode, event.born)  # noqa: PTH112
-
-
-def _holds_data(folder: Path) -> bool:
-    """Whether something is in it that is too large for the run's own folder, whoever wrote it."""
-    return any(_stays(Path(top, name)) for top, _, names in os.walk(folder) for name in names)
 
 
 def _stays(path: Path) -> bool:

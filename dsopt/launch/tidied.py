@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from dsopt.launch.emptied import is_room, remove_empty, remove_rooms
-from dsopt.launch.processes import run_dirs_here
-from dsopt.launch.taken import take_early, take_pointers, take_written
+from dsopt.launch.emptied import is_room, is_there, remove_empty, remove_rooms
+from dsopt.launch.processes import is_marked, run_dirs_here
+from dsopt.launch.taken import is_common, take_early, take_pointers, take_written
 from dsopt.launch.told import told_here
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.private import append_lines
@@ -47,45 +47,66 @@ def tidy(run_dir: RunDir, until_ns: int, loud: set[str]) -> None:
         until_ns: what is newer, in nanoseconds since the epoch, is the user's.
         loud: its `loud_folders`, before any of that was removed.
     """
-    told = told_here(run_dir, Saved)
-    living = [*run_dirs_here()] if told else []
+    living = _living() if told_here(run_dir, Saved) else []
     if any(path.parent == run_dir.path.parent and path != run_dir.path for path, _ in living):
         _leave(run_dir, min(until_ns, time.time_ns()))
     else:
-        _tidy_unused(run_dir, told, until_ns, loud, living)
+        _tidy_now(run_dir, until_ns, loud, living)
 
 
-def tidy_left(results: Path, *, is_last: bool = False) -> bool:
+def tidy_left(results: Path, *, for_training: bool = False) -> Sequence[Path]:
     """Does the same for runs of a results folder for which it could not be done when they ended.
 
     Args:
         results: the folder.
-        is_last: a training begins now, and must find nothing that another study's run might read.
+        for_training: a training begins now, and must find nothing that another study's run might read.
 
     Returns:
-        Whether something had to stay.
+        The folders of runs of which something had to stay.
     """
     left_in, claimed = _left_in(results), results / f"{_LEFT}{uuid.uuid4().hex}"
-    living = [*run_dirs_here()] if left_in.exists() else []
-    if any(path.parent == results for path, _ in living):
-        return True
+    living = _living() if left_in.exists() else []
+    if siblings := [path for path, _ in living if path.parent == results]:
+        return siblings
     try:
         left_in.rename(claimed)  # whoever else comes finds none
         lines = claimed.read_text("utf-8", errors="replace").splitlines()
         claimed.unlink()
     except OSError:
-        return False
+        return []
     found = [(RunDir(results / name), until) for name, until in (line.rpartition("\t")[::2] for line in lines)]
     left = {
         run_dir.path: (run_dir, int(until)) for run_dir, until in found if until.isdigit() and run_dir.mark.exists()
     }
-    loud = {path: loud_folders(run_dir, until_ns) for path, (run_dir, until_ns) in left.items()}
+    loud = {path: _loud_by_others(run_dir, until_ns) for path, (run_dir, until_ns) in left.items()}
+    stayed = []
     for path, (run_dir, until_ns) in left.items():
-        if run_dir.undone.exists():
-            _tidy_unused(run_dir, told_here(run_dir, Saved), until_ns, loud[path], living, is_last=is_last)
-        else:  # it was started again
+        if not run_dir.undone.exists():  # it was started again
             _leave(run_dir, until_ns)
-    return left_in.exists()
+        elif not _tidy_now(run_dir, until_ns, loud[path], living, for_training=for_training):
+            stayed.append(path)
+    return stayed
+
+
+def _loud_by_others(run_dir: RunDir, until_ns: int) -> set[str]:
+    """A run's `loud_folders`, without empty ones in which later runs of its study have saved, and been undone."""
+    return {path for path in loud_folders(run_dir, until_ns) if not _is_emptied(Path(path), run_dir.path.parent)}
+
+
+def _is_emptied(folder: Path, results: Path) -> bool:
+    with contextlib.suppress(OSError):
+        changed = folder.stat().st_mtime_ns
+        if any(folder.iterdir()):
+            return False
+        for run_dir in map(RunDir, results.iterdir()):
+            is_later = not run_dir.undone.exists() or run_dir.undone.stat().st_mtime_ns >= changed
+            if is_later and any(folder in Path(event.path).parents for event in told_here(run_dir, Saved)):
+                return True
+    return False
+
+
+def _living() -> Living:
+    return [(path, working) for path, working in run_dirs_here() if is_marked(path)]
 
 
 def _left_in(results: Path) -> Path:
@@ -97,32 +118,30 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
         lines.write(f"{run_dir.path.name}\t{until_ns}\n")
 
 
-def _tidy_unused(
-    run_dir: RunDir, told: Sequence[Saved], until_ns: int, loud: set[str], living: Living, *, is_last: bool = False
-) -> None:
-    """Does it where no run of another study has anything there.
+def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *, for_training: bool = False) -> bool:
+    """Does it, and leaves what a run of another study may need for later. Returns whether that is nothing.
 
-    While one works in or above a folder, what it may have found there, to read it or to save to it, stays.
+    While one works in or above a folder that may be for all trainings, it may have found it, and save to it.
     """
-    made = {Path(event.path) for event in told if os.path.isdir(event.path) and not is_room(event)}  # noqa: PTH112
+    told = told_here(run_dir, Saved)
+    made = {Path(event.path) for event in told if is_there(event) and not is_room(event)}
     others = [RunDir(path) for path in dict(living) if path != run_dir.path]
     if _is_shared(made, others):
         _leave(run_dir, min(until_ns, time.time_ns()))
-        return
-    folders = set() if is_last else {working for path, working in living if path != run_dir.path}
-    is_used = any(not folders.isdisjoint(Path(event.path).parents) for event in told)
-    kept = loud | (
-        {str(folder) for folder in made if folder.parent not in made and _is_common(folder)} if is_used else set()
-    )
+        return False
+    folders = set() if for_training else {working for path, working in living if path != run_dir.path}
+    topmost = {folder for folder in made if folder.parent not in made and is_common(folder)}
+    used = {str(folder) for folder in topmost if not folders.isdisjoint(folder.parents)}
     remove_rooms(told)
     take_written(run_dir, told, until_ns)
-    remove_empty(run_dir, told, until_ns, kept)
-    if is_used:
-        _leave(run_dir, min(until_ns, time.time_ns()))
-        return
+    remove_empty(run_dir, told, until_ns, loud | used)
     take_early(run_dir, told, until_ns)
-    remove_empty(run_dir, told, until_ns, kept)
-    take_pointers(run_dir, told, until_ns)
+    remove_empty(run_dir, told, until_ns, loud | used)
+    take_pointers(run_dir, told, {folder for folder in made if not folder.exists()}, until_ns)
+    if any(map(os.path.lexists, used - loud)):
+        _leave(run_dir, min(until_ns, time.time_ns()))
+        return False
+    return True
 
 
 def _is_shared(made: set[Path], others: Sequence[RunDir]) -> bool:
@@ -130,8 +149,3 @@ def _is_shared(made: set[Path], others: Sequence[RunDir]) -> bool:
     theirs = {Path(event.path) for other in others for event in told_here(other, Saved)}
     theirs |= {Path(event.path) for other in others for event in told_here(other, Moved)}
     return bool(made) and any(path in made or not made.isdisjoint(path.parents) for path in theirs)
-
-
-def _is_common(folder: Path) -> bool:
-    """Whether a folder may be for all trainings, such as `checkpoints`: those of one have a number or a time."""
-    return not any(letter.isdigit() for letter in folder.name)

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from dsopt.launch.put_back import put_back
 from dsopt.launch.saved import remove_saved, remove_weights
 from dsopt.launch.tidied import loud_folders, tidy, tidy_left
 from dsopt.launch.told import told_here
-from dsopt.protocol.events import Moved
+from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.private import create_private
 from dsopt.protocol.run_dir import RunDir
@@ -24,8 +25,8 @@ _NEVER_NS: Final = 2**63  # an archive may hold any date
 def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     """Removes what the run has saved, and puts back what it moved, once. Its processes on this machine are gone.
 
-    What cannot be put back, as on a full disk, is tried again when a worker begins (`undo_left`), and `dsopt doctor`
-    names it.
+    What cannot be put back, as on a full disk, is tried again when a worker or a training begins (`undo_left`),
+    and `dsopt doctor` names it.
 
     `is_late`: nobody was there when they ended, so that others may have written to its files since.
     """
@@ -48,27 +49,56 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
             create_private(run_dir.undone).close()
 
 
-def undo_left(results: Path, *, is_last: bool = False) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What runs have changed that is not undone.
+
+    Attributes:
+        waiting: the folders of those that may go on, or whose files runs that go on may use.
+        failed: of those whose files could not be put back.
+    """
+
+    waiting: tuple[Path, ...] = ()
+    failed: tuple[Path, ...] = ()
+
+
+def undo_left(results: Path, *, for_training: bool = False) -> Remains:
     """Undoes what runs in a results folder have done that are over, where whoever saw to their end could not.
 
     Args:
         results: the folder.
-        is_last: a training begins now, as for `tidy_left`.
+        for_training: a training begins now, as for `tidy_left`.
 
     Returns:
-        Whether something is not undone, since a run may go on or its files cannot come back yet.
+        What is still left.
     """
-    is_left = False
+    waiting, failed = list[Path](), list[Path]()
     for path in results.iterdir() if results.is_dir() else ():
-        run_dir = RunDir(path)
-        with contextlib.suppress(OSError):
-            if run_dir.undone.exists() or not told_here(run_dir, Moved):
+        run_dir, is_tried = RunDir(path), False
+        try:
+            if run_dir.undone.exists() or not _has_told(run_dir):
                 continue
-            is_silent = _until_ns(run_dir) < time.time_ns()
-            if is_silent and not processes_of(path) and not may_be_present(run_dir, is_hidden=False):
+            if is_tried := _is_over(run_dir):
                 undo(run_dir, is_late=True)
-            is_left = is_left or not run_dir.undone.exists()
-    return tidy_left(results, is_last=is_last) or is_left
+        except PermissionError:
+            continue  # another user's
+        except OSError:
+            pass
+        if not run_dir.undone.exists():
+            (failed if is_tried else waiting).append(path)
+    waiting += tidy_left(results, for_training=for_training)
+    return Remains(waiting=tuple(waiting), failed=tuple(failed))
+
+
+def _has_told(run_dir: RunDir) -> bool:
+    return bool(told_here(run_dir, Moved)) or bool(told_here(run_dir, Saved))
+
+
+def _is_over(run_dir: RunDir) -> bool:
+    """Whether a run has told nothing for a while, and no process of it lives here."""
+    since = time.time_ns() - _until_ns(run_dir)
+    is_silent = since > 0 or since < -_SAVING_NS  # a date to come is none
+    return is_silent and not processes_of(run_dir.path) and not may_be_present(run_dir, is_hidden=False)
 
 
 def _until_ns(run_dir: RunDir) -> int:

@@ -118,7 +118,9 @@ class Telling:
     def is_making(self, path: Path, *, is_folder: bool = False) -> None:
         """Tells of what is about to be made: the worker may kill this process before it tells that it is there."""
         counts = self._may_tell_of(path) and (self._writer.has_stepped or is_folder or self._goes_early(path))
-        if counts and not os.path.lexists(path):
+        if not counts or os.path.lexists(path):
+            return
+        with contextlib.suppress(OSError):  # a full disk; if it matters, who tells next fails
             self._writer.emit(replace(being_made(self._writer.rank, path), is_plain=not is_folder))
 
     def made_folder(self, folder: Path, now: Path | None = None) -> None:

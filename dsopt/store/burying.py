@@ -36,13 +36,13 @@ class Burying:
         """Who else there is."""
         return Seen(others=other_workers(connection, me.id), orphans=find_orphans(connection, me, self._pool))
 
-    def see_to(self, seen: Seen, me: Registration, *, may_bury: bool = True) -> bool:
+    def see_to(self, seen: Seen, me: Registration, *, may_bury: bool) -> bool:
         """Buries the dead among them, ends what is left of their runs, and frees their devices where they are over.
 
         Args:
             seen: by a look just now.
             me: who looks.
-            may_bury: whether others may be taken for dead now.
+            may_bury: whether others may be taken for dead now; not just after the database was away, for all at once.
 
         Returns:
             Whether devices came free, or somebody was buried who may have left some.

@@ -11,9 +11,8 @@ from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.foreground import train
-from dsopt.launch.outside import shown_paths, still_left
+from dsopt.launch.outside import as_at_first, shown_paths, still_left
 from dsopt.launch.trainings import Mark
-from dsopt.launch.undone import undo_left
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
 from dsopt.store.stored import StoredStudy
@@ -24,9 +23,9 @@ from dsopt.study.spec import StudySpec
 from dsopt.worker.happenings import Happening, WorkerPaused
 from dsopt.worker.history import load_history
 from dsopt.worker.patience import Patience
-from dsopt.worker.training_devices import Room, devices_of, named_gpus
+from dsopt.worker.training_devices import Waiting, devices_of
 
-_LOOK_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 1.0
 _CLOCK_SECONDS: Final = 5.0  # that a file system's clock may be ahead
 _NO_WEIGHTS: Final = (".npz", ".h5", ".msgpack", ".pkl")  # that nobody resumes from with PyTorch
 
@@ -54,23 +53,25 @@ def train_best(
         DsoptError: the launcher cannot be found, or `check_leftovers`.
     """
     spec, tell_once = study.spec, _once(tell)
-    while not spec.is_simulated and undo_left(results_folder(spec), is_last=True):
-        tell_once("what experiments have changed in your files is not put back yet ('dsopt doctor' shows what is left)")
-        time.sleep(_LOOK_SECONDS)
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
+    if spec.is_simulated:
+        check_leftovers(spec, load_history(store, study), store.read(study.name).finished_at, command)
+        return train(command, Path(spec.cwd))
+    pool = devices_of(command, devices)
+    waiting = Waiting(store, pool, tell)
+    _wait(lambda: waiting.for_files(results_folder(spec)), tell_once)
     history, finished_at = patience(lambda: (load_history(store, study), store.read(study.name).finished_at))
     check_leftovers(spec, history, finished_at, command)
-    if spec.is_simulated:
-        return train(command, Path(spec.cwd))
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
     mark = Mark(script=command.script)
-    pool = devices_of(command)
-    files = _reserve(Room(store, pool, named_gpus(devices)), locks, pool, spec.cwd, mark, tell_once)
     try:
-        return train(command, Path(spec.cwd), files, mark, tell)
+        files = _reserve(waiting, locks, pool, spec.cwd, mark, tell_once)
+        try:
+            return train(command, Path(spec.cwd), files, mark, tell)
+        finally:
+            release(files)
     finally:
         locks.close()
-        release(files)
 
 
 def check_leftovers(spec: StudySpec, history: History, until: float | None, command: LaunchCommand) -> None:
@@ -86,8 +87,10 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     """
     seen = {*history.wrote_outside, *shown_paths(Path(spec.cwd), still_left(results_folder(spec)))}
     paths = [Path(spec.cwd) / path for path in sorted(seen) if not path.endswith(_NO_WEIGHTS)]
+    clean = as_at_first(results_folder(spec), paths)
     latest = math.inf if until is None else until + _CLOCK_SECONDS
-    left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
+    there = [path for path in paths if path not in clean and path.exists() and path.stat().st_mtime <= latest]
+    left = [str(path.relative_to(spec.cwd)) for path in there]
     if left:
         raise DsoptError(
             f"the training does not begin: while experiments ran, {', '.join(left)} appeared or changed in {spec.cwd}, "
@@ -114,15 +117,23 @@ def _once(tell: Callable[[str], object]) -> Callable[[str], object]:
     return tell_of
 
 
+def _wait(find_why: Callable[[], str | None], tell: Callable[[str], object]) -> None:
+    while (why := find_why()) is not None:
+        tell(why)
+        time.sleep(_LOOK_SECONDS)
+
+
 def _reserve(
-    room: Room, locks: DeviceLocks, pool: DevicePool, cwd: str, mark: Mark, tell: Callable[[str], object]
+    waiting: Waiting, locks: DeviceLocks, pool: DevicePool, cwd: str, mark: Mark, tell: Callable[[str], object]
 ) -> list[int]:
     """Waits for the devices. Returns the files that keep others off them."""
     while (files := _files_of(locks, pool, cwd, mark, tell)) is None:
         time.sleep(_LOOK_SECONDS)
-    while (why := room.why_not_yet()) is not None:
-        tell(why)
-        time.sleep(_LOOK_SECONDS)
+    try:
+        _wait(waiting.for_devices, tell)
+    except BaseException:  # such as Ctrl-C in a notebook, which goes on
+        release(files)
+        raise
     return files
 
 

@@ -1,14 +1,18 @@
-"""The devices of a training: which its command takes, and whether others have left them."""
+"""The devices of a training: which its command takes, and for whom it has to wait there."""
 
-import contextlib
+import math
 import os
-from collections.abc import Collection
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.launch.devices import DevicePool, default_ranks, parse_devices, visible_gpus
+from dsopt.launch.devices import DevicePool, default_ranks, named_indices, visible_gpus
 from dsopt.launch.gpus import Gpu, installed_gpus, used_by
-from dsopt.launch.strangers import Strangers
+from dsopt.launch.strangers import DRIVER_SILENT, SILENT_SECONDS, STAYED_SECONDS, Strangers
+from dsopt.launch.undone import undo_left
 from dsopt.store.burying import Burying
+from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.leases import Request, count_free_after_all
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
@@ -16,55 +20,98 @@ from dsopt.store.workers import registration
 from dsopt.study.command import LaunchCommand
 
 
-class Room:
-    """Whether the devices of a training are free: what dead workers left there is freed here, whoever else works.
+class Waiting:
+    """For whom a training has to wait. What dead workers left is freed and undone here, whoever else works.
 
     Args:
         store: the storage of whose runs it knows.
-        pool: the devices.
-        named: the GPUs on which others do not matter.
+        pool: the devices; on those that are shared, programs that are no runs of dsopt do not matter.
+        tell: told if the driver of the GPUs does not answer.
     """
 
-    def __init__(self, store: Store, pool: DevicePool, named: Collection[int]) -> None:
+    def __init__(self, store: Store, pool: DevicePool, tell: Callable[[str], object]) -> None:
         self._store, self._pool = store, pool
         self._me = registration()
         self._burying = Burying(store.engine, pool)
-        self._strangers = Strangers(pool.without(named))
+        self._may_bury_at = -math.inf
+        self._strangers = Strangers(pool, lambda: tell(DRIVER_SILENT))
 
-    def why_not_yet(self) -> str | None:
-        """Why the training has to wait; None: it can begin."""
+    def for_files(self, results: Path) -> str | None:
+        """Why what runs in a results folder have done to the user's files is not undone yet; None: it is.
+
+        Raises:
+            DsoptError: something cannot be undone.
+        """
+        return self._unless_away(lambda: self._files(results))
+
+    def for_devices(self) -> str | None:
+        """Why the devices are not free; None: they are."""
+        return self._unless_away(self._devices)
+
+    def _files(self, results: Path) -> str | None:
+        self._bury()
+        remains = undo_left(results, for_training=True)
+        if remains.failed:
+            raise DsoptError(
+                f"the training does not begin: what the run in {remains.failed[0]} has changed in your files could not "
+                "be undone. 'dsopt doctor' shows what waits where; if a disk is full, make room, and try again."
+            )
+        if remains.waiting:
+            return f"the run in {remains.waiting[0]}, or one that saves in the same folders, has not ended"
+        return None
+
+    def _devices(self) -> str | None:
+        self._bury()
+        free = count_free_after_all(self._store.engine, self._me.node, Request(pool=self._pool, count=0))
+        if free < len(self._pool.indices):
+            return f"runs of dsopt on {self._pool} have not ended ('dsopt workers' shows them)"
+        used = self._strangers.on(self._pool.indices, patience=SILENT_SECONDS)
+        if used:  # the driver may still list a process that has just ended
+            time.sleep(STAYED_SECONDS)
+            used = self._strangers.on(self._pool.indices, age=0.0)
+        if not used:
+            return None
+        who = "; ".join(used_by(index, users) for index, users in used.items())
+        return f"{who} (with --devices {','.join(map(str, self._pool.indices))}, it would train beside that)"
+
+    def _bury(self) -> None:
+        with self._store.engine.connect() as connection:
+            seen = self._burying.look(connection, self._me)
         try:
-            free = count_free_after_all(self._store.engine, self._me.node, Request(pool=self._pool, count=0))
-            if free < len(self._pool.indices):
-                with self._store.engine.connect() as connection:
-                    seen = self._burying.look(connection, self._me)
-                if self._burying.see_to(seen, self._me):
-                    return self.why_not_yet()
-                return f"runs of dsopt on {self._pool} have not ended ('dsopt workers' shows them)"
+            self._burying.see_to(seen, self._me, may_bury=time.monotonic() >= self._may_bury_at)
+        except Exception as error:
+            if is_away(error) or database_error(error) is None:
+                raise  # else, this user may only read it
+
+    def _unless_away(self, find: Callable[[], str | None]) -> str | None:
+        try:
+            return find()
         except Exception as error:
             if not is_away(error):
                 raise
+            self._burying = Burying(self._store.engine, self._pool)
+            self._may_bury_at = time.monotonic() + LEASE_SECONDS  # workers could not beat either
             return f"{self._store.shown_url} cannot be reached: {database_error(error) or error}"
-        used = self._strangers.on(self._pool.indices)
-        return "; ".join(used_by(index, users) for index, users in used.items()) or None
 
 
-def devices_of(command: LaunchCommand) -> DevicePool:
-    """The devices of this node that a command takes."""
+def devices_of(command: LaunchCommand, devices: str | None = None) -> DevicePool:
+    """The devices of this node that a command takes.
+
+    Args:
+        command: the command.
+        devices: names GPUs, as for a worker, that somebody takes though others use them.
+
+    Raises:
+        DsoptError: it names none; or the driver does not work.
+    """
     gpus = [] if os.environ.get("DS_ACCELERATOR") == "cpu" else _gpus_of(command)
     if gpus:
         uuids = {gpu.index: gpu.uuid for gpu in gpus}
-        return DevicePool(kind="gpu", indices=tuple(uuids), uuids=uuids)
+        is_named = devices is not None and not devices.startswith("cpu:")
+        named = named_indices(devices) if devices is not None and is_named else set[int]()
+        return DevicePool(kind="gpu", indices=tuple(uuids), uuids=uuids, shared=frozenset(named))
     slots = DevicePool(kind="cpu", indices=())
     return DevicePool(kind="cpu", indices=tuple(range(command.ranks or default_ranks(slots))))
-
-
-def named_gpus(devices: str | None) -> Collection[int]:
-    """The GPUs that somebody has named."""
-    with contextlib.suppress(DsoptError):  # such as a GPU that has failed since
-        if devices is not None and (pool := parse_devices(devices)).kind == "gpu":
-            return pool.indices
-    return ()
 
 
 def _gpus_of(command: LaunchCommand) -> list[Gpu]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.undone import undo, undo_left
+from dsopt.launch.undone import Remains, undo, undo_left
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 
@@ -426,9 +426,55 @@ def test_what_says_how_far_a_run_came_goes_though_another_study_works_there(tmp_
     with going_on(other, work):
         run(run_dir, work, TRAINS, beginning=FROM_THE_START)
         undo(run_dir)
-        assert set(files(work)) == {"out/001/args.json"}  # which another may have found there
-    assert not undo_left(run_dir.path.parent)
+        assert [*work.rglob("*")] == [work / "out"]  # which another may have found there
+    assert undo_left(run_dir.path.parent) == Remains()
     assert not os.listdir(work)
+
+
+def test_a_folder_for_all_trainings_stays_while_another_study_works_there(tmp_path: Path) -> None:
+    """It may have found it there, and save to it; not the folder of one training, which a script goes on from."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
+    measuring = RunDir(tmp_path / "another" / "results" / "node-speed-1")  # which works in no folder of the user's
+    run(run_dir, work, "save('checkpoints/a.pt')\nsave('exp-7/b.pt')\nsave('checkpoints/best/c.pt')")
+    with going_on(other, work):
+        undo(run_dir)
+        assert [*work.rglob("*")] == [work / "checkpoints"]
+    with going_on(measuring, Path("/")):
+        assert undo_left(run_dir.path.parent) == Remains()
+    assert not os.listdir(work)
+
+
+def test_what_runs_of_one_study_have_left_waits_for_all_of_them(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(ended, work, "save('ckpt/m.pt')")
+    with going_on(beside):
+        undo(ended)
+        assert undo_left(tmp_path / "results", for_training=True).waiting == (beside.path,)
+        assert os.listdir(work) == ["ckpt"]
+    assert undo_left(tmp_path / "results", for_training=True).waiting == ()
+    assert not os.listdir(work)
+
+
+def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path) -> None:
+    """It had ended beside others, was started again, and then all of its machine's dsopt was killed."""
+    needs_births(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(again, work, "save('ckpt/m.pt')")
+    with going_on(beside):
+        undo(again)
+        again.set_aside("warm")
+    run(again, work, "save('ckpt/m.pt')")
+    assert undo_left(tmp_path / "results", for_training=True).waiting == (again.path,)  # it may go on
+    for path in again.path.rglob("*"):
+        os.utime(path, ns=(1, 1))
+    assert undo_left(tmp_path / "results", for_training=True) == Remains()
 
 
 def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path) -> None:
@@ -440,11 +486,11 @@ def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path) -
     run(other, work, "save('out/another.pt')")
     with going_on(other, work):
         undo(run_dir)
-        assert undo_left(run_dir.path.parent, is_last=True)
+        assert undo_left(run_dir.path.parent, for_training=True) == Remains(waiting=(run_dir.path,))
         assert (work / "out" / "progress.json").exists()
         for events in other.all_events():
             events.unlink()
-        assert not undo_left(run_dir.path.parent, is_last=True)
+        assert undo_left(run_dir.path.parent, for_training=True) == Remains()
         assert files(work).keys() == {"out/another.pt"}
 
 
@@ -694,6 +740,31 @@ DeepSpeedEngine.save_checkpoint(None, "runs/001", tag="step10")
 assert os.path.isdir("runs/001/step10")
 """, set(),
     ),
+    "data in small files": (
+        [], "os.makedirs('data', exist_ok=True); [Path(f'data/{name}').touch() for name in 'abc']", "",
+        {"data", "data/a", "data/b", "data/c"},
+    ),
+    "data that it has not written all": (
+        [], "os.makedirs('data1', exist_ok=True); os.system('touch data1/image'); Path('data1/labels').write_text('0')",
+        "", {"data1", "data1/image", "data1/labels"},
+    ),
+    "what says of what data were made": (
+        [], """
+os.makedirs("data/raw1")
+os.rmdir("data/raw1")
+Path("data/meta.json").write_text("raw1")
+Path("data/train.npy").write_bytes(bytes(2**21))
+""", "save('last.pt')", {"data", "data/meta.json", "data/train.npy"},
+    ),
+    "what it writes to the user's, which it could not replace": (["out/u"], "", """
+os.mkdir("out.tmp")
+save("last.pt")
+try:
+    os.rename("out.tmp", "out")
+except OSError:
+    Path("out/note").write_text("n")
+""", {"out", "out/note"},
+    ),
     "a link to it, made at once": (
         [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a'); "
         "assert not os.path.lexists('runs/latest'); os.symlink('001', 'runs/latest')",
@@ -703,8 +774,8 @@ assert os.path.isdir("runs/001/step10")
         ["out/of"], """
 os.makedirs("out/001")
 assert not os.path.exists("out/last")
-Path("out/last").write_text("001")
-Path("out/sizes.json").write_text("0")
+Path("out/last").write_text("out/001")
+Path("out/sizes.json").write_text('{"sizes": [1001, "a-001"]}')
 """, "save('out/001/last.pt')", {"out", "out/sizes.json"},
     ),
     "a link to a checkpoint's folder": (

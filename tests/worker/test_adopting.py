@@ -2,10 +2,12 @@
 
 import errno
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from dsopt.launch.outside import note_before
 from dsopt.launch.strangers import Strangers
@@ -132,6 +134,9 @@ def test_what_a_lost_attempt_has_left_is_known_with_its_figures(
     known = load_history(store, study)
     [baseline] = [o for o in known.everything if o.name == "baseline"]
     assert baseline.sources == {"t.py": "digest"}
+    with store.engine.connect() as connection:
+        query = "SELECT value_json FROM trial_user_attributes WHERE key = 'ran_on'"
+        assert [*connection.execute(sa.text(query)).scalars()] == [json.dumps(socket.gethostname())]
     assert [o.state for o in known.everything if o.name == "baseline"] == ["measured"]
     assert known.wrote_outside == ["checkpoint-7"]
     assert known.saves_in_place

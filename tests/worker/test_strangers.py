@@ -163,7 +163,7 @@ def test_nobody_waits_for_a_driver_that_does_not_answer(monkeypatch: pytest.Monk
         return [Gpu(index=0, users=(user,))]
 
     monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", ask)
-    monkeypatch.setattr("dsopt.launch.strangers._SILENT_SECONDS", 0.3)
+    monkeypatch.setattr("dsopt.launch.strangers.SILENT_SECONDS", 0.3)
     strangers = Strangers(DevicePool(kind="gpu", indices=(0,)), lambda: told.append("silent"))
     visits = Visits(strangers, [0])
     assert not strangers.on([0], patience=0.2)
@@ -175,7 +175,25 @@ def test_nobody_waits_for_a_driver_that_does_not_answer(monkeypatch: pytest.Monk
     assert told == ["silent"]
     answers.set()
     until(lambda: strangers.on([0], patience=0.0))
-    assert told == ["silent"]
+    answers.clear()
+    until(lambda: not strangers.on([0], age=0.0, patience=0.0))  # who knows whether that one is still there
+    assert told == ["silent", "silent"]
+
+
+def test_a_look_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = User(pid=7, ticks=1.0, text="process 7")
+    fails = iter([True])
+
+    def ask() -> list[Gpu]:
+        if next(fails, False):
+            raise OSError("no more files")
+        return [Gpu(index=0, users=(user,))]
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", ask)
+    strangers = Strangers(DevicePool(kind="gpu", indices=(0,)))
+    assert not strangers.on([0])
+    assert strangers.on([0], age=0.0)
 
 
 def test_a_worker_ends_though_the_driver_does_not_answer(dsopt: Dsopt, gpus: Path) -> None:

@@ -1,20 +1,28 @@
 """Which devices a training takes, and for whom it waits there."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from dsopt.errors import DsoptError
 from dsopt.launch import devices
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.gpus import Gpu, User
+from dsopt.launch.strangers import Strangers
+from dsopt.protocol.run_dir import RunDir
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.worker import training_devices
-from dsopt.worker.training_devices import Room, devices_of
+from dsopt.worker.training_devices import Waiting, devices_of
+from tests.probe.rank import run, write_old
 from tests.store.ledger import spec
 from tests.worker.test_faults import until
 
@@ -23,13 +31,14 @@ SLOT = DevicePool(kind="cpu", indices=(0,))
 WORKS = """
 import sys
 from pathlib import Path
+from dsopt.launch.maker import this_process
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.leases import Request
 from dsopt.store.studies import Store
 from tests.store.ledger import POOL, ledger_of, new_task
 store = Store.open(sys.argv[1])
 study, ledger = store.get("s"), ledger_of(store)
-run_dir = RunDir.create(Path(sys.argv[2]), "r", "d", "m")
+run_dir = RunDir.create(Path(sys.argv[2]), "r", store.identity, this_process())
 request = Request(pool=POOL, count=1)
 ledger.begin(study, new_task(), run_dir.path, request, decisions=store.now(study).decisions)
 print("begun", flush=True)
@@ -64,39 +73,113 @@ def test_the_gpus_that_a_training_takes_are_kept(
     assert devices_of(LaunchCommand.parse(command, "test")).indices == indices
 
 
-@pytest.mark.parametrize("what", ["finished", "deleted"])
-def test_what_a_killed_worker_of_a_closed_study_held_is_free(storage_url: str, tmp_path: Path, what: str) -> None:
-    """No worker looks after it: none works on that study any more."""
-    store = Store.open(storage_url, make=True)
-    study, _ = store.create(spec(cwd=str(tmp_path)))
-    room = Room(store, SLOT, ())
-    assert room.why_not_yet() is None
+def nobody(_: str) -> None:
+    """Is told nothing."""
+
+
+@pytest.fixture
+def store(storage_url: str) -> Iterator[Store]:
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def worker(store: Store, storage_url: str, tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """One that runs something."""
+    write_old(tmp_path / "work" / "model.pt")
+    time.sleep(0.05)
+    store.create(spec(cwd=str(tmp_path)))
     command = [sys.executable, "-c", WORKS, storage_url, str(tmp_path / "results")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path.cwd()) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"begun\n"
-        assert room.why_not_yet() == "runs of dsopt on 1 CPU slot have not ended ('dsopt workers' shows them)"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path.cwd()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("what", ["finished", "deleted"])
+def test_what_a_killed_worker_of_a_closed_study_held_is_freed_and_undone(
+    store: Store, worker: "subprocess.Popen[bytes]", tmp_path: Path, what: str
+) -> None:
+    """No worker looks after it: none works on that study any more. A rank of its lives."""
+    run_dir = RunDir(tmp_path / "results" / "r")
+    run(run_dir, tmp_path / "work", "os.remove('model.pt')")
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(run_dir.path)}
+    with contextlib.ExitStack() as ends:
+        rank = ends.enter_context(subprocess.Popen(["sleep", "600"], env=environment))
+        ends.callback(rank.kill)
+        waiting = Waiting(store, SLOT, nobody)
+        assert waiting.for_devices() == "runs of dsopt on 1 CPU slot have not ended ('dsopt workers' shows them)"
+        why = waiting.for_files(tmp_path / "results")
+        assert why == f"the run in {run_dir.path}, or one that saves in the same folders, has not ended"
         worker.kill()
-    if what == "deleted":
-        store.stop(study, "enough")
-        store.delete(store.get("s"))
-    else:
-        with store.engine.begin() as connection:
-            connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished'"))
-    until(lambda: room.why_not_yet() is None)
-    store.close()
+        worker.wait()
+        if what == "deleted":
+            store.stop(store.get("s"), "enough")
+            store.delete(store.get("s"))
+        else:
+            with store.engine.begin() as connection:
+                connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished'"))
+        until(lambda: waiting.for_files(tmp_path / "results") is None)
+        assert (tmp_path / "work" / "model.pt").read_text() == "the user's"
+        assert rank.wait(timeout=10) == -signal.SIGKILL
+    assert waiting.for_devices() is None
+
+
+def test_after_an_outage_nobody_is_taken_for_dead_at_once(
+    store: Store, worker: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers could not beat, either. This one has not for a minute, and lives."""
+    waiting = Waiting(store, SLOT, nobody)
+    assert waiting.for_devices() is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(training_devices, "count_free_after_all", lambda *_: fail_as_away())
+        assert "cannot be reached" in (waiting.for_devices() or "")
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_workers SET heartbeat_at = heartbeat_at - 120"))
+    monkeypatch.setattr("dsopt.store.beats.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("dsopt.store.workers.is_gone", lambda *_: False)
+    assert waiting.for_devices() is not None
+    assert count_workers(store) == 1
+    monkeypatch.setattr(waiting, "_may_bury_at", 0.0)
+    waiting.for_devices()
+    assert count_workers(store) == 0
+
+
+def fail_as_away() -> int:
+    raise sa.exc.OperationalError("SELECT 1", {}, Exception("the database system is starting up"))
+
+
+def count_workers(store: Store) -> int:
+    with store.engine.connect() as connection:
+        return int(connection.execute(sa.text("SELECT count(*) FROM dsopt_workers")).scalar_one())
 
 
 def test_a_training_waits_for_programs_of_others_but_on_gpus_that_were_named(
-    monkeypatch: pytest.MonkeyPatch, storage_url: str
+    monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     """Else what was tuned on a free GPU would train on one in use, and take the memory of who is there."""
-    user = User(pid=os.getpid(), ticks=1.0, text="process 7 (python, user anna)")
-    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", lambda: [Gpu(index=0, users=(user,)), Gpu(index=1)])
-    store = Store.open(storage_url, make=True)
-    pool = DevicePool(kind="gpu", indices=(0, 1), uuids={0: "GPU-a", 1: "GPU-b"})
-    assert Room(store, pool, ()).why_not_yet() == "GPU 0 is used by process 7 (python, user anna)"
-    assert Room(store, pool, (1,)).why_not_yet() == "GPU 0 is used by process 7 (python, user anna)"
-    assert Room(store, pool, (0,)).why_not_yet() is None
-    assert Room(store, pool.without([0]), ()).why_not_yet() is None
-    store.close()
+    user = User(pid=os.getppid(), ticks=1.0, text="process 7 (python, user anna)")
+    gpus = [Gpu(index=0, uuid="GPU-a", users=(user,)), Gpu(index=1, uuid="GPU-b")]
+    for module in ("dsopt.launch.strangers", "dsopt.launch.devices", "dsopt.worker.training_devices"):
+        monkeypatch.setattr(f"{module}.installed_gpus", lambda: gpus)
+    for name in ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR"):
+        monkeypatch.delenv(name, raising=False)
+    command = LaunchCommand.parse("deepspeed --num_gpus 2 t.py", "test")
+
+    def why(devices: str | None) -> str | None:
+        return Waiting(store, devices_of(command, devices), nobody).for_devices()
+
+    said = "GPU 0 is used by process 7 (python, user anna) (with --devices 0,1, it would train beside that)"
+    assert why(None) == why("1") == why("cpu:2") == said
+    assert why("0") is None
+    with pytest.raises(DsoptError, match="does not name a device"):
+        why("O")
+
+
+def test_a_process_is_no_stranger_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a notebook that has used the GPU, and then calls `study.train()`."""
+    user = User(pid=os.getpid(), ticks=1.0, text="process 7")
+    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", lambda: [Gpu(index=0, users=(user,))])
+    assert not Strangers(DevicePool(kind="gpu", indices=(0,))).on([0])
