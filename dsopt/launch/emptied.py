@@ -30,7 +30,10 @@ def is_room(event: Saved) -> bool:
 
 def is_there(event: Saved) -> bool:
     """Whether the folder that an event tells of is there, and not another one at its path."""
-    return os.path.isdir(event.path) and identity_of(Path(event.path)) == (event.inode, event.born)  # noqa: PTH112
+    path = Path(event.path)
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(path.lstat().st_mode) and identity_of(path) == (event.inode, event.born)
+    return False
 
 
 def remove_empty(run_dir: RunDir, told: Sequence[Saved], until_ns: int, kept: Collection[str]) -> None:
@@ -67,7 +70,7 @@ def _remove_folders(told: Sequence[Saved], until_ns: int, kept: Collection[str])
     has_removed = False
     for path, inode, born, is_of_save in sorted(made, reverse=True):
         with contextlib.suppress(OSError):
-            if identity_of(Path(path)) != (inode, born):
+            if identity_of(Path(path)) != (inode, born) or os.path.islink(path):  # noqa: PTH114 - takes any text
                 continue
             for folder, _, _ in os.walk(path, topdown=False) if is_of_save and born else [(path, (), ())]:
                 with contextlib.suppress(OSError):

@@ -120,21 +120,6 @@ def still_left(results: Path) -> Iterator[Path]:
                     yield Path(left)
 
 
-def as_at_first(results: Path, paths: Iterable[Path]) -> set[Path]:
-    """Those of some paths that are again as they were before the first run in a results folder."""
-    runs = [RunDir(path) for path in results.iterdir() if (path / _BEFORE).exists()] if results.is_dir() else []
-    was: Traces = {}
-    with contextlib.suppress(*_UNREADABLE):
-        first = min(runs, key=lambda run_dir: (run_dir.path / _BEFORE).stat().st_mtime_ns)
-        was = before.traces if (before := _before(first)) is not None else {}
-    found = set[Path]()
-    for path in paths:
-        with contextlib.suppress(OSError):
-            if path in was and _number(path) == was[path]:
-                found.add(path)
-    return found
-
-
 def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:
     """Those in a working folder, as people are told, without it."""
     return tuple(sorted(plain_text(str(path.relative_to(folder))) for path in {*paths} if path.is_relative_to(folder)))

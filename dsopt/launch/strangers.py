@@ -80,9 +80,10 @@ class Strangers:
                 if self._began_at is None:
                     threading.Thread(target=self._ask, args=(now,), name="dsopt-gpus", daemon=True).start()
                     self._began_at = now
-                is_silent = now - self._began_at > SILENT_SECONDS
-                is_news, self._is_silent = is_news or (is_silent and not self._is_silent), is_silent
-                if not self._looked.wait(max(0.0, min(until, self._began_at + patience) - now)):
+                is_answered = self._looked.wait(max(0.0, min(until, self._began_at + patience) - now))
+                if not is_answered and self._began_at is not None:
+                    is_silent = time.monotonic() - self._began_at >= SILENT_SECONDS
+                    is_news, self._is_silent = is_silent and not self._is_silent, is_silent
                     break
         if is_news:
             self._on_silence()

@@ -59,24 +59,28 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
 
 
 def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
-    """Takes what the script has written to folders that it made before its first step, to save weights there.
+    """Takes what the script has written to folders that it made before its first step, and then saved weights in.
 
-    Those are folders that it then saved weights in; of a run that has saved none, those whose name has a number or a
-    time, as that of one training. A script that looks for its last run would find one without weights. A folder goes as
-    a whole: if it holds data, or anything that the run has not told of, all of it stays. A lock from then goes, too,
-    unless it is empty: who would remove it was ended.
+    A script that looks for its last run would find one without weights. A folder goes as a whole: if it holds data, or
+    anything that the run has not told of, all of it stays. A lock from then goes, too, unless it is empty: who would
+    remove it was ended.
     """
     saved = [Path(event.path) for event in told if not event.is_plain and event.changed]
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
-    begun = {Path(event.path) for event in _early(told) if is_there(event)}
-    of_training = {folder for folder in begun if folder in gone or (not saved and not is_common(folder))}
-    own = {path for path in _written(told, until_ns) if not is_older(path, run_dir)}
-    whole = {folder for folder in of_training if _files_in(folder) <= own and not any(map(_stays, _files_in(folder)))}
+    begun = {Path(event.path) for event in _early(told) if is_there(event)} & gone
+    own = {path for path in _written(told, until_ns) if _is_new(path, run_dir)}
+    whole = {folder for folder in begun if (files := _files_in(folder)) <= own and not any(map(_stays, files))}
     locks = {path for path in own & {Path(event.path) for event in _early(told)} if LOCK.fullmatch(path.name)}
     for path in own:
         with contextlib.suppress(OSError):
             if (path in locks and path.lstat().st_size > 0) or not whole.isdisjoint(path.parents):
                 keep(path, run_dir.own_path("saved", ""))
+
+
+def _is_new(path: Path, run_dir: RunDir) -> bool:
+    with contextlib.suppress(OSError):  # it has just gone
+        return not is_older(path, run_dir)
+    return False
 
 
 def take_pointers(run_dir: RunDir, told: Sequence[Saved], gone: Collection[Path], until_ns: int) -> None:
@@ -113,9 +117,9 @@ def _written(told: Sequence[Saved], until_ns: int) -> set[Path]:
 
 
 def _files_in(folder: Path) -> set[Path]:
-    """The files in a folder, at any depth; links that point to nothing will go, too."""
-    found = {Path(top, name) for top, _, names in os.walk(folder) for name in names}
-    return {path for path in found if path.exists() or not path.is_symlink()}
+    """The files and links in a folder, at any depth; links that point to nothing will go, too."""
+    found = {Path(top, name) for top, folders, names in os.walk(folder) for name in (*folders, *names)}
+    return {path for path in found if os.path.exists(path) and (path.is_symlink() or not path.is_dir())}  # noqa: PTH110
 
 
 def _names(content: bytes, folder: Path) -> bool:

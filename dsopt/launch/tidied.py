@@ -81,9 +81,13 @@ def tidy_left(results: Path, *, for_training: bool = False) -> Sequence[Path]:
     loud = {path: _loud_by_others(run_dir, until_ns) for path, (run_dir, until_ns) in left.items()}
     stayed = []
     for path, (run_dir, until_ns) in left.items():
-        if not run_dir.undone.exists():  # it was started again
+        try:
+            if not run_dir.undone.exists():  # it was started again
+                _leave(run_dir, until_ns)
+            elif not _tidy_now(run_dir, until_ns, loud[path], living, for_training=for_training):
+                stayed.append(path)
+        except OSError:
             _leave(run_dir, until_ns)
-        elif not _tidy_now(run_dir, until_ns, loud[path], living, for_training=for_training):
             stayed.append(path)
     return stayed
 

@@ -1,6 +1,7 @@
 """What a run has done to files outside its own folder is undone, whoever does it and whatever the run came to."""
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from dsopt.protocol.private import create_private
 from dsopt.protocol.run_dir import RunDir
 
 _SAVING_NS: Final = 60_000_000_000  # how long a rank may have written to one file since it last told anything
+_DAY_NS: Final = 86_400_000_000_000
 _NEVER_NS: Final = 2**63  # an archive may hold any date
 
 
@@ -32,7 +34,8 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     """
     if run_dir.undone.exists() or not run_dir.mark.exists():
         return
-    remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
+    with contextlib.suppress(OSError):  # a cache of another user's
+        remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
     until_ns = _until_ns(run_dir) if is_late else _NEVER_NS
     is_in_place = in_place_before_undone(run_dir)
     loud = loud_folders(run_dir, until_ns)
@@ -74,20 +77,24 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
     """
     waiting, failed = list[Path](), list[Path]()
     for path in results.iterdir() if results.is_dir() else ():
-        run_dir, is_tried = RunDir(path), False
-        try:
-            if run_dir.undone.exists() or not _has_told(run_dir):
+        run_dir, is_tried, is_undone = RunDir(path), False, False
+        with contextlib.suppress(OSError):
+            if not _is_of_this_user(run_dir) or run_dir.undone.exists() or not _has_told(run_dir):
                 continue
             if is_tried := _is_over(run_dir):
                 undo(run_dir, is_late=True)
-        except PermissionError:
-            continue  # another user's
-        except OSError:
-            pass
-        if not run_dir.undone.exists():
+            is_undone = run_dir.undone.exists()
+        if not is_undone:
             (failed if is_tried else waiting).append(path)
     waiting += tidy_left(results, for_training=for_training)
     return Remains(waiting=tuple(waiting), failed=tuple(failed))
+
+
+def _is_of_this_user(run_dir: RunDir) -> bool:
+    try:
+        return run_dir.mark.stat().st_uid == os.getuid()
+    except OSError:  # no run's folder, or one that is closed to us
+        return False
 
 
 def _has_told(run_dir: RunDir) -> bool:
@@ -97,7 +104,7 @@ def _has_told(run_dir: RunDir) -> bool:
 def _is_over(run_dir: RunDir) -> bool:
     """Whether a run has told nothing for a while, and no process of it lives here."""
     since = time.time_ns() - _until_ns(run_dir)
-    is_silent = since > 0 or since < -_SAVING_NS  # a date to come is none
+    is_silent = since > 0 or since < -_DAY_NS  # a date to come is none
     return is_silent and not processes_of(run_dir.path) and not may_be_present(run_dir, is_hidden=False)
 
 

@@ -11,7 +11,7 @@ from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.foreground import train
-from dsopt.launch.outside import as_at_first, shown_paths, still_left
+from dsopt.launch.outside import shown_paths, still_left
 from dsopt.launch.trainings import Mark
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
@@ -54,19 +54,25 @@ def train_best(
     """
     spec, tell_once = study.spec, _once(tell)
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
+
+    def check() -> None:
+        history, finished_at = patience(lambda: (load_history(store, study), store.read(study.name).finished_at))
+        check_leftovers(spec, history, finished_at, command)
+
     if spec.is_simulated:
-        check_leftovers(spec, load_history(store, study), store.read(study.name).finished_at, command)
+        check()
         return train(command, Path(spec.cwd))
     pool = devices_of(command, devices)
     waiting = Waiting(store, pool, tell)
     _wait(lambda: waiting.for_files(results_folder(spec)), tell_once)
-    history, finished_at = patience(lambda: (load_history(store, study), store.read(study.name).finished_at))
-    check_leftovers(spec, history, finished_at, command)
+    check()
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
     mark = Mark(script=command.script)
     try:
         files = _reserve(waiting, locks, pool, spec.cwd, mark, tell_once)
         try:
+            _wait(lambda: waiting.for_files(results_folder(spec)), tell_once)
+            check()  # again, since somebody may have run something meanwhile
             return train(command, Path(spec.cwd), files, mark, tell)
         finally:
             release(files)
@@ -87,9 +93,8 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     """
     seen = {*history.wrote_outside, *shown_paths(Path(spec.cwd), still_left(results_folder(spec)))}
     paths = [Path(spec.cwd) / path for path in sorted(seen) if not path.endswith(_NO_WEIGHTS)]
-    clean = as_at_first(results_folder(spec), paths)
     latest = math.inf if until is None else until + _CLOCK_SECONDS
-    there = [path for path in paths if path not in clean and path.exists() and path.stat().st_mtime <= latest]
+    there = [path for path in paths if path.exists() and path.stat().st_mtime <= latest]
     left = [str(path.relative_to(spec.cwd)) for path in there]
     if left:
         raise DsoptError(

@@ -34,6 +34,7 @@ class Waiting:
         self._me = registration()
         self._burying = Burying(store.engine, pool)
         self._may_bury_at = -math.inf
+        self._failed: set[Path] = set()  # folders of runs that the last look could not undo
         self._strangers = Strangers(pool, lambda: tell(DRIVER_SILENT))
 
     def for_files(self, results: Path) -> str | None:
@@ -49,22 +50,26 @@ class Waiting:
         return self._unless_away(self._devices)
 
     def _files(self, results: Path) -> str | None:
-        self._bury()
         remains = undo_left(results, for_training=True)
-        if remains.failed:
-            raise DsoptError(
-                f"the training does not begin: what the run in {remains.failed[0]} has changed in your files could not "
-                "be undone. 'dsopt doctor' shows what waits where; if a disk is full, make room, and try again."
-            )
         if remains.waiting:
-            return f"the run in {remains.waiting[0]}, or one that saves in the same folders, has not ended"
-        return None
+            self._bury()
+            remains = undo_left(results, for_training=True)
+        if failed := {*remains.failed} & self._failed:  # twice: nobody is undoing it now
+            raise DsoptError(
+                f"the training does not begin: what the run in {min(failed)} has changed in your files could not be "
+                "undone. 'dsopt doctor' shows what waits where; if a disk is full, make room, and try again."
+            )
+        self._failed = {*remains.failed}
+        left = (*remains.waiting, *remains.failed)
+        if not left:
+            return None
+        return f"the run in {left[0]} goes on, or another one uses what it has left"
 
     def _devices(self) -> str | None:
-        self._bury()
-        free = count_free_after_all(self._store.engine, self._me.node, Request(pool=self._pool, count=0))
-        if free < len(self._pool.indices):
-            return f"runs of dsopt on {self._pool} have not ended ('dsopt workers' shows them)"
+        if not self._are_free():
+            self._bury()
+            if not self._are_free():
+                return f"runs of dsopt on {self._pool} have not ended ('dsopt workers' shows them)"
         used = self._strangers.on(self._pool.indices, patience=SILENT_SECONDS)
         if used:  # the driver may still list a process that has just ended
             time.sleep(STAYED_SECONDS)
@@ -73,6 +78,10 @@ class Waiting:
             return None
         who = "; ".join(used_by(index, users) for index, users in used.items())
         return f"{who} (with --devices {','.join(map(str, self._pool.indices))}, it would train beside that)"
+
+    def _are_free(self) -> bool:
+        request = Request(pool=self._pool, count=0)
+        return count_free_after_all(self._store.engine, self._me.node, request) == len(self._pool.indices)
 
     def _bury(self) -> None:
         with self._store.engine.connect() as connection:

@@ -477,6 +477,30 @@ def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path) -> 
     assert undo_left(tmp_path / "results", for_training=True) == Remains()
 
 
+def test_what_could_not_be_tidied_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    run(ended, work, "save('ckpt/m.pt')")
+    with going_on(beside):
+        undo(ended)
+    with monkeypatch.context() as patch:
+        patch.setattr("dsopt.launch.tidied._tidy_now", lambda *_, **__: os.stat(tmp_path / "nothing"))
+        assert undo_left(tmp_path / "results").waiting == (ended.path,)
+    assert undo_left(tmp_path / "results") == Remains()
+    assert not os.listdir(work)
+
+
+def test_empty_folders_of_the_users_stay_behind_a_link_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "inbox").mkdir(parents=True)
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "a")
+    run(run_dir, tmp_path, "os.mkdir('out')\nos.symlink('../mine', 'out/data')\nsave('out/a.pt')")
+    undo(run_dir)
+    assert (tmp_path / "mine" / "inbox").is_dir()
+    assert os.listdir(tmp_path / "out") == ["data"]
+
+
 def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path) -> None:
     needs_births(tmp_path)
     work = tmp_path / "work"
@@ -730,9 +754,6 @@ FOLDERS: dict[str, tuple[list[str], str, str, set[str]]] = {
         [], "os.makedirs('runs', exist_ok=True); os.system('head -c 2000000 /dev/zero > runs/data'); "
         "Path('runs/of').write_text('data')", "save('runs/last.pt')", {"runs", "runs/data", "runs/of"},
     ),
-    "one of a training that saves nothing now": (
-        [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a')", "", set(),
-    ),
     "one of a training that DeepSpeed saves": (
         [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a')", """
 from deepspeed.runtime.engine import DeepSpeedEngine
@@ -744,9 +765,16 @@ assert os.path.isdir("runs/001/step10")
         [], "os.makedirs('data', exist_ok=True); [Path(f'data/{name}').touch() for name in 'abc']", "",
         {"data", "data/a", "data/b", "data/c"},
     ),
-    "data that it has not written all": (
-        [], "os.makedirs('data1', exist_ok=True); os.system('touch data1/image'); Path('data1/labels').write_text('0')",
-        "", {"data1", "data1/image", "data1/labels"},
+    "one with what others have written": (
+        [], "os.makedirs('exp1', exist_ok=True); os.system('touch exp1/image'); Path('exp1/labels').write_text('0')",
+        "save('exp1/last.pt')", {"exp1", "exp1/image", "exp1/labels"},
+    ),
+    "one with a link to data": (["images/a"], """
+os.makedirs("exp1", exist_ok=True)
+Path("exp1/index").write_text("0")
+if not os.path.exists("exp1/images"):
+    os.symlink("../images", "exp1/images")
+""", "save('exp1/last.pt')", {"images", "exp1", "exp1/index", "exp1/images"},
     ),
     "what says of what data were made": (
         [], """

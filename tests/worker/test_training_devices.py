@@ -112,7 +112,7 @@ def test_what_a_killed_worker_of_a_closed_study_held_is_freed_and_undone(
         waiting = Waiting(store, SLOT, nobody)
         assert waiting.for_devices() == "runs of dsopt on 1 CPU slot have not ended ('dsopt workers' shows them)"
         why = waiting.for_files(tmp_path / "results")
-        assert why == f"the run in {run_dir.path}, or one that saves in the same folders, has not ended"
+        assert why == f"the run in {run_dir.path} goes on, or another one uses what it has left"
         worker.kill()
         worker.wait()
         if what == "deleted":
