@@ -40,7 +40,8 @@ def loud_folders(run_dir: RunDir, until_ns: int) -> set[str]:
 def tidy(run_dir: RunDir, until_ns: int, loud: set[str]) -> None:
     """Removes folders that a run has made, and takes what it has written beside what it saved to its own folder.
 
-    While a run that goes on may use them, they stay; who undoes the last one, or begins to work, removes them.
+    While a run of the study goes on, they stay, and so does what one of another study may use; who undoes the last one,
+    or begins to work or to train, removes them.
 
     Args:
         run_dir: of the run; what it saved is gone.

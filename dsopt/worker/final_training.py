@@ -43,14 +43,15 @@ def train_best(
         store: the storage of whose runs it knows.
         study: the study.
         command: the training.
-        tell: told that it waits until others have left its devices, however long that takes.
+        tell: told that it waits until others have left its files and devices, however long that takes.
         devices: names GPUs, as for a worker, on which programs that are no runs of dsopt do not matter.
 
     Returns:
         Its exit code.
 
     Raises:
-        DsoptError: the launcher cannot be found, or `check_leftovers`.
+        DsoptError: the launcher cannot be found; an experiment has left something (`check_leftovers`) or cannot be
+            undone; or `devices` names none.
     """
     spec, tell_once = study.spec, _once(tell)
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
@@ -94,8 +95,7 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     seen = {*history.wrote_outside, *shown_paths(Path(spec.cwd), still_left(results_folder(spec)))}
     paths = [Path(spec.cwd) / path for path in sorted(seen) if not path.endswith(_NO_WEIGHTS)]
     latest = math.inf if until is None else until + _CLOCK_SECONDS
-    there = [path for path in paths if path.exists() and path.stat().st_mtime <= latest]
-    left = [str(path.relative_to(spec.cwd)) for path in there]
+    left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
     if left:
         raise DsoptError(
             f"the training does not begin: while experiments ran, {', '.join(left)} appeared or changed in {spec.cwd}, "
