@@ -89,9 +89,12 @@ def note_after(run_dir: RunDir, until_ns: int, *, is_in_place: bool, is_late: bo
 
 
 def _of_others(run_dir: RunDir) -> set[Path]:
-    """What only runs that went on beside one have told to save, or to save in: these see to it themselves."""
+    """What runs that went on beside one have told to save, or to save in, and not what this one has left there.
+
+    These see to it themselves.
+    """
     theirs = {Path(event.path) for other in went_on_beside(run_dir) for event in told_here(other, Saved)}
-    own = {Path(event.path) for event in told_here(run_dir, Saved)}
+    own = {Path(event.path) for event in told_here(run_dir, Saved) if os.path.lexists(event.path)}
     return _with_parents(theirs) - _with_parents(own)
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch.beside import meet
 from dsopt.launch.outside import Left, in_place_before_undone, note_after, note_before, noted, still_left
 from dsopt.launch.undone import undo
+from dsopt.protocol.events import EventWriter
+from dsopt.protocol.file_events import saved_file
 from dsopt.protocol.run_dir import RunDir
 
 NEVER = 2**63
@@ -53,6 +56,23 @@ def test_what_the_user_has_moved_there_or_removed_meanwhile_is_theirs(work: Path
     (work / "old.pt").unlink()
     note_after(run_dir, until_ns, is_in_place=False, is_late=True)
     assert noted(run_dir).paths == (work / "new.pt",)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_a_run_beside_has_saved_is_its_own_business(work: Path, is_kept: bool) -> None:
+    """Of another study, in the same folder of the user's; unless this one has left something there, too."""
+    (work / "checkpoints").mkdir()
+    run_dir, other = begun(work), RunDir.create(work.parent / "others", "o")
+    meet(run_dir, other)
+    for one, name in ((other, "b.pt"), (run_dir, "a.pt")):
+        (work / "checkpoints" / name).touch()
+        writer = EventWriter(one, 0)
+        writer.emit(saved_file(0, work / "checkpoints" / name))
+        writer.close()
+    if not is_kept:
+        (work / "checkpoints" / "a.pt").unlink()
+    note_after(run_dir, NEVER, is_in_place=False, is_late=False)
+    assert noted(run_dir).paths == ((work / "checkpoints",) if is_kept else ())
 
 
 @pytest.mark.parametrize(
