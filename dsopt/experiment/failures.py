@@ -36,6 +36,9 @@ _NO_ACCESS = re.compile(
     r"\b40[13]\b|unauthori[sz]ed|forbidden|gated repo|credential|access denied|authenticat|not logged in", re.IGNORECASE
 )
 
+# what a script says that wants a folder of its own for each training
+_REFUSES_FOLDER = re.compile(r"\b(dir|directory|folder|path)\b.*\b(exists|not empty)\b", re.IGNORECASE)
+
 # deepspeed/runtime/fp16/loss_scaler.py, at ZeRO 1 and above: the loss scale is 1, and the step overflowed again
 _NO_SCALE_LEFT = "Current loss scale already at minimum"
 
@@ -61,7 +64,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if _NO_SCALE_LEFT in first.message:
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     hints = _without_checkpoints(seen, launch) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
-    message = f"{raised} {hints}Log: {launch.run_dir.stderr}"
+    message = f"{raised} {hints}{_refused_folder(first, launch)}Log: {launch.run_dir.stderr}"
     if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:
         return Infeasible(reason="unsupported", message=message)
     if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
@@ -99,6 +102,18 @@ def _without_checkpoints(seen: Seen, launch: Launch) -> str:
         skipped = seen.unsaved[0]
         return f"An experiment saves nothing: {skipped} was skipped. Let the script bear that its file is not there. "
     return ""
+
+
+def _refused_folder(first: Error, launch: Launch) -> str:
+    """A hint for a script that refuses a folder which is there, maybe from an earlier run."""
+    if first.type != "FileExistsError" and not _REFUSES_FOLDER.search(first.message):
+        return ""
+    path = re.search(r"'([^']+)'", first.message)
+    flag = _flag_with(launch.cwd / path[1], launch) if path else None
+    return (
+        "An earlier run may have made it: what a script makes before its first step stays, unless it saves weights "
+        f"there. Give each run its own folder with --isolate={flag or 'FLAG'}. "
+    )
 
 
 def _flag_with(path: Path, launch: Launch) -> str | None:

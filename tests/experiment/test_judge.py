@@ -123,6 +123,24 @@ def test_the_flag_that_names_its_checkpoints_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "message", "flag"),
+    [
+        ("FileExistsError", "[Errno 17] File exists: 'out/exp1'", "--out"),
+        ("FileExistsError", "[Errno 17] File exists: 'elsewhere'", "FLAG"),
+        ("ValueError", "Output directory (out) already exists and is not empty.", "FLAG"),
+        ("ValueError", "the key exists twice", None),
+    ],
+)
+def test_a_script_that_refuses_an_earlier_runs_folder_is_told_the_flag(
+    kind: str, message: str, flag: str | None
+) -> None:
+    raised = Error(rank=0, type=kind, message=message, time=1.0)
+    outcome = outcome_of(engine(), raised, script_args="--out=out")
+    assert isinstance(outcome, Failed)
+    assert (f"Give each run its own folder with --isolate={flag}." in outcome.message) == (flag is not None)
+
+
+@pytest.mark.parametrize(
     ("what", "is_said"), [("DeepSpeedEngine.load_checkpoint", True), ("DeepSpeedEngine.save_checkpoint", False)]
 )
 def test_a_script_that_needs_a_checkpoint_is_told_that_an_experiment_has_none(what: str, is_said: bool) -> None:
