@@ -15,6 +15,7 @@ import pytest
 
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.program import path_with
+from dsopt.store.studies import Store
 from dsopt.study.secrets import OWN_ACCESS
 from tests import postgres as own_postgres
 from tests.command_server import PYTHONPATH, run_command
@@ -80,6 +81,14 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'storage' / 'dsopt.db'}"
     return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def store(storage_url: str) -> Iterator[Store]:
+    """An empty database, once for each kind."""
+    opened = Store.open(storage_url, make=True)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -67,10 +67,11 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     """
     saved = [Path(event.path) for event in told if not event.is_plain and event.changed]
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
-    begun = {Path(event.path) for event in _early(told) if is_there(event)} & gone
+    early = _early(told)
+    begun = {Path(event.path) for event in early if is_there(event)} & gone
     own = {path for path in _written(told, until_ns) if _is_new(path, run_dir)}
     whole = {folder for folder in begun if (files := _files_in(folder)) <= own and not any(map(_stays, files))}
-    locks = {path for path in own & {Path(event.path) for event in _early(told)} if LOCK.fullmatch(path.name)}
+    locks = {path for path in own & {Path(event.path) for event in early} if LOCK.fullmatch(path.name)}
     for path in own:
         with contextlib.suppress(OSError):
             if (path in locks and path.lstat().st_size > 0) or not whole.isdisjoint(path.parents):

@@ -175,6 +175,14 @@ assert os.path.getsize("model.prev.pt") > 8000
 }  # fmt: skip
 
 
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """The empty working folder of runs."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
 @contextlib.contextmanager
 def going_on(run_dir: RunDir, work: Path | None = None) -> Iterator[None]:
     """A process of a run lives meanwhile, and works in a folder."""
@@ -198,11 +206,9 @@ def mounted(folder: Path, *how: str | Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_weights_go_and_the_users_stay(tmp_path: Path, way: str) -> None:
+def test_weights_go_and_the_users_stay(tmp_path: Path, work: Path, way: str) -> None:
     needs_births(tmp_path)
     names, script = WAYS[way]
-    work = tmp_path / "work"
-    work.mkdir()
     for name in names:
         write_old(work / name)
     before, folders = files(work), set(work.rglob("*"))
@@ -338,9 +344,7 @@ def test_a_run_that_is_killed_while_it_saves_leaves_nothing(tmp_path: Path, is_e
 
 
 @pytest.mark.parametrize("act", ["os.replace('latest.tmp', 'latest')", "os.link('latest.tmp', 'latest')"])
-def test_a_run_that_is_killed_while_it_moves_leaves_nothing(tmp_path: Path, act: str) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+def test_a_run_that_is_killed_while_it_moves_leaves_nothing(tmp_path: Path, work: Path, act: str) -> None:
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     kill = "save('latest.tmp')\nisolation._known.owns = lambda *_: os._exit(0)\nisolation._known.aside.has_moved = "
     run(run_dir, work, f"{kill}isolation._known.aside.has_linked = lambda *_: os._exit(0)\n{act}\n")
@@ -393,10 +397,8 @@ os.rename("ckpt.tmp", "ckpt")
         assert set(os.listdir(work / "out")) == {"log.txt"}
 
 
-def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_keeps_what_another_has_made(tmp_path: Path, work: Path) -> None:
     """A folder that it has found before its first save, and what it reads; both go once it has ended, too."""
-    work = tmp_path / "work"
-    work.mkdir()
     ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, 'save("checkpoints/a.pt")\nPath("checkpoints/cache").write_bytes(bytes(2 << 20))')
     with going_on(beside):
@@ -417,11 +419,9 @@ os.replace("out/progress.tmp", "out/progress.json")
 """
 
 
-def test_what_says_how_far_a_run_came_goes_though_another_study_works_there(tmp_path: Path) -> None:
+def test_what_says_how_far_a_run_came_goes_though_another_study_works_there(tmp_path: Path, work: Path) -> None:
     """Else the next run, and the training, would go on from its number of steps without its weights."""
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
     with going_on(other, work):
         run(run_dir, work, TRAINS, beginning=FROM_THE_START)
@@ -431,11 +431,9 @@ def test_what_says_how_far_a_run_came_goes_though_another_study_works_there(tmp_
     assert not os.listdir(work)
 
 
-def test_a_folder_for_all_trainings_stays_while_another_study_works_there(tmp_path: Path) -> None:
+def test_a_folder_for_all_trainings_stays_while_another_study_works_there(tmp_path: Path, work: Path) -> None:
     """It may have found it there, and save to it; not the folder of one training, which a script goes on from."""
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
     measuring = RunDir(tmp_path / "another" / "results" / "node-speed-1")  # which works in no folder of the user's
     run(run_dir, work, "save('checkpoints/a.pt')\nsave('exp-7/b.pt')\nsave('checkpoints/best/c.pt')")
@@ -447,9 +445,7 @@ def test_a_folder_for_all_trainings_stays_while_another_study_works_there(tmp_pa
     assert not os.listdir(work)
 
 
-def test_what_runs_of_one_study_have_left_waits_for_all_of_them(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+def test_what_runs_of_one_study_have_left_waits_for_all_of_them(tmp_path: Path, work: Path) -> None:
     ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, "save('ckpt/m.pt')")
     with going_on(beside):
@@ -460,11 +456,9 @@ def test_what_runs_of_one_study_have_left_waits_for_all_of_them(tmp_path: Path) 
     assert not os.listdir(work)
 
 
-def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path) -> None:
+def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path, work: Path) -> None:
     """It had ended beside others, was started again, and then all of its machine's dsopt was killed."""
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(again, work, "save('ckpt/m.pt')")
     with going_on(beside):
@@ -477,9 +471,7 @@ def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path) -> 
     assert undo_left(tmp_path / "results", for_training=True) == Remains()
 
 
-def test_what_could_not_be_tidied_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+def test_what_could_not_be_tidied_is_tried_again(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, "save('ckpt/m.pt')")
     with going_on(beside):
@@ -501,10 +493,8 @@ def test_empty_folders_of_the_users_stay_behind_a_link_of_a_run(tmp_path: Path) 
     assert os.listdir(tmp_path / "out") == ["data"]
 
 
-def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path) -> None:
+def test_before_a_training_all_goes_that_no_run_has_written_to(tmp_path: Path, work: Path) -> None:
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     run_dir, other = (RunDir.create(tmp_path / results / "results", "a") for results in ("one", "another"))
     run(run_dir, work, TRAINS, beginning=FROM_THE_START)
     run(other, work, "save('out/another.pt')")
@@ -531,11 +521,11 @@ ATOMIC = "save('last.{0}')\nos.replace('last.{0}', 'last.pt')\n"
         "save('best.pt')\nimport torch\ntorch.load('best.pt')",
     ],
 )
-def test_runs_beside_each_other_take_nothing_of_each_other_for_the_users(tmp_path: Path, act: str, first: str) -> None:
+def test_runs_beside_each_other_take_nothing_of_each_other_for_the_users(
+    tmp_path: Path, work: Path, act: str, first: str
+) -> None:
     """Whichever of them ends first."""
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     runs = {name: RunDir.create(tmp_path / "results", name) for name in ("a", "b")}
     began_ns = runs["a"].mark.stat().st_mtime_ns
     time.sleep(0.05)
@@ -546,10 +536,8 @@ def test_runs_beside_each_other_take_nothing_of_each_other_for_the_users(tmp_pat
     assert files(work) == {} and os.listdir(work) == []
 
 
-def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path) -> None:
+def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path, work: Path) -> None:
     """In its own folder, after its forked ranks had failed beside another run."""
-    work = tmp_path / "work"
-    work.mkdir()
     again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(again, work, 'save("ckpt/m.pt")')
     with going_on(beside):
@@ -563,9 +551,7 @@ def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path) -> None:
     assert not os.listdir(work)
 
 
-def test_what_came_after_a_run_that_nobody_undid_stays(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+def test_what_came_after_a_run_that_nobody_undid_stays(tmp_path: Path, work: Path) -> None:
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     run(run_dir, work, 'save("out/model.pt")\nsave("quiet/model.pt")')
     later = time.time() + 300
@@ -640,9 +626,7 @@ def test_what_was_swapped_for_a_while_is_the_users(tmp_path: Path, is_overlay: b
         assert set(work.rglob("*")) >= folders
 
 
-def test_what_others_put_in_place_of_a_file_stays(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+def test_what_others_put_in_place_of_a_file_stays(tmp_path: Path, work: Path) -> None:
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     run(run_dir, work, """
 save("ckpt/mine.pt")
@@ -654,10 +638,8 @@ os.rename("ckpt", "ckpt_1")
     assert files(work) == {"ckpt_1/latest": "others\n"}
 
 
-def test_what_another_training_makes_in_a_folder_of_a_run_stays(tmp_path: Path) -> None:
+def test_what_another_training_makes_in_a_folder_of_a_run_stays(tmp_path: Path, work: Path) -> None:
     """Between the end of the run and that of the last one beside it."""
-    work = tmp_path / "work"
-    work.mkdir()
     ended, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
     run(ended, work, 'save("ckpt/inner/last.pt")\nsave("ckpt/last.pt")')
     with going_on(beside):
@@ -680,10 +662,8 @@ def test_a_file_comes_to_another_mount_of_the_same_disk(tmp_path: Path) -> None:
         assert not os.listdir(place)
 
 
-def test_a_first_model_that_is_made_once_stays_as_a_whole(tmp_path: Path) -> None:
+def test_a_first_model_that_is_made_once_stays_as_a_whole(tmp_path: Path, work: Path) -> None:
     """Before the first step, with files that other functions have written there: nobody has trained it."""
-    work = tmp_path / "work"
-    work.mkdir()
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     run(run_dir, work, """
 import torch
@@ -816,12 +796,10 @@ Path("out/sizes.json").write_text('{"sizes": [1001, "a-001"]}')
 
 
 @pytest.mark.parametrize("case", FOLDERS)
-def test_the_next_run_finds_no_folder_half_full(tmp_path: Path, case: str) -> None:
+def test_the_next_run_finds_no_folder_half_full(tmp_path: Path, work: Path, case: str) -> None:
     """A script that ran twice met what the first run had left, and failed."""
     needs_births(tmp_path)
     there, begins, goes_on, left = FOLDERS[case]
-    work = tmp_path / "work"
-    work.mkdir()
     for name in there:
         write_old(work / name)
     for number in range(2):
@@ -832,11 +810,9 @@ def test_the_next_run_finds_no_folder_half_full(tmp_path: Path, case: str) -> No
     assert all((work / name).read_text() == "the user's" for name in there)
 
 
-def test_what_others_write_to_a_folder_of_a_run_stays(tmp_path: Path) -> None:
+def test_what_others_write_to_a_folder_of_a_run_stays(tmp_path: Path, work: Path) -> None:
     """Such as the user's own training, which begins beside it."""
     needs_births(tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
     run_dir = RunDir.create(tmp_path / "results", "r")
     others = (
         "import subprocess\nsubprocess.run(['sh', '-c', 'mkdir runs/002; echo of the user > runs/002/args.json'])\n"

@@ -44,13 +44,6 @@ NONE = DevicePool(kind="gpu", indices=())
 
 
 @pytest.fixture
-def store(storage_url: str) -> Iterator[Store]:
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def study(store: Store) -> StoredStudy:
     return store.create(spec())[0]
 

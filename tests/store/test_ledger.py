@@ -32,13 +32,6 @@ LOST = {"run_dir": "/tmp/r", "node": "there", "devices": None}
 CRASH = Failed(reason="crash", message="x")
 
 
-@pytest.fixture
-def store(storage_url: str):
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
 def test_a_candidate_is_given_to_one_worker(store: Store) -> None:
     study, _ = store.create(spec())
     one, two = ledger_of(store), ledger_of(store)

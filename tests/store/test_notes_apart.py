@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -26,13 +25,6 @@ FAULTS = {  # the only trial has the id 1
         "WHEN (substr(NEW.key, 1, 11) = 'dashboard:1') EXECUTE FUNCTION planted()",
     ),
 }
-
-
-@pytest.fixture
-def store(storage_url: str) -> Iterator[Store]:
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
 
 
 def end_one(store: Store) -> None:

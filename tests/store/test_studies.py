@@ -25,13 +25,6 @@ from dsopt.worker.history import load_history
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
 
-@pytest.fixture
-def store(storage_url: str):
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
 def test_creating_the_same_study_again_changes_nothing(store: Store) -> None:
     first, is_new = store.create(spec())
     again, is_new_again = store.create(spec())

@@ -45,13 +45,6 @@ class Worker:
 
 
 @pytest.fixture
-def store(storage_url: str):
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def study(store: Store, tmp_path: Path) -> StoredStudy:
     return store.create(spec(cwd=str(tmp_path)))[0]
 

@@ -44,13 +44,6 @@ def measuring(dsopt: Dsopt, postgres_url: str) -> Dsopt:
     return dsopt
 
 
-@pytest.fixture
-def store(storage_url: str):
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
 def test_what_dsopt_keeps_of_a_node_is_read_again_and_nothing_else() -> None:
     rates = NodeRates(
         matmul_tflops=(402.0, 250.0, 404.0), copy_gb_per_s=(1600.0, 1610.0, 1605.0), all_reduce_gb_per_s=None

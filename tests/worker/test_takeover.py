@@ -147,13 +147,6 @@ def test_a_study_of_which_nothing_can_be_the_same_is_refused_before_anything_is_
     assert [study["name"] for study in dsopt.json("study", "list")] == ["simulated"]
 
 
-@pytest.fixture
-def store(storage_url: str):
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
 def run_of(
     store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", sources: Sources | None = None
 ) -> None:

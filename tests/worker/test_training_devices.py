@@ -78,13 +78,6 @@ def nobody(_: str) -> None:
 
 
 @pytest.fixture
-def store(storage_url: str) -> Iterator[Store]:
-    opened = Store.open(storage_url, make=True)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def worker(store: Store, storage_url: str, tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """One that runs something."""
     write_old(tmp_path / "work" / "model.pt")
