@@ -157,6 +157,14 @@ class Dsopt:
 
 
 @pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """The empty working folder of runs."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def dsopt(tmp_path: Path, sqlite_url: str) -> Dsopt:
     """The command in an empty working directory, on SQLite."""
     return Dsopt(tmp_path, sqlite_url)

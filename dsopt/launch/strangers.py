@@ -78,7 +78,10 @@ class Strangers:
             while self._looked_at < since:
                 now = time.monotonic()
                 if self._began_at is None:
-                    threading.Thread(target=self._ask, args=(now,), name="dsopt-gpus", daemon=True).start()
+                    try:
+                        threading.Thread(target=self._ask, args=(now,), name="dsopt-gpus", daemon=True).start()
+                    except RuntimeError:  # there can be no more threads; the next look may find some
+                        break
                     self._began_at = now
                 is_answered = self._looked.wait(max(0.0, min(until, self._began_at + patience) - now))
                 if not is_answered and self._began_at is not None:

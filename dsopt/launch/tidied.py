@@ -17,7 +17,7 @@ from dsopt.launch.emptied import is_room, is_there, remove_empty, remove_rooms
 from dsopt.launch.processes import is_marked, run_dirs_here
 from dsopt.launch.taken import is_common, take_early, take_pointers, take_written
 from dsopt.launch.told import told_here
-from dsopt.protocol.events import Moved, Saved
+from dsopt.protocol.events import Found, Moved, Saved
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
 
@@ -126,7 +126,8 @@ def _leave(run_dir: RunDir, until_ns: int) -> None:
 def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *, for_training: bool = False) -> bool:
     """Does it, and leaves what a run of another study may need for later. Returns whether that is nothing.
 
-    While one works in or above a folder that may be for all trainings, it may have found it, and save to it.
+    That is a folder, too, that one wanted to make. While one works in or above a folder that may be for all trainings,
+    it may have seen it, and save to it.
     """
     told = told_here(run_dir, Saved)
     made = {Path(event.path) for event in told if is_there(event) and not is_room(event)}
@@ -136,7 +137,9 @@ def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *,
         return False
     folders = set() if for_training else {working for path, working in living if path != run_dir.path}
     topmost = {folder for folder in made if folder.parent not in made and is_common(folder)}
-    used = {str(folder) for folder in topmost if not folders.isdisjoint(folder.parents)}
+    found = {Path(event.path) for other in others for event in told_here(other, Found)}
+    with_found = made & {folder for path in found for folder in (path, *path.parents)}
+    used = {str(f) for f in {*with_found, *(one for one in topmost if not folders.isdisjoint(one.parents))}}
     remove_rooms(told)
     take_written(run_dir, told, until_ns)
     remove_empty(run_dir, told, until_ns, loud | used)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from dsopt.protocol.event_reader import parse
-from dsopt.protocol.events import Moved, Saved
+from dsopt.protocol.events import Found, Moved, Saved
 from dsopt.protocol.run_dir import RunDir, tail
 
 _LAST_BYTES: Final = 2**16  # of events; more than the longest has
-_Told = TypeVar("_Told", Saved, Moved)
+_Told = TypeVar("_Told", Saved, Moved, Found)
 
 
 def told_last(run_dir: RunDir) -> Iterator[Saved]:

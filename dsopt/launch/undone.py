@@ -1,8 +1,10 @@
 """What a run has done to files outside its own folder is undone, whoever does it and whatever the run came to."""
 
 import contextlib
+import fcntl
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,8 @@ from dsopt.protocol.private import create_private
 from dsopt.protocol.run_dir import RunDir
 
 _SAVING_NS: Final = 60_000_000_000  # how long a rank may have written to one file since it last told anything
+_PATIENCE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.01
 _DAY_NS: Final = 86_400_000_000_000
 _NEVER_NS: Final = 2**63  # an archive may hold any date
 
@@ -27,11 +31,17 @@ _NEVER_NS: Final = 2**63  # an archive may hold any date
 def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     """Removes what the run has saved, and puts back what it moved, once. Its processes on this machine are gone.
 
-    What cannot be put back, as on a full disk, is tried again when a worker or a training begins (`undo_left`),
-    and `dsopt doctor` names it.
+    What cannot be put back, as on a full disk, or because somebody else is at it and does not end, is tried again when
+    a worker or a training begins (`undo_left`), and `dsopt doctor` names it.
 
     `is_late`: nobody was there when they ended, so that others may have written to its files since.
     """
+    with _alone_with(run_dir) as is_alone:
+        if is_alone:
+            _undo(run_dir, is_late=is_late)
+
+
+def _undo(run_dir: RunDir, *, is_late: bool) -> None:
     if run_dir.undone.exists() or not run_dir.mark.exists():
         return
     with contextlib.suppress(OSError):  # a cache of another user's
@@ -79,15 +89,44 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
     for path in results.iterdir() if results.is_dir() else ():
         run_dir, is_tried, is_undone = RunDir(path), False, False
         with contextlib.suppress(OSError):
-            if not _is_of_this_user(run_dir) or run_dir.undone.exists() or not _has_told(run_dir):
+            if not _is_of_this_user(run_dir) or run_dir.undone.exists():
                 continue
-            if is_tried := _is_over(run_dir):
-                undo(run_dir, is_late=True)
+            with _alone_with(run_dir) as is_alone:
+                if run_dir.undone.exists() or not _has_told(run_dir):
+                    continue
+                if is_tried := is_alone and _is_over(run_dir):
+                    _undo(run_dir, is_late=True)
             is_undone = run_dir.undone.exists()
         if not is_undone:
             (failed if is_tried else waiting).append(path)
     waiting += tidy_left(results, for_training=for_training)
     return Remains(waiting=tuple(waiting), failed=tuple(failed))
+
+
+@contextlib.contextmanager
+def _alone_with(run_dir: RunDir) -> Iterator[bool]:
+    """Waits until nobody else undoes a run. Gives False if that lasts: who does it may be frozen.
+
+    Two at once would be one too many: who ends later would mark a run as undone that has been started again.
+    """
+    with contextlib.ExitStack() as opened:
+        is_alone, until = True, time.monotonic() + _PATIENCE_SECONDS
+        with contextlib.suppress(OSError):  # there is no folder of a run, or there can be no lock
+            mark = os.open(run_dir.mark, os.O_RDONLY | os.O_NOFOLLOW)
+            opened.callback(os.close, mark)
+            while not (is_alone := _is_locked(mark)) and time.monotonic() < until:
+                time.sleep(_LOOK_SECONDS)
+        yield is_alone
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # there are none
+    return True
 
 
 def _is_of_this_user(run_dir: RunDir) -> bool:

@@ -68,7 +68,11 @@ class Removals:
             stayed.update(entry for entry in place.iterdir() if is_folder(entry))
             return None
         self._known.telling.is_making(place, is_folder=True)
-        result = act()
+        try:
+            result = act()
+        except FileExistsError:
+            self._known.telling.finds(place)
+            raise
         self._known.makes(place)
         return result
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import platform
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +15,12 @@ from dsopt.probe.places import may_be_plain
 from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.checkpoint_names import LOCK
-from dsopt.protocol.events import EventWriter, Saved
+from dsopt.protocol.events import EventWriter, FilePath, Found, Saved
 from dsopt.protocol.file_events import being_made, being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
 _MOST_EARLY: Final = 1000  # more is data that the script prepares
+_MOST_FOUND: Final = 1000
 
 
 class Telling:
@@ -45,6 +47,7 @@ class Telling:
         self._told: set[tuple[Path, str | bool]] = set()  # files written to, by number or birth, and folders
         self._made: set[Path] = set()  # folders of what was left out
         self._begun: set[Path] = set()  # the folders next above those that were made before the first step
+        self._found: set[Path] = set()  # folders that the script wanted to make
         self._early = 0  # what was told before the first step
 
     def begins(self, path: Path) -> None:
@@ -122,6 +125,14 @@ class Telling:
             return
         with contextlib.suppress(OSError):  # a full disk; if it matters, who tells next fails
             self._writer.emit(replace(being_made(self._writer.rank, path), is_plain=not is_folder))
+
+    def finds(self, folder: Path) -> None:
+        """Tells once of a folder that the script wanted to make, and that is there: another run may have made it."""
+        is_new = folder not in self._found and len(self._found) < _MOST_FOUND
+        if is_new and self._territory.holds_results(folder) and not self._territory.is_temporary(folder):
+            self._found.add(folder)
+            with contextlib.suppress(OSError):
+                self._writer.emit(Found(rank=self._writer.rank, path=FilePath(str(folder)), host=platform.node()))
 
     def made_folder(self, folder: Path, now: Path | None = None) -> None:
         """Tells of a folder that the script has made, or is about to move there: it goes if nothing is in it.

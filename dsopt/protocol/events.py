@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final, NewType, TextIO, TypeAlias
+from typing import ClassVar, Final, NewType, TextIO, TypeAlias, get_args
 
 from dsopt.protocol.private import append_lines
 from dsopt.protocol.run_dir import RunDir
@@ -225,6 +225,19 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """This rank wanted to make a folder, and it was there: it stays while this run goes on, whoever has made it.
+
+    `path` is absolute, on the machine `host`.
+    """
+
+    kind: ClassVar[str] = "found"
+    rank: int
+    path: FilePath
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """The script's own files that were imported when its engine was built, each with a digest of what it holds.
 
@@ -237,11 +250,9 @@ class Sources:
 
 
 Event: TypeAlias = (
-    Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | Moved | Sources | End
+    Engine | Batch | Step | Memory | States | Flops | Oom | Error | Withheld | Saved | Moved | Found | Sources | End
 )
-KINDS: Final[Mapping[str, type[Event]]] = {
-    k.kind: k for k in (Engine, Batch, Step, Memory, States, Flops, Oom, Error, Withheld, Saved, Moved, Sources, End)
-}
+KINDS: Final[Mapping[str, type[Event]]] = {kind.kind: kind for kind in get_args(Event)}
 
 
 class EventWriter:
@@ -255,7 +266,7 @@ class EventWriter:
 
     def emit(self, event: Event) -> None:
         """Writes one event; a process that a rank has forked, and that is none, only tells what it saves and moves."""
-        if os.getpid() != self._pid and not isinstance(event, Saved | Moved):
+        if os.getpid() != self._pid and not isinstance(event, Saved | Moved | Found):
             return
         if isinstance(event, Step):
             self.note_step()

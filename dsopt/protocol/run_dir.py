@@ -208,10 +208,10 @@ class RunDir:
         """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
         folder = self.path / name
         make_private(folder, exist_ok=False)
-        self.undone.unlink(missing_ok=True)
         for path in (self.stdout, self.stderr, *self.all_events()):
             if path.exists():
                 path.rename(folder / path.name)
+        self.undone.unlink(missing_ok=True)  # last: there is nothing to undo now
 
     def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
         """Writes to a name that nobody else has, then renames, so that no reader sees half a file."""

@@ -88,6 +88,8 @@ class Waiting:
             seen = self._burying.look(connection, self._me)
         try:
             self._burying.see_to(seen, self._me, may_bury=time.monotonic() >= self._may_bury_at)
+        except OSError:
+            return  # such as a full disk; whoever looks next tries it again
         except Exception as error:
             if is_away(error) or database_error(error) is None:
                 raise  # else, this user may only read it

@@ -175,14 +175,6 @@ assert os.path.getsize("model.prev.pt") > 8000
 }  # fmt: skip
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    """The empty working folder of runs."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 @contextlib.contextmanager
 def going_on(run_dir: RunDir, work: Path | None = None) -> Iterator[None]:
     """A process of a run lives meanwhile, and works in a folder."""

@@ -196,6 +196,21 @@ def test_a_look_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert strangers.on([0], age=0.0)
 
 
+def test_where_no_thread_can_be_started_nobody_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's own processes may have taken all that a container may have."""
+    user = User(pid=7, ticks=1.0, text="process 7")
+    monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", lambda: [Gpu(index=0, users=(user,))])
+    strangers = Strangers(DevicePool(kind="gpu", indices=(0,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _cannot_start)
+        assert not Visits(strangers, [0]).at_the_end()
+    assert strangers.on([0])
+
+
+def _cannot_start(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_worker_ends_though_the_driver_does_not_answer(dsopt: Dsopt, gpus: Path) -> None:
     worker = dsopt.start("worker", "simulated")
     wait_for_a_run(dsopt.cwd)

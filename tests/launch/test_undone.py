@@ -1,0 +1,77 @@
+"""Runs of several studies in one working folder, and several processes that undo the same run."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dsopt.launch import undone
+from dsopt.launch.outside import note_before
+from dsopt.launch.undone import Remains, undo, undo_left
+from dsopt.protocol.run_dir import RunDir
+from tests.probe.rank import files, needs_births, run, write_old
+from tests.probe.test_every_way_to_save import FROM_THE_START
+
+SAVES = "os.makedirs('{0}', exist_ok=True)\nbegins()\n{1}import torch\ntorch.save(weights, '{0}/last.pt')"
+
+
+@pytest.mark.parametrize("folder", ["out/ckpt", "gpt2-out", "exp/checkpoint-10"])
+def test_a_run_of_another_study_saves_to_a_folder_that_it_wanted_to_make_and_found(
+    tmp_path: Path, work: Path, folder: str
+) -> None:
+    """Whichever of both ends first, and though the first one's training is about to begin."""
+    needs_births(tmp_path)
+    ended, other = (RunDir.create(tmp_path / study / "results", "a") for study in ("one", "another"))
+    run(ended, work, SAVES.format(folder, "Path('latest').write_text('last.pt')\n"), beginning=FROM_THE_START)
+    script = FROM_THE_START + SAVES.format(folder, "print('ready', flush=True)\ninput()\n")
+    environment = {**os.environ, "DSOPT_RUN_DIR": str(other.path)}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", script, str(other.path)]
+    with subprocess.Popen(command, cwd=work, text=True, env=environment, **pipes) as saving:
+        assert saving.stdout is not None
+        assert saving.stdout.readline() == "ready\n"
+        undo(ended)
+        assert [*files(work)] == []
+        assert undo_left(ended.path.parent, for_training=True).waiting == (ended.path,)
+        _, said = saving.communicate("\n")
+        assert saving.returncode == 0, said
+    undo(other)
+    assert undo_left(ended.path.parent, for_training=True) == Remains()
+    assert not os.listdir(work)
+
+
+def test_a_run_is_undone_by_one_at_a_time(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its worker starts it again, and somebody who is late then marks it as undone, and what it does stays."""
+    write_old(work / "model.pt")
+    run_dir = RunDir.create(tmp_path / "results", "a")
+    note_before(run_dir, work, [tmp_path / "results"])
+    run(run_dir, work, "os.remove('model.pt')\nsave('model.pt')")
+    monkeypatch.setattr(undone, "_SAVING_NS", 0)  # it has told nothing for long
+    time.sleep(0.1)
+    looked, goes_on, note_after = threading.Event(), threading.Event(), undone.note_after
+
+    def look_long(*args: object, **kwargs: object) -> None:
+        looked.set()
+        goes_on.wait()
+        note_after(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(undone, "note_after", look_long)
+    monkeypatch.setattr(undone, "_PATIENCE_SECONDS", 0.2)
+    another = threading.Thread(target=undo_left, args=(tmp_path / "results",))
+    another.start()
+    assert looked.wait(60)
+    undo(run_dir)
+    assert not run_dir.undone.exists()  # so that its worker does not start it again
+    assert undo_left(tmp_path / "results").waiting == (run_dir.path,)
+    goes_on.set()
+    another.join(60)
+    assert run_dir.undone.exists()
+    assert files(work) == {"model.pt": "the user's"}
+    run_dir.set_aside("warm")
+    run(run_dir, work, "os.remove('model.pt')\nsave('model.pt')")
+    undo(run_dir)
+    assert files(work) == {"model.pt": "the user's"}
