@@ -2,12 +2,16 @@
 
 A worker that is killed with SIGKILL cannot end anything itself. It has the only write end of a pipe to this small
 process, and writes port and run directory of each launch to it. When the pipe reads end-of-file, the worker is gone.
+
+If the whole machine dies, nobody ends anything. So the guard also notes all the time that the run goes on: whoever
+undoes it later knows until when files may be the run's.
 """
 
 import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -22,6 +26,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.study.own_programs import own_environment, own_program
 
 _FORK_SECONDS = 2.0
+_SIGN_SECONDS = 5.0
 _NONE = "\n"  # no run
 _END = "end\n"  # the end of the file does not tell it, if a fork of the worker has the pipe open
 
@@ -107,16 +112,25 @@ def _close(pipe: IO[str] | None) -> None:
             os.close(pipe.fileno())
 
 
+def _sign(latest: Callable[[], str]) -> None:
+    while True:
+        _, _, path = latest().partition(" ")
+        if path:
+            RunDir(Path(path)).sign()
+        time.sleep(_SIGN_SECONDS)
+
+
 def main() -> None:
     """The guard's side."""
     latest = ""
+    threading.Thread(target=lambda: _sign(lambda: latest), daemon=True).start()
     for line in sys.stdin:
         if line == _END:
             return
         latest = line.rstrip("\n")
     if latest:
         port, _, path = latest.partition(" ")
-        run_dir = RunDir(path)
+        run_dir = RunDir(Path(path))
         end_run(run_dir)
         # repeatedly for a while: a process that has just been forked shows its environment only after its exec
         deadline = time.monotonic() + _FORK_SECONDS

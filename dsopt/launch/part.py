@@ -33,7 +33,7 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import kill_all
 from dsopt.launch.program import path_with
-from dsopt.launch.undone import undo
+from dsopt.launch.undone import undo, undo_left
 from dsopt.protocol.private import append_private, make_private, write_private
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, RunDir
 from dsopt.study.own_programs import own_environment
@@ -88,6 +88,12 @@ class _Requests:
         os.kill(os.getpid(), signal.SIGKILL)  # the guard sees to the rest
 
 
+def _lasting_folder() -> Path:
+    """A node's folder for runs: one that no start of the machine empties, since files of the user's may wait there."""
+    lasting = Path(os.environ.get("TMPDIR") or "/var/tmp")  # noqa: S108 - each run makes a folder of its own there
+    return lasting if os.access(lasting, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+
+
 class _Part:
     """One node's part of a run."""
 
@@ -139,7 +145,9 @@ class _Part:
         if not cwd.is_dir():
             return f"there is no folder {cwd} (the study's cwd) there. Every node needs it, with the script in it"
         self._port = order["port"]
-        self._run_dir = run_dir = RunDir.create(Path(tempfile.gettempdir()), f"dsopt-{os.getuid()}-{os.getpid()}")
+        folder = _lasting_folder()
+        undo_left(folder)  # of parts that died with the machine
+        self._run_dir = run_dir = RunDir.create(folder, f"dsopt-{os.getuid()}-{os.getpid()}")
         self._guard.watch(run_dir.path, self._port)
         for name in order["folders"]:
             make_private(run_dir.path / name)

@@ -12,7 +12,7 @@ from dsopt.launch.beside import went_on_beside
 from dsopt.launch.put_back import is_copy, keep_replaced
 from dsopt.launch.told import told_here
 from dsopt.protocol.birth import has_birth, was_there
-from dsopt.protocol.checkpoint_names import FILE
+from dsopt.protocol.checkpoint_names import FILE, WEIGHTS
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.file_events import being_saved, identity_of, saved_file
 from dsopt.protocol.run_dir import RunDir
@@ -21,7 +21,7 @@ _LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
 
 
 def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> None:
-    """Removes the files that a run has made by functions that save, if they are as it left them, and links to nothing.
+    """Removes what may be weights of a run (`is_of_weights`), if it is as that left it, and links to nothing.
 
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
@@ -36,7 +36,7 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     last = {
         (event.rank, event.path, event.inode): event
         for event in told_here(run_dir, Saved)
-        if not event.is_plain and (event.path, event.inode) not in in_place
+        if is_of_weights(event) and (event.path, event.inode) not in in_place
     }
     removed, began_ns = set[Path](), _began_ns(run_dir)
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
@@ -52,6 +52,11 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     for folder in {path.parent for path in removed}:
         with contextlib.suppress(OSError):
             _remove_links(folder, removed, began_ns)
+
+
+def is_of_weights(event: Saved) -> bool:
+    """Whether a function that saves has made a file, or something else did after the first step, with such a name."""
+    return not event.is_plain or (not event.is_early and WEIGHTS.fullmatch(Path(event.path).name) is not None)
 
 
 def is_older(path: Path, run_dir: RunDir) -> bool:

@@ -13,44 +13,47 @@ from typing import Final
 
 from dsopt.launch.emptied import is_room, is_there
 from dsopt.launch.put_back import keep
-from dsopt.launch.saved import is_much, is_older
-from dsopt.launch.told import told_here
-from dsopt.protocol.checkpoint_names import LOCK
-from dsopt.protocol.events import Moved, Saved
-from dsopt.protocol.file_events import identity_of
+from dsopt.launch.saved import is_much, is_of_weights, is_older
+from dsopt.launch.told import has_told, told_here
+from dsopt.protocol.checkpoint_names import LOCK, RUN
+from dsopt.protocol.events import End, Error, Moved, Oom, Saved, Step
+from dsopt.protocol.file_events import MOST_EARLY, identity_of
 from dsopt.protocol.run_dir import RunDir
 
 _POINTER_BYTES: Final = 4096
 
 
 def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
-    """Takes what a script has written anew beside what it saved to the run's own folder, unless it is large.
+    """Takes what a script has written anew after its first step to the run's own folder, unless it is large.
 
-    What is empty, such as a lock, stays but in folders that the run has made. So does what came in the place of the
-    user's, which is then in `replaced`. Of a folder that holds data the script has made, which stays, nothing is taken.
+    What is large goes beside what it saved. What is empty, such as a lock, stays but in folders that the run has made.
+    So does what came in the place of the user's, which is then in `replaced`. Of a folder that holds data the script
+    has made, which stays, nothing is taken.
     """
     moved = told_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
-    saved = [event for event in told if not event.is_plain and event.path not in theirs and not is_room(event)]
+    saved = [event for event in told if is_of_weights(event) and event.path not in theirs and not is_room(event)]
     folders = {Path(event.path) for event in saved if is_there(event)}
     # a folder that a script has only made says nothing of what is beside it
     made = {event.path for event in saved if not event.inode}
-    named = {Path(event.path) for event in saved if event.path not in made or event.changed}
+    named = {Path(event.path) for event in saved if event.path not in made or event.changed or event.is_plain}
     beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
     later = [event for event in told if event.is_plain and event.born and not event.is_early]
     written = {(Path(event.path), event.inode, event.born) for event in later if event.inode not in numbers}
     of_saves = {
         path for path, _, _ in written if not (folders & named).isdisjoint(path.parents) or path.parent in beside
     }
-    data = {path for path, _, _ in written if path not in of_saves and _stays(path)}
-    with_data = {folder for path in data for folder in folders & {*path.parents}}
+    data = {path for path in _written(told, until_ns) if path not in of_saves and _stays(path)}
+    with_data = {path.parent for path in data}
+    made_with_data = folders & {above for path in data for above in path.parents}
     for path, inode, born in written:
         with contextlib.suppress(OSError):
             found = path.lstat()
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
-            is_inside = not folders.isdisjoint(path.parents) and with_data.isdisjoint(path.parents)
-            is_of_save = path in of_saves
-            if not is_it or not (is_inside or (is_of_save and found.st_size > 0)) or is_older(path, run_dir):
+            is_of_save, is_inside = path in of_saves, not folders.isdisjoint(path.parents)
+            is_by_data = path.parent in with_data or not made_with_data.isdisjoint(path.parents)
+            counts = found.st_size > 0 or (is_inside and not is_by_data)
+            if not is_it or not counts or (is_by_data and not is_of_save) or is_older(path, run_dir):
                 continue
             if not is_much(path):
                 keep(path, run_dir.own_path("saved", ""))
@@ -59,22 +62,48 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
 
 
 def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
-    """Takes what the script has written to folders that it made before its first step, and then saved weights in.
+    """Takes what the script has written before its first step, where somebody would go on from it.
 
-    A script that looks for its last run would find one without weights. A folder goes as a whole: if it holds data, or
+    That is in a folder that it made then, and in which it saved weights, or which is of one training by its name: a
+    script that looks for its last run would find one without weights. A folder goes as a whole: if it holds data, or
     anything that the run has not told of, all of it stays. A lock from then goes, too, unless it is empty: who would
     remove it was ended.
+
+    Of a run that was ended before its first step, everything goes: it may be half of the data that it prepared.
     """
-    saved = [Path(event.path) for event in told if not event.is_plain and event.changed]
-    gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
     early = _early(told)
-    begun = {Path(event.path) for event in early if is_there(event)} & gone
     own = {path for path in _written(told, until_ns) if _is_new(path, run_dir)}
-    whole = {folder for folder in begun if (files := _files_in(folder)) <= own and not any(map(_stays, files))}
+    if len(early) < MOST_EARLY and not has_told(run_dir, Step, Error, Oom, End):
+        _take_all(own, run_dir)
+        return
+    saved = [Path(event.path) for event in told if is_of_weights(event) and (event.changed or event.is_plain)]
+    gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
+    begun = {Path(event.path) for event in early if is_there(event)}
+    going = (begun & gone) | _of_one_training(begun, own)
+    whole = {folder for folder in going if (files := _files_in(folder)) <= own and not any(map(_stays, files))}
     locks = {path for path in own & {Path(event.path) for event in early} if LOCK.fullmatch(path.name)}
     for path in own:
         with contextlib.suppress(OSError):
             if (path in locks and path.lstat().st_size > 0) or not whole.isdisjoint(path.parents):
+                keep(path, run_dir.own_path("saved", ""))
+
+
+def _of_one_training(begun: set[Path], own: set[Path]) -> set[Path]:
+    """The topmost folders that are of one training, or hold such; what lies beside one may tell what is in it."""
+    topmost = {folder for folder in begun if begun.isdisjoint(folder.parents)}
+    runs = {folder for folder in begun if RUN.fullmatch(folder.name)}
+    above = {folder for folder in topmost if any(folder in run.parents for run in runs)}
+    files = {path for path in own if path.suffix != ".log" and not LOCK.fullmatch(path.name)}
+    beside = {run for run in runs for path in files if path.parent == run.parent and not _points_to(path, run)}
+    return above | (runs & topmost - beside)
+
+
+def _take_all(files: Collection[Path], run_dir: RunDir) -> None:
+    for path in files:
+        with contextlib.suppress(OSError):
+            if is_much(path):
+                path.unlink()
+            else:
                 keep(path, run_dir.own_path("saved", ""))
 
 
@@ -95,8 +124,8 @@ def take_pointers(run_dir: RunDir, told: Sequence[Saved], gone: Collection[Path]
     for path in own & early:
         beside = [folder for folder in gone if path.parent in (folder.parent, folder.parent.parent)]
         with contextlib.suppress(OSError):
-            is_short = 0 < path.lstat().st_size <= _POINTER_BYTES and path.parent not in with_data
-            if is_short and any(_names(path.read_bytes(), folder) for folder in beside) and not is_older(path, run_dir):
+            points = path.parent not in with_data and any(_points_to(path, folder) for folder in beside)
+            if points and not is_older(path, run_dir):
                 keep(path, run_dir.own_path("saved", ""))
 
 
@@ -121,6 +150,13 @@ def _files_in(folder: Path) -> set[Path]:
     """The files and links in a folder, at any depth; links that point to nothing will go, too."""
     found = {Path(top, name) for top, folders, names in os.walk(folder) for name in (*folders, *names)}
     return {path for path in found if os.path.exists(path) and (path.is_symlink() or not path.is_dir())}  # noqa: PTH110
+
+
+def _points_to(path: Path, folder: Path) -> bool:
+    """Whether a short file names a folder."""
+    with contextlib.suppress(OSError):
+        return 0 < path.lstat().st_size <= _POINTER_BYTES and _names(path.read_bytes(), folder)
+    return False
 
 
 def _names(content: bytes, folder: Path) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from dsopt.protocol.event_reader import parse
-from dsopt.protocol.events import Found, Moved, Saved
+from dsopt.protocol.events import Event, Found, Moved, Saved
 from dsopt.protocol.run_dir import RunDir, tail
 
 _LAST_BYTES: Final = 2**16  # of events; more than the longest has
-_Told = TypeVar("_Told", Saved, Moved, Found)
+_Told = TypeVar("_Told", bound=Event)
+_OfFile = TypeVar("_OfFile", Saved, Moved, Found)
 
 
 def told_last(run_dir: RunDir) -> Iterator[Saved]:
@@ -46,6 +47,11 @@ def _is_own(run_dir: RunDir) -> bool:
         return False
 
 
-def told_here(run_dir: RunDir, kind: type[_Told]) -> list[_Told]:
+def has_told(run_dir: RunDir, *kinds: type[Event]) -> bool:
+    """Whether any rank of a run has told of one of these kinds."""
+    return any(True for kind in kinds for _ in told(run_dir, kind))
+
+
+def told_here(run_dir: RunDir, kind: type[_OfFile]) -> list[_OfFile]:
     """Those that are of this machine."""
     return [event for event in told(run_dir, kind) if event.host == platform.node()]

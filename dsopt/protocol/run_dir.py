@@ -188,8 +188,13 @@ class RunDir:
         """Whether nobody has undone yet what it did."""
         return not any(self.path.glob(f"{_UNDONE}*"))
 
+    def sign(self) -> None:
+        """Notes that the run goes on."""
+        with contextlib.suppress(OSError):  # it has not begun
+            os.utime(self.stdout)
+
     def last_sign_ns(self) -> int:
-        """When its ranks last wrote something, in nanoseconds since the epoch."""
+        """When it last went on, or its ranks last wrote something, in nanoseconds since the epoch."""
         logs = [path for path in (self.mark, self.stdout, self.stderr, *self.all_events()) if path.exists()]
         return max((path.stat().st_mtime_ns for path in logs), default=0)
 

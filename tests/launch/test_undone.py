@@ -75,3 +75,30 @@ def test_a_run_is_undone_by_one_at_a_time(tmp_path: Path, work: Path, monkeypatc
     run(run_dir, work, "os.remove('model.pt')\nsave('model.pt')")
     undo(run_dir)
     assert files(work) == {"model.pt": "the user's"}
+
+
+PREPARES = """
+if not os.path.exists("cache/meta.json"):
+    os.makedirs("cache", exist_ok=True)
+    Path("cache/tokens.bin").write_bytes(bytes(2**21))
+    Path("index.json").write_text("half")
+    tokens = open("cache/tokens.jsonl", "w")
+    tokens.write("some")
+    tokens.flush()
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "writer.emit(End(rank=0))", "begins()"])
+def test_of_a_run_that_was_ended_before_its_first_step_nothing_stays(tmp_path: Path, work: Path, end: str) -> None:
+    """Half of the data that a script prepares would be taken for all of it."""
+    needs_births(tmp_path)
+    write_old(work / "mine.json")
+    run_dir = RunDir.create(tmp_path / "results", "a")
+    beginning = "from dsopt.protocol.events import End\n" + FROM_THE_START
+    command = [sys.executable, "-c", f"{beginning}{PREPARES}open('mine.json', 'w').write('half')\n{end}", run_dir.path]
+    subprocess.run(command, cwd=work, check=False)
+    undo(run_dir)
+    left = {"cache/tokens.bin", "cache/tokens.jsonl", "index.json"} if "kill" not in end else set()
+    assert files(work).keys() == {"mine.json", *left}
+    assert (work / "mine.json").read_text() == "the user's"
+    assert (work / "cache").exists() == bool(left)

@@ -267,7 +267,7 @@ os.rmdir("lock")
 
 
 def test_what_a_script_writes_beside_a_folder_that_it_makes_stays(tmp_path: Path) -> None:
-    """It saves nothing there: the file is a figure, or a log."""
+    """If it is data, or may tell of that; what else has come after the first step is in the run's folder."""
     run_dir = RunDir.create(tmp_path / "results", "baseline")
     run(run_dir, tmp_path, """
 os.mkdir("plots")
@@ -275,8 +275,12 @@ os.mkdir("scratch")
 os.rmdir("scratch")
 Path("figures.csv").write_text("1")
 Path("data.bin").write_bytes(bytes(2**21))
+os.mkdir("apart")
+Path("apart/state.json").write_text("10")
 """)  # fmt: skip
     undo(run_dir)
+    assert [path.read_text() for path in run_dir.path.rglob("state.json")] == ["10"]
+    assert not (tmp_path / "apart").exists()
     assert (tmp_path / "figures.csv").read_text() == "1"
     assert (tmp_path / "data.bin").stat().st_size == 2**21
     assert not (tmp_path / "plots").exists()
@@ -763,7 +767,7 @@ try:
     os.rename("out.tmp", "out")
 except OSError:
     Path("out/note").write_text("n")
-""", {"out", "out/note"},
+""", {"out"},
     ),
     "a link to it, made at once": (
         [], "os.makedirs('runs/001'); Path('runs/001/args.json').write_text('a'); "
@@ -780,6 +784,37 @@ Path("out/sizes.json").write_text('{"sizes": [1001, "a-001"]}')
     ),
     "a link to a checkpoint's folder": (
         [], "", "save('checkpoints/step_5/m.pt'); os.symlink('step_5', 'checkpoints/latest')", set(),
+    ),
+    "a folder of one training, without weights": (
+        ["runs/2024-01-01_0000/last.pt"], "name = f'runs/{time.time_ns()}'; os.makedirs(f'{name}/run_1'); "
+        "Path(f'{name}/args.json').write_text('a'); Path('runs/last.txt').write_text(name)",
+        "open(f'{name}/log.csv', 'w').write('1')", {"runs", "runs/2024-01-01_0000"},
+    ),
+    "folders of trainings, without weights": (
+        [], "os.makedirs('out/version_3/a')", "Path('out/version_3/a/metrics.csv').write_text('1')", set(),
+    ),
+    "data in a folder with such a name": (
+        [], "os.makedirs('data/run_1', exist_ok=True); Path('data/run_1/a.json').write_text('a'); "
+        "Path('data/all').write_bytes(bytes(2**21))", "", {"data", "data/all", "data/run_1", "data/run_1/a.json"},
+    ),
+    "data beside a folder with such a name": (
+        ["u"], "os.makedirs('run_1', exist_ok=True); Path('run_1/a.json').write_text('a'); "
+        "Path('index.json').write_text('a')", "", {"run_1", "run_1/a.json", "index.json"},
+    ),
+    "how far it came, without weights": (
+        [], "os.makedirs('out', exist_ok=True); Path('out/args.json').write_text('a')", """
+for step in range(2):
+    Path("out/state.json.tmp").write_text(str(step))
+    os.replace("out/state.json.tmp", "out/state.json")
+""", {"out", "out/args.json"},
+    ),
+    "weights that nothing of PyTorch has saved": (
+        [], "os.makedirs('state')", """
+import pickle
+with open("state/last.pkl", "wb") as file:
+    pickle.dump(weights, file)
+Path("state/step.txt").write_text("9")
+""", set(),
     ),
     "the number of its process": (
         [], "Path('train.pid').write_text('1'); Path('empty.lock').touch()", "save('last.pt')", {"empty.lock"},
