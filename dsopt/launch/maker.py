@@ -1,6 +1,7 @@
 """Which process has made a run's folder, and whether it still sees to the run."""
 
 import os
+import platform
 from typing import Literal
 
 from dsopt.launch.processes import host_identity, is_gone, is_stopped, start_ticks
@@ -11,7 +12,13 @@ Maker = Literal["lives", "stopped", "gone", "unknown"]
 
 def this_process() -> str:
     """What a run's folder tells of the process that makes it."""
-    return f"{host_identity()} {os.getpid()} {start_ticks(os.getpid())}"
+    return f"{host_identity()} {os.getpid()} {start_ticks(os.getpid())} {platform.node()}"
+
+
+def as_from_here(run_dir: RunDir) -> RunDir:
+    """A run's folder, for whoever undoes it here: it may be of another machine that has the same files."""
+    node = run_dir.maker.split(" ")[3:4]
+    return RunDir(run_dir.path, node[0]) if node not in ([], [platform.node()]) else run_dir
 
 
 def maker_of(run_dir: RunDir) -> Maker:

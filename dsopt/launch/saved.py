@@ -77,7 +77,7 @@ def _is_removed(saved: Saved, until_ns: int, keeper: RunDir | None) -> bool:
     """
     path = Path(saved.path)
     found = os.lstat(path)
-    seen = (saved_file if saved.changed else being_saved)(saved.rank, path)
+    seen = replace((saved_file if saved.changed else being_saved)(saved.rank, path), host=saved.host)
     is_empty_link = stat.S_ISLNK(found.st_mode) and not path.exists()
     if not saved.born:  # nobody could tell, or an older dsopt did not
         seen = replace(seen, born="")

@@ -132,9 +132,12 @@ def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *,
     told = told_here(run_dir, Saved)
     made = {Path(event.path) for event in told if is_there(event) and not is_room(event)}
     others = [RunDir(path) for path in dict(living) if path != run_dir.path]
-    if _is_shared(made, others):
+    theirs = _told_by(others)
+    if any(path in made or not made.isdisjoint(path.parents) for path in theirs):
         _leave(run_dir, min(until_ns, time.time_ns()))
         return False
+    shared = {event.path for event in told if event.is_plain and Path(event.path) in theirs} if theirs else set[str]()
+    told = [event for event in told if event.path not in shared]
     folders = set() if for_training else {working for path, working in living if path != run_dir.path}
     topmost = {folder for folder in made if folder.parent not in made and is_common(folder)}
     found = {Path(event.path) for other in others for event in told_here(other, Found)}
@@ -146,14 +149,13 @@ def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *,
     take_early(run_dir, told, until_ns)
     remove_empty(run_dir, told, until_ns, loud | used)
     take_pointers(run_dir, told, {folder for folder in made if not folder.exists()}, until_ns)
-    if any(map(os.path.lexists, used - loud)):
+    if any(map(os.path.lexists, shared | used - loud)):
         _leave(run_dir, min(until_ns, time.time_ns()))
         return False
     return True
 
 
-def _is_shared(made: set[Path], others: Sequence[RunDir]) -> bool:
-    """Whether another run has written to, or moved something in, a folder that one has made."""
-    theirs = {Path(event.path) for other in others for event in told_here(other, Saved)}
-    theirs |= {Path(event.path) for other in others for event in told_here(other, Moved)}
-    return bool(made) and any(path in made or not made.isdisjoint(path.parents) for path in theirs)
+def _told_by(others: Sequence[RunDir]) -> set[Path]:
+    """What other runs have written to, or moved."""
+    saved = {Path(event.path) for other in others for event in told_here(other, Saved)}
+    return saved | {Path(event.path) for other in others for event in told_here(other, Moved)}

@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, TypeVar
 
 from dsopt.protocol.event_reader import parse
@@ -21,7 +22,7 @@ def told_last(run_dir: RunDir) -> Iterator[Saved]:
         with contextlib.suppress(OSError):
             lines = tail(events, _LAST_BYTES).splitlines()
             event = parse(lines[-1].encode()) if lines else None
-            if isinstance(event, Saved) and event.host == platform.node():
+            if isinstance(event, Saved) and _is_here(run_dir, event):
                 yield event
 
 
@@ -53,5 +54,22 @@ def has_told(run_dir: RunDir, *kinds: type[Event]) -> bool:
 
 
 def told_here(run_dir: RunDir, kind: type[_OfFile]) -> list[_OfFile]:
-    """Those that are of this machine."""
-    return [event for event in told(run_dir, kind) if event.host == platform.node()]
+    """Those that are of this machine, or of the one that it stands for (`RunDir.host`)."""
+    return [event for event in told(run_dir, kind) if _is_here(run_dir, event)]
+
+
+def _is_here(run_dir: RunDir, event: Saved | Moved | Found) -> bool:
+    if run_dir.host is None:
+        return event.host == platform.node()
+    if event.host != run_dir.host or (isinstance(event, Saved) and event.inode and not event.born):
+        return False
+    # only what both machines see is the same file there and here
+    return _device_of(Path(event.path).parent) == _device_of(run_dir.path)
+
+
+def _device_of(folder: Path) -> int | None:
+    """The device of a folder, or of the nearest one above it that is there."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            return place.stat().st_dev
+    return None

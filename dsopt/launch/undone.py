@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.leftovers import remove_stale_build_locks
+from dsopt.launch.maker import as_from_here
 from dsopt.launch.outside import in_place_before_undone, note_after
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
@@ -24,6 +25,7 @@ from dsopt.protocol.run_dir import RunDir
 _SAVING_NS: Final = 60_000_000_000  # how long a rank may have written to one file since it last told anything
 _PATIENCE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.01
+_ELSEWHERE_NS: Final = 60_000_000_000  # how much longer another machine has to be silent: its clock is its own
 _DAY_NS: Final = 86_400_000_000_000
 _NEVER_NS: Final = 2**63  # an archive may hold any date
 
@@ -87,7 +89,7 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
     """
     waiting, failed = list[Path](), list[Path]()
     for path in results.iterdir() if results.is_dir() else ():
-        run_dir, is_tried, is_undone = RunDir(path), False, False
+        run_dir, is_tried, is_undone = as_from_here(RunDir(path)), False, False
         with contextlib.suppress(OSError):
             if not _is_of_this_user(run_dir) or run_dir.undone.exists():
                 continue
@@ -141,8 +143,8 @@ def _has_told(run_dir: RunDir) -> bool:
 
 
 def _is_over(run_dir: RunDir) -> bool:
-    """Whether a run has told nothing for a while, and no process of it lives here."""
-    since = time.time_ns() - _until_ns(run_dir)
+    """Whether a run has shown no sign of life for a while, and no process of it lives here."""
+    since = time.time_ns() - _until_ns(run_dir) - (_ELSEWHERE_NS if run_dir.host is not None else 0)
     is_silent = since > 0 or since < -_DAY_NS  # a date to come is none
     return is_silent and not processes_of(run_dir.path) and not may_be_present(run_dir, is_hidden=False)
 

@@ -42,10 +42,16 @@ RUN_VARIABLES: Final = PROTOCOL_VARIABLES | {
 
 
 class RunDir:
-    """Paths of one attempt, in the layout of DeepSpeed's autotuner plus the events."""
+    """Paths of one attempt, in the layout of DeepSpeed's autotuner plus the events.
 
-    def __init__(self, path: str | Path) -> None:
+    Args:
+        path: the folder.
+        host: a machine that is gone, by its name, for whose files this one sees to what the run did; None: for its own.
+    """
+
+    def __init__(self, path: str | Path, host: str | None = None) -> None:
         self.path = Path(path)
+        self.host = host
 
     @classmethod
     def create(cls, results_dir: Path, name: str, owner: str = "", maker: str = "") -> "RunDir":
@@ -176,8 +182,13 @@ class RunDir:
 
     @property
     def undone(self) -> Path:
-        """Tells that what the run did to files of this machine is undone: whatever is there since is the user's."""
-        return self.undone_on(platform.node())
+        """Tells that what the run did to files of this machine is undone: whatever is there since is the user's.
+
+        For another machine that is gone it is another one: that may come back, and has to look again.
+        """
+        if self.host is None or (own := self.undone_on(self.host)).exists():
+            return self.undone_on(self.host or platform.node())
+        return own.with_name(f"{own.name}-elsewhere")
 
     def undone_on(self, host: str) -> Path:
         """The same of a machine of this name."""

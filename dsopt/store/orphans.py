@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.log_holders import only_stopped_starters
-from dsopt.launch.maker import maker_of
+from dsopt.launch.maker import as_from_here, maker_of
 from dsopt.launch.processes import end_run, processes_of
 from dsopt.launch.told import told_here
 from dsopt.launch.undone import undo
@@ -124,7 +124,7 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
     if maker != "lives":
         if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
             return False
-        undo(run_dir, is_late=True)
+        undo(as_from_here(run_dir), is_late=True)
     with writing(engine) as connection:
         queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
     if orphan.node is None:

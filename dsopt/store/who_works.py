@@ -66,6 +66,11 @@ def holder_of_files(connection: sa.Connection, files: str) -> tuple[str, str | N
     return None if row is None else (row[0], row[1])
 
 
+def folders_of_runs(connection: sa.Connection) -> list[str]:
+    """The run directories of all runs of which something may go on."""
+    return [*connection.execute(sa.select(leases.c.run_dir).distinct().order_by(leases.c.run_dir)).scalars()]
+
+
 def studies_now(connection: sa.Connection) -> Sequence[Row]:
     """Every study's id, name, state and version, oldest first."""
     kept = (studies.c.id, studies.c.name, studies.c.state, studies.c.version)

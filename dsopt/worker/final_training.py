@@ -65,14 +65,14 @@ def train_best(
         return train(command, Path(spec.cwd))
     pool = devices_of(command, devices)
     waiting = Waiting(store, pool, tell)
-    _wait(lambda: waiting.for_files(results_folder(spec)), tell_once)
+    _wait(lambda: waiting.for_files(results_folder(spec), Path(spec.cwd)), tell_once)
     check()
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
     mark = Mark(script=command.script)
     try:
         files = _reserve(waiting, locks, pool, spec.cwd, mark, tell_once)
         try:
-            _wait(lambda: waiting.for_files(results_folder(spec)), tell_once)
+            _wait(lambda: waiting.for_files(results_folder(spec), Path(spec.cwd)), tell_once)
             check()  # again, since somebody may have run something meanwhile
             return train(command, Path(spec.cwd), files, mark, tell)
         finally:

@@ -9,13 +9,18 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, default_ranks, named_indices, visible_gpus
 from dsopt.launch.gpus import Gpu, installed_gpus, used_by
+from dsopt.launch.saved import is_of_weights
 from dsopt.launch.strangers import DRIVER_SILENT, SILENT_SECONDS, STAYED_SECONDS, Strangers
+from dsopt.launch.told import told
 from dsopt.launch.undone import undo_left
+from dsopt.protocol.events import Moved, Saved
+from dsopt.protocol.run_dir import RunDir
 from dsopt.store.burying import Burying
 from dsopt.store.heartbeat import LEASE_SECONDS
 from dsopt.store.leases import Request, count_free_after_all
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
+from dsopt.store.who_works import folders_of_runs
 from dsopt.store.workers import registration
 from dsopt.study.command import LaunchCommand
 
@@ -37,13 +42,17 @@ class Waiting:
         self._failed: set[Path] = set()  # folders of runs that the last look could not undo
         self._strangers = Strangers(pool, lambda: tell(DRIVER_SILENT))
 
-    def for_files(self, results: Path) -> str | None:
-        """Why what runs in a results folder have done to the user's files is not undone yet; None: it is.
+    def for_files(self, results: Path, working: Path) -> str | None:
+        """Why what runs have done to the user's files is not undone yet; None: it is.
+
+        Args:
+            results: the results folder of the study's runs.
+            working: the folder that the training works in, where runs of other studies may save, too.
 
         Raises:
             DsoptError: something cannot be undone.
         """
-        return self._unless_away(lambda: self._files(results))
+        return self._unless_away(lambda: self._files(results) or self._saved_elsewhere(working))
 
     def for_devices(self) -> str | None:
         """Why the devices are not free; None: they are."""
@@ -64,6 +73,16 @@ class Waiting:
         if not left:
             return None
         return f"the run in {left[0]} goes on, or another one uses what it has left"
+
+    def _saved_elsewhere(self, working: Path) -> str | None:
+        """Whether runs of other studies, on whatever machine, have saved or moved something in a working folder."""
+        with self._store.engine.connect() as connection:
+            folders = folders_of_runs(connection)
+        for run_dir in map(RunDir, folders):
+            events: list[Moved | Saved] = [*told(run_dir, Moved), *filter(is_of_weights, told(run_dir, Saved))]
+            if any(Path(event.path).is_relative_to(working) for event in events) and run_dir.may_go_on:
+                return f"the run in {run_dir.path} goes on, and saves in this folder"
+        return None
 
     def _devices(self) -> str | None:
         if not self._are_free():

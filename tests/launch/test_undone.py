@@ -102,3 +102,26 @@ def test_of_a_run_that_was_ended_before_its_first_step_nothing_stays(tmp_path: P
     assert files(work).keys() == {"mine.json", *left}
     assert (work / "mine.json").read_text() == "the user's"
     assert (work / "cache").exists() == bool(left)
+
+
+def test_what_a_run_did_on_a_machine_that_is_gone_is_undone_by_another_one(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same folders, as in a cluster; in Kubernetes, each pod is a machine of its own name."""
+    needs_births(tmp_path)
+    write_old(work / "model.pt")
+    time.sleep(0.05)
+    run_dir = RunDir.create(tmp_path / "results", "a", "database", "boot/1 2 3.0 pod-a")
+    note_before(run_dir, work, [tmp_path / "results"])
+    on_pod_a = "import platform\nplatform.node = lambda: 'pod-a'\n" + FROM_THE_START
+    saves = "begins()\nos.remove('model.pt')\nsave('model.pt')\nsave('out/last.pt')\nPath('out/state').write_text('9')"
+    run(run_dir, work, saves, beginning=on_pod_a)
+    assert undo_left(tmp_path / "results", for_training=True).waiting == (run_dir.path,)  # it may go on
+    monkeypatch.setattr(undone, "_SAVING_NS", 0)
+    assert undo_left(tmp_path / "results", for_training=True).waiting == (run_dir.path,)  # its clock is its own
+    monkeypatch.setattr(undone, "_ELSEWHERE_NS", 0)
+    time.sleep(0.1)
+    assert undo_left(tmp_path / "results", for_training=True) == Remains()
+    assert files(work) == {"model.pt": "the user's"}
+    assert os.listdir(work) == ["model.pt"]
+    assert not run_dir.undone_on("pod-a").exists()  # if it was only suspended, it looks itself

@@ -104,7 +104,7 @@ def test_what_a_killed_worker_of_a_closed_study_held_is_freed_and_undone(
         ends.callback(rank.kill)
         waiting = Waiting(store, SLOT, nobody)
         assert waiting.for_devices() == "runs of dsopt on 1 CPU slot have not ended ('dsopt workers' shows them)"
-        why = waiting.for_files(tmp_path / "results")
+        why = waiting.for_files(tmp_path / "results", tmp_path)
         assert why == f"the run in {run_dir.path} goes on, or another one uses what it has left"
         worker.kill()
         worker.wait()
@@ -114,7 +114,7 @@ def test_what_a_killed_worker_of_a_closed_study_held_is_freed_and_undone(
         else:
             with store.engine.begin() as connection:
                 connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished'"))
-        until(lambda: waiting.for_files(tmp_path / "results") is None)
+        until(lambda: waiting.for_files(tmp_path / "results", tmp_path) is None)
         assert (tmp_path / "work" / "model.pt").read_text() == "the user's"
         assert rank.wait(timeout=10) == -signal.SIGKILL
     assert waiting.for_devices() is None
