@@ -26,6 +26,7 @@ _SAVING_NS: Final = 60_000_000_000  # how long a rank may have written to one fi
 _PATIENCE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.01
 _ELSEWHERE_NS: Final = 60_000_000_000  # how much longer another machine has to be silent: its clock is its own
+_SIGN_NS: Final = 20_000_000_000  # without a sign that a guard gives every few seconds
 _DAY_NS: Final = 86_400_000_000_000
 _NEVER_NS: Final = 2**63  # an archive may hold any date
 
@@ -41,6 +42,19 @@ def undo(run_dir: RunDir, *, is_late: bool = False) -> None:
     with _alone_with(run_dir) as is_alone:
         if is_alone:
             _undo(run_dir, is_late=is_late)
+
+
+def undo_elsewhere(run_dir: RunDir) -> None:
+    """The same for a run of another machine, whose worker is lost, where both have the same files.
+
+    It would have ended the run in time; a guard that still lives would show.
+    """
+    run_dir = as_from_here(run_dir)
+    if run_dir.host is None or run_dir.undone.exists():
+        return
+    is_silent = time.time_ns() - run_dir.last_sign_ns() > _SIGN_NS
+    if is_silent and _is_of_this_user(run_dir) and not may_be_present(run_dir, is_hidden=False):
+        undo(run_dir, is_late=True)
 
 
 def _undo(run_dir: RunDir, *, is_late: bool) -> None:

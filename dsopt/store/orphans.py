@@ -14,7 +14,7 @@ from dsopt.launch.log_holders import only_stopped_starters
 from dsopt.launch.maker import as_from_here, maker_of
 from dsopt.launch.processes import end_run, processes_of
 from dsopt.launch.told import told_here
-from dsopt.launch.undone import undo
+from dsopt.launch.undone import undo, undo_elsewhere
 from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
@@ -27,6 +27,7 @@ from dsopt.store.transactions import writing
 from dsopt.store.workers import Registration
 
 _deleted: dict[str, float] = {}  # attempts that are gone, and since when
+_ELSEWHERE: Final = "elsewhere:"
 _FOLDER_SECONDS: Final = 30.0  # in which workers of a run's own machine see to its end, and free its folder
 
 
@@ -36,7 +37,8 @@ class Orphan:
 
     Attributes:
         attempt_id, run_dir: of the attempt.
-        node: free what it holds on this node; None: all that it holds.
+        node: free what it holds on this node; None: all that it holds. `_ELSEWHERE`: nothing, and only undo what it
+            did to files that this machine sees, too.
         is_hidden: whether it ran on this machine where this worker does not see its processes, such as in another
             container.
         has_restarted: whether this machine, on which it ran, has restarted since.
@@ -75,7 +77,7 @@ def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: Device
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
     if FILES in {node for node, _ in names} and _over_seconds(rows[0]) > _FOLDER_SECONDS:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=FILES)  # its machine may never come back
-    return None
+    return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=_ELSEWHERE)
 
 
 def _over_seconds(row: Row) -> float:
@@ -104,11 +106,14 @@ def sweep(engine: sa.Engine, orphans: Sequence[Orphan]) -> bool:
 
 
 def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
+    run_dir = RunDir(orphan.run_dir)
+    if orphan.node in (FILES, _ELSEWHERE):
+        undo_elsewhere(run_dir)
     if orphan.node == FILES:
         with writing(engine) as connection:
             queries.end_leases(connection, orphan.attempt_id, node=FILES)
-        return True
-    run_dir = RunDir(orphan.run_dir)
+    if orphan.node in (FILES, _ELSEWHERE):
+        return orphan.node == FILES
     maker = maker_of(run_dir)
     if maker != "gone" and run_dir.is_of_another(owner):
         with writing(engine) as connection:

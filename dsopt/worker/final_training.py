@@ -12,7 +12,9 @@ from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.foreground import train
 from dsopt.launch.outside import shown_paths, still_left
+from dsopt.launch.put_back import still_away
 from dsopt.launch.trainings import Mark
+from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
 from dsopt.store.identity import identity_of
 from dsopt.store.stored import StoredStudy
@@ -99,9 +101,16 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
     if left:
         raise DsoptError(
             f"the training does not begin: while experiments ran, {', '.join(left)} appeared or changed in {spec.cwd}, "
-            "and your script may go on from there. Remove what an experiment has left, name its flag with --isolate "
-            f"next time, and start the training yourself: {command}"
+            f"and your script may go on from there. {_yours(spec)}Remove what an experiment has left, name its flag "
+            f"with --isolate next time, and start the training yourself: {command}"
         )
+
+
+def _yours(spec: StudySpec) -> str:
+    """Where files of the user's still are that experiments had moved, in a sentence."""
+    away = [event for path in results_folder(spec).iterdir() for event in still_away(RunDir(path))]
+    named = [f"what was {event.path} before is in {event.to}" for event in away]
+    return f"Of your own files, {', and '.join(named)}. Put them back first. " if named else ""
 
 
 def _tell_of_pause(happening: Happening, tell: Callable[[str], object]) -> None:
