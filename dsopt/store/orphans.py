@@ -77,7 +77,9 @@ def _orphan(attempt_id: str, rows: Sequence[Row], me: Registration, pool: Device
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=me.node)
     if FILES in {node for node, _ in names} and _over_seconds(rows[0]) > _FOLDER_SECONDS:
         return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=FILES)  # its machine may never come back
-    return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=_ELSEWHERE)
+    seen = as_from_here(RunDir(run_dir))
+    is_left = seen.host is not None and not seen.undone.exists()
+    return Orphan(attempt_id=attempt_id, run_dir=run_dir, node=_ELSEWHERE) if is_left else None
 
 
 def _over_seconds(row: Row) -> float:
