@@ -10,12 +10,13 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.gpus import installed_gpus
 from dsopt.launch.trainings import Mark
 from dsopt.protocol.machine_folder import is_trusted, machine_folder
 from dsopt.protocol.private import make_private
@@ -155,6 +156,17 @@ def without_reserved(pool: DevicePool) -> DevicePool:
     reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_reserved(path)}
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return pool.without(taken) if taken else pool
+
+
+def reserved_on(kind: str, indices: Collection[int]) -> DevicePool | None:
+    """Those of this machine's devices with these indices that a training of `dsopt run` has now; None: it has none."""
+    uuids: dict[int, str] = {}
+    if kind == "gpu":
+        with contextlib.suppress(DsoptError):  # ranks that meet it say so
+            uuids = {gpu.index: gpu.uuid for gpu in installed_gpus() if gpu.index in indices}
+    pool = DevicePool(kind=kind, indices=tuple(indices), uuids=uuids)
+    left = set(without_reserved(pool).indices)
+    return pool.without(left) if left != set(indices) else None
 
 
 def _is_reserved(path: Path) -> bool:

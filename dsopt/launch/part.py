@@ -3,7 +3,7 @@
 `python -m dsopt.launch.part` runs on each node of a run. It speaks lines of JSON with the worker:
 
     {"look": port, "address": …}                          {"address": …, "port": that, or another that is free}
-    {"start": {run_dir, cwd, folders, files, processes}}  {"refusal": null | why}
+    {"start": {run_dir, cwd, kind, devices, …}}           {"refusal": null | why}
     {"alive": true}, every few seconds                    {"file": name, "text": …}, as ranks write events and logs
     {"end": seconds of patience}                          {"exit": [number of the process, code]}, then {"gone": true}
 
@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.launch.device_locks import reserved_on
 from dsopt.launch.devices import free_ports, is_this_node
 from dsopt.launch.guard import Guard
 from dsopt.launch.leftovers import remove_shared_memory
@@ -144,6 +145,8 @@ class _Part:
         cwd = Path(order["cwd"])
         if not cwd.is_dir():
             return f"there is no folder {cwd} (the study's cwd) there. Every node needs it, with the script in it"
+        if taken := reserved_on(order["kind"], order["devices"]):
+            return f"a training of 'dsopt run' has {taken} there"
         self._port = order["port"]
         folder = _lasting_folder()
         undo_left(folder)  # of parts that died with the machine

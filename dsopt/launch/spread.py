@@ -13,6 +13,7 @@ from typing import Any, Final
 from dsopt.launch.environment import passed_on
 from dsopt.launch.far_part import FarPart
 from dsopt.launch.launch import Launch
+from dsopt.launch.placement import Place
 from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all
 from dsopt.launch.program import find_launcher
 from dsopt.launch.swap import remove_swap
@@ -97,11 +98,11 @@ class Spread:
         address, port = _HERE if len(self._parts) == 1 else str(where["address"]), int(where["port"])
         processes = [_processes(launch, number, address, port) for number in range(len(self._parts))]
         for part, ones in zip(self._parts, processes, strict=True):
-            if self._is_ending.is_set() or not part.started(self._order(ones, port), _CONNECT_SECONDS):
+            if self._is_ending.is_set() or not part.started(self._order(part.place, ones, port), _CONNECT_SECONDS):
                 return
         self._counts = [len(ones) for ones in processes]
 
-    def _order(self, processes: Sequence[RankStart], port: int) -> Mapping[str, Any]:
+    def _order(self, place: Place, processes: Sequence[RankStart], port: int) -> Mapping[str, Any]:
         run_dir = self._launch.run_dir
         files = {name: path.read_text("utf-8") for name in _FILES if (path := run_dir.path / name).exists()}
         own = run_dir.path / "own"
@@ -110,6 +111,8 @@ class Spread:
             "run_dir": str(run_dir.path),
             "cwd": str(self._launch.cwd),
             "port": port,
+            "kind": self._launch.devices.kind,
+            "devices": [] if place.is_granted else [*place.devices],
             "folders": folders,
             "files": files,
             "processes": [{"argv": one.argv, "environment": dict(one.environment)} for one in processes],

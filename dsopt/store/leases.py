@@ -238,6 +238,13 @@ def count_free_after_all(engine: sa.Engine, node: str, request: Request) -> int:
         return count_free(connection, node, request)
 
 
+def taken_of(connection: sa.Connection, kind: str, hosts: Mapping[str, Sequence[int]]) -> list[str]:
+    """The nodes among several on which attempts have any of these devices, by node."""
+    held, slots = _held(connection, *hosts)
+    names = {node: [(node, f"{kind}:{index}") for index in indices] for node, indices in hosts.items()}
+    return [node for node, devices in names.items() if (node, _WHOLE) in held or not _is_free(devices, held, slots)]
+
+
 def is_folder_free(connection: sa.Connection, files: str) -> bool:
     """Whether no attempt has the folder of this name for itself."""
     return (FILES, files) not in _held(connection, FILES)[0]

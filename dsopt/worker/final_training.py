@@ -25,7 +25,7 @@ from dsopt.study.spec import StudySpec
 from dsopt.worker.happenings import Happening, WorkerPaused
 from dsopt.worker.history import load_history
 from dsopt.worker.patience import Patience
-from dsopt.worker.training_devices import Waiting, devices_of
+from dsopt.worker.training_devices import Waiting, devices_of, others_of
 
 _LOOK_SECONDS: Final = 1.0
 _CLOCK_SECONDS: Final = 5.0  # that a file system's clock may be ahead
@@ -53,7 +53,8 @@ def train_best(
 
     Raises:
         DsoptError: the launcher cannot be found; an experiment has left something (`check_leftovers`) or cannot be
-            undone; or `devices` names none.
+            undone; or `devices` names none; or the host file
+            cannot be used.
     """
     spec, tell_once = study.spec, _once(tell)
     patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
@@ -66,7 +67,7 @@ def train_best(
         check()
         return train(command, Path(spec.cwd))
     pool = devices_of(command, devices)
-    waiting = Waiting(store, pool, tell)
+    waiting = Waiting(store, pool, tell, others_of(command, Path(spec.cwd)))
     _wait(lambda: waiting.for_files(results_folder(spec), Path(spec.cwd)), tell_once)
     check()
     locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)

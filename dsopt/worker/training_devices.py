@@ -3,11 +3,11 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.launch.devices import DevicePool, default_ranks, named_indices, visible_gpus
+from dsopt.launch.devices import DevicePool, default_ranks, is_this_node, named_indices, visible_gpus
 from dsopt.launch.gpus import Gpu, installed_gpus, used_by
 from dsopt.launch.saved import is_of_weights
 from dsopt.launch.strangers import DRIVER_SILENT, SILENT_SECONDS, STAYED_SECONDS, Strangers
@@ -17,12 +17,13 @@ from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.run_dir import RunDir
 from dsopt.store.burying import Burying
 from dsopt.store.heartbeat import LEASE_SECONDS
-from dsopt.store.leases import Request, count_free_after_all
+from dsopt.store.leases import Request, count_free_after_all, taken_of
 from dsopt.store.studies import Store
 from dsopt.store.trouble import database_error, is_away
 from dsopt.store.who_works import folders_of_runs
 from dsopt.store.workers import registration
 from dsopt.study.command import LaunchCommand
+from dsopt.study.host_file import USUAL_HOST_FILE, hosts_of
 
 
 class Waiting:
@@ -31,11 +32,18 @@ class Waiting:
     Args:
         store: the storage of whose runs it knows.
         pool: the devices; on those that are shared, programs that are no runs of dsopt do not matter.
+        others: its devices of other nodes, by node.
         tell: told if the driver of the GPUs does not answer.
     """
 
-    def __init__(self, store: Store, pool: DevicePool, tell: Callable[[str], object]) -> None:
-        self._store, self._pool = store, pool
+    def __init__(
+        self,
+        store: Store,
+        pool: DevicePool,
+        tell: Callable[[str], object],
+        others: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        self._store, self._pool, self._others = store, pool, others or {}
         self._me = registration()
         self._burying = Burying(store.engine, pool)
         self._may_bury_at = -math.inf
@@ -89,6 +97,10 @@ class Waiting:
             self._bury()
             if not self._are_free():
                 return f"runs of dsopt on {self._pool} have not ended ('dsopt workers' shows them)"
+        with self._store.engine.connect() as connection:
+            taken = taken_of(connection, self._pool.kind, self._others)
+        if taken:
+            return f"runs of dsopt on node '{taken[0]}' have not ended ('dsopt workers' shows them)"
         used = self._strangers.on(self._pool.indices, patience=SILENT_SECONDS)
         if used:  # the driver may still list a process that has just ended
             time.sleep(STAYED_SECONDS)
@@ -122,6 +134,18 @@ class Waiting:
             self._burying = Burying(self._store.engine, self._pool)
             self._may_bury_at = time.monotonic() + LEASE_SECONDS  # workers could not beat either
             return f"{self._store.shown_url} cannot be reached: {database_error(error) or error}"
+
+
+def others_of(command: LaunchCommand, working: Path) -> Mapping[str, Sequence[int]]:
+    """The devices that a command takes of other nodes, by node, as its host file names them.
+
+    Raises:
+        DsoptError: the host file cannot be used.
+    """
+    if not command.uses_hostfile or (command.hostfile is None and not Path(USUAL_HOST_FILE).exists()):
+        return {}
+    hosts = hosts_of(command, working, "the training")
+    return {node: indices for node, indices in hosts.items() if not is_this_node(node)}
 
 
 def devices_of(command: LaunchCommand, devices: str | None = None) -> DevicePool:

@@ -1,13 +1,16 @@
-"""Where ranks of several nodes meet: a port that is free on the node of rank 0, whatever is free on the worker's."""
+"""Where ranks of several nodes meet, and where none start: each node knows its own ports and trainings."""
 
 import json
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from dsopt.launch.devices import free_ports
+from dsopt.launch.device_locks import release, reserve
+from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.trainings import Mark
 from dsopt.study.own_programs import own_environment, own_program
 
 
@@ -48,3 +51,18 @@ def test_for_one_that_is_taken_there_another_is_found(part: "subprocess.Popen[st
     assert isinstance(found, int) and found != port
     with socket.socket() as free:
         free.bind(("", found))
+
+
+def test_nothing_starts_on_a_device_of_a_training(part: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    """The database of the worker that asks knows nothing of it, whichever that is."""
+    reserved = reserve(DevicePool(kind="cpu", indices=(1,)), "here", Mark(script="t.py"))
+    empty = {"folders": [], "files": {}, "processes": [], "port": 1, "run_dir": "r", "cwd": str(tmp_path)}
+    orders = [{"start": {**empty, "kind": "cpu", "devices": devices}} for devices in ([0, 1], [0])]
+    assert part.stdin is not None and part.stdout is not None
+    part.stdin.write("".join(f"{json.dumps(order)}\n" for order in orders))
+    part.stdin.flush()
+    answers = (json.loads(line) for line in part.stdout)
+    refusals = (answer["refusal"] for answer in answers if "refusal" in answer)
+    assert next(refusals) == "a training of 'dsopt run' has 1 CPU slot there"
+    assert next(refusals) is None
+    release(reserved)

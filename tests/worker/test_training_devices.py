@@ -13,17 +13,20 @@ import pytest
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import Cancelled
 from dsopt.launch import devices
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.gpus import Gpu, User
 from dsopt.launch.strangers import Strangers
+from dsopt.launch.undone import undo
 from dsopt.protocol.run_dir import RunDir
+from dsopt.store.leases import Request
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.worker import training_devices
 from dsopt.worker.training_devices import Waiting, devices_of
 from tests.probe.rank import run, write_old
-from tests.store.ledger import spec
+from tests.store.ledger import ledger_of, new_task, spec
 from tests.worker.test_faults import until
 
 SLOT = DevicePool(kind="cpu", indices=(0,))
@@ -176,3 +179,29 @@ def test_a_process_is_no_stranger_to_itself(monkeypatch: pytest.MonkeyPatch) -> 
     user = User(pid=os.getpid(), ticks=1.0, text="process 7")
     monkeypatch.setattr("dsopt.launch.strangers.installed_gpus", lambda: [Gpu(index=0, users=(user,))])
     assert not Strangers(DevicePool(kind="gpu", indices=(0,))).on([0])
+
+
+def test_a_training_waits_for_runs_on_its_other_nodes_and_for_such_as_save_in_its_folder(
+    store: Store, tmp_path: Path
+) -> None:
+    """Another study's, wherever they run."""
+    working, results = tmp_path / "work", tmp_path / "other" / "results"
+    working.mkdir()
+    write_old(working / "model.pt")
+    time.sleep(0.05)
+    store.create(spec(cwd=str(tmp_path)))
+    study, ledger, run_dir = store.get("s"), ledger_of(store), RunDir.create(results, "r")
+    request = Request(pool=DevicePool(kind="cpu", indices=()), count=0, hosts={"worker-2": (3,)})
+    task, attempt = ledger.begin(study, new_task(), run_dir.path, request, decisions=store.now(study).decisions)
+    waiting = Waiting(store, SLOT, nobody, {"worker-1": (3,), "worker-2": (2, 3)})
+    assert waiting.for_files(tmp_path / "mine", working) is None
+    run(run_dir, working, "os.remove('model.pt')")
+    why = f"the run in {run_dir.path} goes on, and saves in this folder"
+    assert waiting.for_files(tmp_path / "mine", working) == why
+    assert waiting.for_files(tmp_path / "mine", tmp_path / "elsewhere") is None
+    assert waiting.for_devices() == "runs of dsopt on node 'worker-2' have not ended ('dsopt workers' shows them)"
+    assert Waiting(store, SLOT, nobody, {"worker-2": (2,)}).for_devices() is None
+    undo(run_dir)
+    ledger.end(study, task, attempt, Cancelled(), {}, is_told=True)
+    assert waiting.for_files(tmp_path / "mine", working) is None
+    assert waiting.for_devices() is None
