@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from dsopt.launch.saved import is_much, is_of_weights
+from dsopt.launch.saved import is_much, weights_in
 from dsopt.launch.told import told
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.run_dir import RunDir
@@ -22,10 +22,10 @@ def saves_in_place(run_dir: RunDir, working: Path) -> bool:
         working: the working folder.
     """
     temporary, own = os.path.realpath(tempfile.gettempdir()), os.path.realpath(working)
-    for event in told(run_dir, Saved):
+    for event in weights_in(told(run_dir, Saved)):
         path = Path(event.path)
         is_temporary = path.is_relative_to(temporary) and not path.is_relative_to(own)
-        if is_of_weights(event) and not is_temporary and os.path.isfile(path):  # noqa: PTH113 - takes any text
+        if not is_temporary and os.path.isfile(path):  # noqa: PTH113 - takes any text
             return True
     return any(_is_much(Path(event.to)) for event in told(run_dir, Moved))
 

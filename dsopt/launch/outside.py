@@ -59,8 +59,17 @@ def note_before(run_dir: RunDir, folder: Path, passed_over: Collection[Path]) ->
         OSError: its folder cannot be written to.
     """
     found = {str(path): number for path, number in traces(folder, passed_over).items()}
-    content = {"folder": str(folder), "passed_over": [str(path) for path in passed_over], "traces": found}
+    passed = [str(path) for path in passed_over]
+    content = {"folder": str(folder), "number": folder.stat().st_ino, "passed_over": passed, "traces": found}
     run_dir.write_json(run_dir.path / _BEFORE, content)
+
+
+def has_worked_here(run_dir: RunDir) -> bool:
+    """Whether a run's working folder is the one that this machine has at its path: not another one of that name."""
+    with contextlib.suppress(*_UNREADABLE):
+        before = _read(run_dir, _BEFORE)
+        return bool(Path(before["folder"]).stat().st_ino == before["number"])
+    return False
 
 
 def in_place_before_undone(run_dir: RunDir) -> bool:

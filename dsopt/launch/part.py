@@ -12,6 +12,7 @@ if the connection ends, if nothing is heard for `SILENCE_SECONDS`, and, through 
 """
 
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -35,6 +36,7 @@ from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import kill_all
 from dsopt.launch.program import path_with
 from dsopt.launch.undone import undo, undo_left
+from dsopt.protocol.machine_folder import is_ours
 from dsopt.protocol.private import append_private, make_private, write_private
 from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, WORKERS_RUN_DIR_VARIABLE, RunDir
 from dsopt.study.own_programs import own_environment
@@ -89,10 +91,20 @@ class _Requests:
         os.kill(os.getpid(), signal.SIGKILL)  # the guard sees to the rest
 
 
-def _lasting_folder() -> Path:
-    """A node's folder for runs: one that no start of the machine empties, since files of the user's may wait there."""
-    lasting = Path(os.environ.get("TMPDIR") or "/var/tmp")  # noqa: S108 - each run makes a folder of its own there
-    return lasting if os.access(lasting, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+def _own_folder() -> Path:
+    """A node's folder for runs of this user, which no start of the machine empties: files of the user's may wait there.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    lasting = Path(os.environ.get("TMPDIR") or "/var/tmp")  # noqa: S108 - nobody else can write to the folder in it
+    folder = (
+        lasting if os.access(lasting, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    ) / f"dsopt-{os.getuid()}"
+    make_private(folder)
+    if not is_ours(folder):
+        raise PermissionError(errno.EPERM, "another user has made it, or may write to it", str(folder))
+    return folder
 
 
 class _Part:
@@ -148,9 +160,12 @@ class _Part:
         if taken := reserved_on(order["kind"], order["devices"]):
             return f"a training of 'dsopt run' has {taken} there"
         self._port = order["port"]
-        folder = _lasting_folder()
+        try:
+            folder = _own_folder()
+        except OSError as error:
+            return f"there can be no folder for runs there: {error}"
         undo_left(folder)  # of parts that died with the machine
-        self._run_dir = run_dir = RunDir.create(folder, f"dsopt-{os.getuid()}-{os.getpid()}")
+        self._run_dir = run_dir = RunDir.create(folder, str(os.getpid()))
         self._guard.watch(run_dir.path, self._port)
         for name in order["folders"]:
             make_private(run_dir.path / name)

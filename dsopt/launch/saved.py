@@ -3,7 +3,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ _LARGEST_KEPT: Final = 2**20  # bytes of a log, or of figures
 
 
 def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> None:
-    """Removes what may be weights of a run (`is_of_weights`), if it is as that left it, and links to nothing.
+    """Removes what may be weights of a run (`weights_in`), if it is as that left it, and links to nothing.
 
     Its processes are gone. It removes those on this machine. A file that somebody else has put there, or
     has written to since, stays. So do files that a folder names which no worker of this user has made.
@@ -35,8 +35,8 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
     in_place = {(event.path, event.inode) for event in moved if event.is_copy}
     last = {
         (event.rank, event.path, event.inode): event
-        for event in told_here(run_dir, Saved)
-        if is_of_weights(event) and (event.path, event.inode) not in in_place
+        for event in weights_in(told_here(run_dir, Saved))
+        if (event.path, event.inode) not in in_place
     }
     removed, began_ns = set[Path](), _began_ns(run_dir)
     # links come after what they name; unlike `Path.is_symlink`, this takes any text
@@ -54,9 +54,20 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
             _remove_links(folder, removed, began_ns)
 
 
-def is_of_weights(event: Saved) -> bool:
-    """Whether a function that saves has made a file, or something else did after the first step, with such a name."""
-    return not event.is_plain or (not event.is_early and WEIGHTS.fullmatch(Path(event.path).name) is not None)
+def weights_in(told: Iterable[Saved]) -> list[Saved]:
+    """What may be weights of what a run has told: by a function that saves, or by their name, after the first step.
+
+    Beside files that the script has made before, or above such, those that only have the name may be data.
+    """
+    events = [*told]
+    early = [Path(event.path) for event in events if event.is_plain and event.is_early]
+    above = {folder for path in early for folder in path.parents}
+    return [event for event in events if not event.is_plain or (not event.is_early and _is_named_so(event, above))]
+
+
+def _is_named_so(event: Saved, with_data: set[Path]) -> bool:
+    path = Path(event.path)
+    return WEIGHTS.fullmatch(path.name) is not None and path.parent not in with_data
 
 
 def is_older(path: Path, run_dir: RunDir) -> bool:

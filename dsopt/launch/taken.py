@@ -13,11 +13,11 @@ from typing import Final
 
 from dsopt.launch.emptied import is_room, is_there
 from dsopt.launch.put_back import keep
-from dsopt.launch.saved import is_much, is_of_weights, is_older
+from dsopt.launch.saved import is_much, is_older, weights_in
 from dsopt.launch.told import has_told, told_here
 from dsopt.protocol.checkpoint_names import LOCK, RUN
 from dsopt.protocol.events import End, Error, Moved, Oom, Saved, Step
-from dsopt.protocol.file_events import MOST_EARLY, identity_of
+from dsopt.protocol.file_events import identity_of
 from dsopt.protocol.run_dir import RunDir
 
 _POINTER_BYTES: Final = 4096
@@ -27,41 +27,44 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     """Takes what a script has written anew after its first step to the run's own folder, unless it is large.
 
     What is large goes beside what it saved. What is empty, such as a lock, stays but in folders that the run has made.
-    So does what came in the place of the user's, which is then in `replaced`. Of a folder that holds data the script
-    has made, which stays, nothing is taken.
+    So does what came in the place of the user's, which is then in `replaced`. What lies beside data that the script has
+    made, or above that, may describe it, and stays, unless it also lies beside what was saved.
     """
     moved = told_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
-    saved = [event for event in told if is_of_weights(event) and event.path not in theirs and not is_room(event)]
+    saved = [event for event in weights_in(told) if event.path not in theirs and not is_room(event)]
     folders = {Path(event.path) for event in saved if is_there(event)}
     # a folder that a script has only made says nothing of what is beside it
     made = {event.path for event in saved if not event.inode}
     named = {Path(event.path) for event in saved if event.path not in made or event.changed or event.is_plain}
     beside = {folder for path in named for folder in (path.parent, path.parent.parent)}
+    early = {(event.path, event.inode) for event in _early(told)}  # such a file is no other one if it is opened again
     later = [event for event in told if event.is_plain and event.born and not event.is_early]
     written = {(Path(event.path), event.inode, event.born) for event in later if event.inode not in numbers}
     of_saves = {
         path for path, _, _ in written if not (folders & named).isdisjoint(path.parents) or path.parent in beside
     }
-    data = {path for path in _written(told, until_ns) if path not in of_saves and _stays(path)}
-    with_data = {path.parent for path in data}
-    made_with_data = folders & {above for path in data for above in path.parents}
+    there = _written(told, until_ns)
+    large = {path for path in there if path not in of_saves and _stays(path)}
+    data = large | {path for path in there if (str(path), _number_of(path)) in early}
+    above_data = {folder for path in data for folder in path.parents}
+    made_with_data = folders & {folder for path in large for folder in path.parents}
     for path, inode, born in written:
         with contextlib.suppress(OSError):
             found = path.lstat()
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
             is_of_save, is_inside = path in of_saves, not folders.isdisjoint(path.parents)
-            is_by_data = path.parent in with_data or not made_with_data.isdisjoint(path.parents)
+            is_by_data = not made_with_data.isdisjoint(path.parents) or (not is_inside and path.parent in above_data)
             counts = found.st_size > 0 or (is_inside and not is_by_data)
             if not is_it or not counts or (is_by_data and not is_of_save) or is_older(path, run_dir):
                 continue
             if not is_much(path):
                 keep(path, run_dir.own_path("saved", ""))
-            elif is_of_save:
+            elif is_of_save and (str(path), inode) not in early:
                 path.unlink()
 
 
-def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
+def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int, *, is_alone: bool) -> None:
     """Takes what the script has written before its first step, where somebody would go on from it.
 
     That is in a folder that it made then, and in which it saved weights, or which is of one training by its name: a
@@ -69,18 +72,20 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     anything that the run has not told of, all of it stays. A lock from then goes, too, unless it is empty: who would
     remove it was ended.
 
-    Of a run that was ended before its first step, everything goes: it may be half of the data that it prepared.
+    Of a run that was ended before its first step, all folders go, however large, if all of them can go as a whole, with
+    what lies beside them: it may be half of the data that the script prepares. `is_alone`: nobody else may use that.
     """
     early = _early(told)
     own = {path for path in _written(told, until_ns) if _is_new(path, run_dir)}
-    if len(early) < MOST_EARLY and not has_told(run_dir, Step, Error, Oom, End):
-        _take_all(own, run_dir)
-        return
-    saved = [Path(event.path) for event in told if is_of_weights(event) and (event.changed or event.is_plain)]
+    saved = [Path(event.path) for event in weights_in(told) if event.changed or event.is_plain]
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
     begun = {Path(event.path) for event in early if is_there(event)}
-    going = (begun & gone) | _of_one_training(begun, own)
-    whole = {folder for folder in going if (files := _files_in(folder)) <= own and not any(map(_stays, files))}
+    told_of = {folder for folder in begun if _files_in(folder) <= own}
+    if told_of == begun and is_alone and not has_told(run_dir, Step, Error, Oom, End):
+        _take_all(own & {Path(event.path) for event in early}, run_dir)
+        return
+    small = {folder for folder in told_of if not any(map(_stays, _files_in(folder)))}
+    whole = small & (gone | _of_one_training(begun, small, own))
     locks = {path for path in own & {Path(event.path) for event in early} if LOCK.fullmatch(path.name)}
     for path in own:
         with contextlib.suppress(OSError):
@@ -88,14 +93,15 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
                 keep(path, run_dir.own_path("saved", ""))
 
 
-def _of_one_training(begun: set[Path], own: set[Path]) -> set[Path]:
-    """The topmost folders that are of one training, or hold such; what lies beside one may tell what is in it."""
+def _of_one_training(begun: set[Path], small: set[Path], own: set[Path]) -> set[Path]:
+    """The topmost folders that are of one training, or hold such, with nothing beside them that may tell of them."""
     topmost = {folder for folder in begun if begun.isdisjoint(folder.parents)}
     runs = {folder for folder in begun if RUN.fullmatch(folder.name)}
-    above = {folder for folder in topmost if any(folder in run.parents for run in runs)}
+    found = {folder for folder in topmost if folder in runs or any(folder in run.parents for run in runs)}
     files = {path for path in own if path.suffix != ".log" and not LOCK.fullmatch(path.name)}
-    beside = {run for run in runs for path in files if path.parent == run.parent and not _points_to(path, run)}
-    return above | (runs & topmost - beside)
+    beside = {one for one in found for path in files if path.parent == one.parent and not _points_to(path, one)}
+    beside |= {one for one in found if any(other.parent == one.parent for other in topmost - small)}
+    return found - beside
 
 
 def _take_all(files: Collection[Path], run_dir: RunDir) -> None:
@@ -105,6 +111,12 @@ def _take_all(files: Collection[Path], run_dir: RunDir) -> None:
                 path.unlink()
             else:
                 keep(path, run_dir.own_path("saved", ""))
+
+
+def _number_of(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return str(path.lstat().st_ino)
+    return ""
 
 
 def _is_new(path: Path, run_dir: RunDir) -> bool:
@@ -170,7 +182,7 @@ def _early(told: Sequence[Saved]) -> list[Saved]:
 
 
 def _stays(path: Path) -> bool:
-    """Whether a file is there, and too large for the run's own folder."""
+    """Whether a file is there, and too large for the run's own folder, or weights; `latest` only names some."""
     with contextlib.suppress(OSError):
-        return is_much(path)
+        return path.name != "latest" and is_much(path)
     return False

@@ -146,13 +146,18 @@ def _tidy_now(run_dir: RunDir, until_ns: int, loud: set[str], living: Living, *,
     remove_rooms(told)
     take_written(run_dir, told, until_ns)
     remove_empty(run_dir, told, until_ns, loud | used)
-    take_early(run_dir, told, until_ns)
+    take_early(run_dir, told, until_ns, is_alone=not _work_there(made, folders))
     remove_empty(run_dir, told, until_ns, loud | used)
     take_pointers(run_dir, told, {folder for folder in made if not folder.exists()}, until_ns)
     if any(map(os.path.lexists, shared | used - loud)):
         _leave(run_dir, min(until_ns, time.time_ns()))
         return False
     return True
+
+
+def _work_there(made: set[Path], folders: set[Path]) -> bool:
+    """Whether runs of other studies work in or above any of the folders that one has made."""
+    return any(not folders.isdisjoint((folder, *folder.parents)) for folder in made)
 
 
 def _told_by(others: Sequence[RunDir]) -> set[Path]:

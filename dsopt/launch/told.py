@@ -1,7 +1,6 @@
 """What the ranks of a run have told of files."""
 
 import contextlib
-import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +42,7 @@ def told(run_dir: RunDir, kind: type[_Told]) -> Iterator[_Told]:
 def _is_own(run_dir: RunDir) -> bool:
     """Whether this user's worker has made the folder."""
     try:
-        return run_dir.mark.stat().st_uid == os.getuid()
+        return run_dir.is_own
     except OSError:
         return False
 

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.maker import as_from_here
-from dsopt.launch.outside import in_place_before_undone, note_after
+from dsopt.launch.outside import has_worked_here, in_place_before_undone, note_after
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
 from dsopt.launch.saved import remove_saved, remove_weights
@@ -49,12 +50,29 @@ def undo_elsewhere(run_dir: RunDir) -> None:
 
     It would have ended the run in time; a guard that still lives would show.
     """
-    run_dir = as_from_here(run_dir)
-    if run_dir.host is None or run_dir.undone.exists():
+    if not _is_of_this_user(run_dir) or (run_dir := _from_here(run_dir)).host is None or run_dir.undone.exists():
         return
-    is_silent = time.time_ns() - run_dir.last_sign_ns() > _SIGN_NS
-    if is_silent and _is_of_this_user(run_dir) and not may_be_present(run_dir, is_hidden=False):
+    is_silent = _now_ns(run_dir) - run_dir.last_sign_ns() > _SIGN_NS
+    if is_silent and not may_be_present(run_dir, is_hidden=False):
         undo(run_dir, is_late=True)
+
+
+def undo_lost(run_dir: RunDir) -> None:
+    """The same for a run of this machine, perhaps of another container of it, whose processes are gone."""
+    undo(_from_here(run_dir), is_late=True)
+
+
+def _from_here(run_dir: RunDir) -> RunDir:
+    """A run's folder as this machine sees to it: for another machine, if the working folder is the same one there."""
+    seen = as_from_here(run_dir)
+    return seen if seen.host is None or has_worked_here(run_dir) else run_dir
+
+
+def _now_ns(run_dir: RunDir) -> int:
+    """The time by the clock that dates files in a run's folder, as far as it can be asked."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=run_dir.path) as file:
+        return os.fstat(file.fileno()).st_mtime_ns
+    return time.time_ns()
 
 
 def _undo(run_dir: RunDir, *, is_late: bool) -> None:
@@ -103,9 +121,12 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
     """
     waiting, failed = list[Path](), list[Path]()
     for path in results.iterdir() if results.is_dir() else ():
-        run_dir, is_tried, is_undone = as_from_here(RunDir(path)), False, False
+        run_dir, is_tried, is_undone = RunDir(path), False, False
         with contextlib.suppress(OSError):
-            if not _is_of_this_user(run_dir) or run_dir.undone.exists():
+            if not _is_of_this_user(run_dir):
+                continue
+            run_dir = _from_here(run_dir)
+            if run_dir.undone.exists():
                 continue
             with _alone_with(run_dir) as is_alone:
                 if run_dir.undone.exists() or not _has_told(run_dir):
@@ -128,7 +149,7 @@ def _alone_with(run_dir: RunDir) -> Iterator[bool]:
     with contextlib.ExitStack() as opened:
         is_alone, until = True, time.monotonic() + _PATIENCE_SECONDS
         with contextlib.suppress(OSError):  # there is no folder of a run, or there can be no lock
-            mark = os.open(run_dir.mark, os.O_RDONLY | os.O_NOFOLLOW)
+            mark = os.open(run_dir.mark, os.O_RDWR | os.O_NOFOLLOW)  # to be written: network file systems want that
             opened.callback(os.close, mark)
             while not (is_alone := _is_locked(mark)) and time.monotonic() < until:
                 time.sleep(_LOOK_SECONDS)
@@ -147,7 +168,7 @@ def _is_locked(descriptor: int) -> bool:
 
 def _is_of_this_user(run_dir: RunDir) -> bool:
     try:
-        return run_dir.mark.stat().st_uid == os.getuid()
+        return run_dir.is_own
     except OSError:  # no run's folder, or one that is closed to us
         return False
 
@@ -158,7 +179,7 @@ def _has_told(run_dir: RunDir) -> bool:
 
 def _is_over(run_dir: RunDir) -> bool:
     """Whether a run has shown no sign of life for a while, and no process of it lives here."""
-    since = time.time_ns() - _until_ns(run_dir) - (_ELSEWHERE_NS if run_dir.host is not None else 0)
+    since = _now_ns(run_dir) - _until_ns(run_dir) - (_ELSEWHERE_NS if run_dir.host is not None else 0)
     is_silent = since > 0 or since < -_DAY_NS  # a date to come is none
     return is_silent and not processes_of(run_dir.path) and not may_be_present(run_dir, is_hidden=False)
 

@@ -16,9 +16,10 @@ from dsopt.probe.territory import Territory
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.checkpoint_names import LOCK
 from dsopt.protocol.events import EventWriter, FilePath, Found, Saved
-from dsopt.protocol.file_events import MOST_EARLY, being_made, being_saved, saved_file
+from dsopt.protocol.file_events import being_made, being_saved, saved_file
 
 DEPTH: Final = 3  # of a folder of checkpoints
+_MOST_EARLY: Final = 1000  # more is data that the script prepares
 _MOST_FOUND: Final = 1000
 
 
@@ -48,7 +49,6 @@ class Telling:
         self._begun: set[Path] = set()  # the folders next above those that were made before the first step
         self._found: set[Path] = set()  # folders that the script wanted to make
         self._early = 0  # what was told before the first step
-        self._prepared = 0  # files beside that, which go only if the run is ended before it
 
     def begins(self, path: Path) -> None:
         """Tells of a file that is about to be written: the worker may kill this process meanwhile.
@@ -100,14 +100,11 @@ class Telling:
         with contextlib.suppress(OSError):
             there = now or path
             counts = self._counts(path) or not self._made.isdisjoint(path.parents)
-            is_early = not counts and self._may_tell_of(path) and self._is_told_early(path)
+            is_early = not counts and self._may_tell_of(path) and self._goes_early(path)
             key = path, f"{birth_ns(there) or there.lstat().st_ino}{' early' * is_early}"  # later it is told again
             if (counts or is_early) and key not in self._told and not self._is_old(there):
                 self._told.add(key)
-                if is_early and not self._goes_early(path):
-                    self._prepared += 1
-                else:
-                    self._early += is_early
+                self._early += is_early
                 event = being_saved(self._writer.rank, path, there)
                 self._writer.emit(replace(event, is_plain=True, is_early=is_early))
 
@@ -123,7 +120,7 @@ class Telling:
 
     def is_making(self, path: Path, *, is_folder: bool = False) -> None:
         """Tells of what is about to be made: the worker may kill this process before it tells that it is there."""
-        counts = self._may_tell_of(path) and (self._writer.has_stepped or is_folder or self._is_told_early(path))
+        counts = self._may_tell_of(path) and (self._writer.has_stepped or is_folder or self._goes_early(path))
         if not counts or os.path.lexists(path):
             return
         with contextlib.suppress(OSError):  # a full disk; if it matters, who tells next fails
@@ -154,7 +151,7 @@ class Telling:
         """Whether it may be of results, from before the first step, too: then libraries make much that is temporary."""
         if self._writer.has_stepped:
             return self._territory.holds_results(path)
-        is_other = self._early > MOST_EARLY or self._territory.is_temporary(path)
+        is_other = self._early > _MOST_EARLY or self._territory.is_temporary(path)
         return not is_other and self._territory.holds_results(path)
 
     def _tell_early(self, path: Path, now: Path | None = None) -> None:
@@ -164,9 +161,6 @@ class Telling:
     def _goes_early(self, path: Path) -> bool:
         """Whether a file from before the first step may go with the run: in or beside its folders, or as a lock."""
         return path.parent in self._begun or LOCK.fullmatch(path.name) is not None or self._is_new_folder(path.parent)
-
-    def _is_told_early(self, path: Path) -> bool:
-        return self._goes_early(path) or self._prepared < MOST_EARLY
 
     def has_made(self, folder: Path, now: Path | None = None, *, is_above: bool = False) -> None:
         """Tells of a folder that goes with the run, before its first step, too: a training may go on from one.

@@ -4,12 +4,9 @@ import os
 import platform
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from dsopt.protocol.birth import birth_ns
 from dsopt.protocol.events import FilePath, Moved, Saved
-
-MOST_EARLY: Final = 1000  # files of each kind, and folders, that are told of before the first step; more is data
 
 
 def identity_of(path: Path) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -83,6 +84,16 @@ class RunDir:
     def mark(self) -> Path:
         """Tells that dsopt has made this folder for a run: nobody who can only write to a database has."""
         return self.path / ".dsopt-run"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user's worker has made the folder; nobody else can have put a link there.
+
+        Raises:
+            OSError: there is no folder of a run, or it is closed to us.
+        """
+        found = self.mark.lstat()
+        return found.st_uid == self.path.stat().st_uid == os.getuid() and stat.S_ISREG(found.st_mode)
 
     def is_of_another(self, owner: str) -> bool:
         """Whether the run is known to be of another database."""

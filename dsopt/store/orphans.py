@@ -14,7 +14,7 @@ from dsopt.launch.log_holders import only_stopped_starters
 from dsopt.launch.maker import as_from_here, maker_of
 from dsopt.launch.processes import end_run, processes_of
 from dsopt.launch.told import told_here
-from dsopt.launch.undone import undo, undo_elsewhere
+from dsopt.launch.undone import undo_elsewhere, undo_lost
 from dsopt.protocol.events import Moved
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
@@ -131,7 +131,7 @@ def _sweep(engine: sa.Engine, orphan: Orphan, owner: str) -> bool:
     if maker != "lives":
         if not end_run(run_dir) or not _is_over(run_dir, is_hidden=orphan.is_hidden):
             return False
-        undo(as_from_here(run_dir), is_late=True)
+        undo_lost(run_dir)
     with writing(engine) as connection:
         queries.end_leases(connection, orphan.attempt_id, node=orphan.node)
     if orphan.node is None:

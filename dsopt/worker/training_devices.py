@@ -9,7 +9,7 @@ from pathlib import Path
 from dsopt.errors import DsoptError
 from dsopt.launch.devices import DevicePool, default_ranks, is_this_node, named_indices, visible_gpus
 from dsopt.launch.gpus import Gpu, installed_gpus, used_by
-from dsopt.launch.saved import is_of_weights
+from dsopt.launch.saved import weights_in
 from dsopt.launch.strangers import DRIVER_SILENT, SILENT_SECONDS, STAYED_SECONDS, Strangers
 from dsopt.launch.told import told
 from dsopt.launch.undone import undo_left
@@ -87,7 +87,7 @@ class Waiting:
         with self._store.engine.connect() as connection:
             folders = folders_of_runs(connection)
         for run_dir in map(RunDir, folders):
-            events: list[Moved | Saved] = [*told(run_dir, Moved), *filter(is_of_weights, told(run_dir, Saved))]
+            events: list[Moved | Saved] = [*told(run_dir, Moved), *weights_in(told(run_dir, Saved))]
             if any(Path(event.path).is_relative_to(working) for event in events) and run_dir.may_go_on:
                 return f"the run in {run_dir.path} goes on, and saves in this folder"
         return None

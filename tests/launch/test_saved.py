@@ -66,6 +66,7 @@ def test_each_node_removes_what_its_own_ranks_have_saved(tmp_path: Path) -> None
     assert part.stdin is not None and part.stdout is not None
     process = {"argv": [sys.executable, "-c", saves], "environment": {"PYTHONPATH": str(Path.cwd())}}
     start = {"run_dir": "/elsewhere", "cwd": str(tmp_path), "port": 29500, "folders": [], "files": {}}
+    start |= {"kind": "cpu", "devices": [0]}
     part.stdin.write(json.dumps({"start": {**start, "processes": [process]}}) + "\n")
     part.stdin.flush()
     while "exit" not in (told := json.loads(part.stdout.readline())):

@@ -241,6 +241,7 @@ def test_ranks_end_when_nothing_is_heard_of_the_worker(tmp_path: Path) -> None:
     script = f"import os, time; open({str(lives)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     rank = {"argv": [sys.executable, "-c", script], "environment": {}}
     order = {"run_dir": "/no/such", "cwd": str(tmp_path), "port": 1, "folders": [], "files": {}, "processes": [rank]}
+    order |= {"kind": "cpu", "devices": [0]}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as part:

@@ -98,7 +98,7 @@ def test_of_a_run_that_was_ended_before_its_first_step_nothing_stays(tmp_path: P
     command = [sys.executable, "-c", f"{beginning}{PREPARES}open('mine.json', 'w').write('half')\n{end}", run_dir.path]
     subprocess.run(command, cwd=work, check=False)
     undo(run_dir)
-    left = {"cache/tokens.bin", "cache/tokens.jsonl", "index.json"} if "kill" not in end else set()
+    left = {"cache/tokens.bin", "cache/tokens.jsonl", "index.json"} if "kill" not in end else set[str]()
     assert files(work).keys() == {"mine.json", *left}
     assert (work / "mine.json").read_text() == "the user's"
     assert (work / "cache").exists() == bool(left)
@@ -125,3 +125,53 @@ def test_what_a_run_did_on_a_machine_that_is_gone_is_undone_by_another_one(
     assert files(work) == {"model.pt": "the user's"}
     assert os.listdir(work) == ["model.pt"]
     assert not run_dir.undone_on("pod-a").exists()  # if it was only suspended, it looks itself
+
+
+WHOLE = "os.makedirs('cache')\nPath('cache/meta.json').write_text('a')\n"
+
+
+@pytest.mark.parametrize("also", ["torch.save(weights, 'cache/tokens.pt')", "subprocess.run(['touch', 'cache/done'])"])
+def test_data_of_a_run_that_was_ended_stays_if_not_all_of_it_can_go(tmp_path: Path, work: Path, also: str) -> None:
+    """Without a part of it, the script would fail, or train on the rest."""
+    needs_births(tmp_path)
+    run_dir = RunDir.create(tmp_path / "results", "a")
+    script = f"{FROM_THE_START}import subprocess, torch\n{WHOLE}{also}\nos.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=False)
+    undo(run_dir)
+    assert len(os.listdir(work / "cache")) == 2
+
+
+def test_what_only_looks_like_a_run_is_left_alone(tmp_path: Path, work: Path) -> None:
+    """Anybody may write to a folder for temporary files."""
+    write_old(work / "mine")
+    planted = tmp_path / "results" / "planted"
+    planted.mkdir(parents=True)
+    (planted / ".dsopt-run").symlink_to(work / "mine")
+    run_dir = RunDir.create(tmp_path / "elsewhere", "a")
+    run(run_dir, work, "save('model.pt')")
+    for events in run_dir.all_events():
+        events.rename(planted / events.name)
+    assert undo_left(planted.parent) == Remains()
+    assert files(work).keys() == {"mine", "model.pt"}
+    pipe = tmp_path / "results" / "pipe"
+    pipe.mkdir()
+    os.mkfifo(pipe / ".dsopt-run")
+    assert undo_left(planted.parent) == Remains()
+
+
+def test_a_folder_of_the_same_name_on_another_machine_is_left_alone(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_births(tmp_path)
+    write_old(work / "model.pt")
+    run_dir = RunDir.create(tmp_path / "results", "a", "database", "boot/1 2 3.0 pod-a")
+    note_before(run_dir, work, [tmp_path / "results"])
+    on_pod_a = "import platform\nplatform.node = lambda: 'pod-a'\n" + FROM_THE_START
+    run(run_dir, work, "begins()\nos.remove('model.pt')\nsave('model.pt')", beginning=on_pod_a)
+    work.rename(tmp_path / "work of pod-a")
+    write_old(work / "model.pt", "this machine's")
+    monkeypatch.setattr(undone, "_SAVING_NS", 0)
+    monkeypatch.setattr(undone, "_ELSEWHERE_NS", 0)
+    time.sleep(0.1)
+    assert undo_left(tmp_path / "results", for_training=True) == Remains()
+    assert files(work) == {"model.pt": "this machine's"}

@@ -797,16 +797,42 @@ Path("out/sizes.json").write_text('{"sizes": [1001, "a-001"]}')
         [], "os.makedirs('data/run_1', exist_ok=True); Path('data/run_1/a.json').write_text('a'); "
         "Path('data/all').write_bytes(bytes(2**21))", "", {"data", "data/all", "data/run_1", "data/run_1/a.json"},
     ),
+    "shards of data, each in its folder": (
+        ["data/u"], "[os.makedirs(f'data/run_{n}', exist_ok=True) for n in (1, 2)]; "
+        "Path('data/run_1/a').write_text('a'); Path('data/run_2/a').write_bytes(bytes(2**21))", "",
+        {"data", "data/run_1", "data/run_2", "data/run_1/a", "data/run_2/a"},
+    ),
+    "what tells of data in another folder": (
+        ["data/u"], "os.makedirs('data/train', exist_ok=True); Path('data/train/a.npy').write_bytes(bytes(2**21)); "
+        "Path('data/train.json').write_text('a')", """
+Path("data/train.json").write_text("b")
+os.makedirs("data/val", exist_ok=True)
+Path("data/val/tokens.npy").write_bytes(bytes(2**21))
+Path("data/val_meta.json").write_text("{}")
+Path("data/val_ids.pkl").write_text("{}")
+save("out/last.pt")
+""", {"data", "data/train", "data/train/a.npy", "data/train.json", "data/val", "data/val/tokens.npy",
+      "data/val_meta.json", "data/val_ids.pkl"},
+    ),
+    "data that is opened again after the first step": (
+        ["u"], "os.makedirs('scratch', exist_ok=True); Path('train.npy').write_bytes(bytes(2**21)); "
+        "Path('train.json').write_text('a')", "open('train.npy', 'r+').close()\nsave('out/last.pt')",
+        {"train.npy", "train.json"},
+    ),
+    "a folder that `latest` names": (
+        ["out/u"], "os.makedirs('out/run_1'); Path('out/run_1/a').write_text('a'); "
+        "assert not os.path.exists('out/latest'); Path('out/latest').write_text('run_1')", "", {"out"},
+    ),
     "data beside a folder with such a name": (
         ["u"], "os.makedirs('run_1', exist_ok=True); Path('run_1/a.json').write_text('a'); "
         "Path('index.json').write_text('a')", "", {"run_1", "run_1/a.json", "index.json"},
     ),
     "how far it came, without weights": (
-        [], "os.makedirs('out', exist_ok=True); Path('out/args.json').write_text('a')", """
+        [], "os.makedirs('out', exist_ok=True)", """
 for step in range(2):
     Path("out/state.json.tmp").write_text(str(step))
     os.replace("out/state.json.tmp", "out/state.json")
-""", {"out", "out/args.json"},
+""", set(),
     ),
     "weights that nothing of PyTorch has saved": (
         [], "os.makedirs('state')", """
