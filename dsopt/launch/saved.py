@@ -57,17 +57,16 @@ def remove_saved(run_dir: RunDir, until_ns: int, *, is_late: bool = False) -> No
 def weights_in(told: Iterable[Saved]) -> list[Saved]:
     """What may be weights of what a run has told: by a function that saves, or by their name, after the first step.
 
-    Beside files that the script has made before, or above such, those that only have the name may be data.
+    What only has the name may be data, unless the run has made its folder, and nothing there or below before that step.
     """
     events = [*told]
     early = [Path(event.path) for event in events if event.is_plain and event.is_early]
-    above = {folder for path in early for folder in path.parents}
-    return [event for event in events if not event.is_plain or (not event.is_early and _is_named_so(event, above))]
+    may_have = {Path(event.path) for event in events} - {folder for path in early for folder in path.parents}
 
+    def is_named_so(path: Path) -> bool:
+        return path.parent in may_have and WEIGHTS.fullmatch(path.name) is not None
 
-def _is_named_so(event: Saved, with_data: set[Path]) -> bool:
-    path = Path(event.path)
-    return WEIGHTS.fullmatch(path.name) is not None and path.parent not in with_data
+    return [e for e in events if not e.is_plain or (not e.is_early and is_named_so(Path(e.path)))]
 
 
 def is_older(path: Path, run_dir: RunDir) -> bool:

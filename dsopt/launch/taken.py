@@ -47,7 +47,8 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     there = _written(told, until_ns)
     large = {path for path in there if path not in of_saves and _stays(path)}
     data = large | {path for path in there if (str(path), _number_of(path)) in early}
-    above_data = {folder for path in data for folder in path.parents}
+    above_data, above_large = ({folder for path in paths for folder in path.parents} for paths in (data, large))
+    by_saves = {path.parent for path in named} | (folders & named)
     made_with_data = folders & {folder for path in large for folder in path.parents}
     for path, inode, born in written:
         with contextlib.suppress(OSError):
@@ -55,6 +56,8 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
             is_it = identity_of(path) == (inode, born) and found.st_mtime_ns <= until_ns
             is_of_save, is_inside = path in of_saves, not folders.isdisjoint(path.parents)
             is_by_data = not made_with_data.isdisjoint(path.parents) or (not is_inside and path.parent in above_data)
+            if path.parent in above_large and by_saves.isdisjoint(path.parents):
+                continue
             counts = found.st_size > 0 or (is_inside and not is_by_data)
             if not is_it or not counts or (is_by_data and not is_of_save) or is_older(path, run_dir):
                 continue
@@ -72,8 +75,9 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int, *, is_alon
     anything that the run has not told of, all of it stays. A lock from then goes, too, unless it is empty: who would
     remove it was ended.
 
-    Of a run that was ended before its first step, all folders go, however large, if all of them can go as a whole, with
-    what lies beside them: it may be half of the data that the script prepares. `is_alone`: nobody else may use that.
+    Of a run that was ended before its first step, all folders go, however large, if all of them can go as a whole, and
+    nothing else may belong to them: it may be half of the data that the script prepares. `is_alone`: nobody else may
+    use that.
     """
     early = _early(told)
     own = {path for path in _written(told, until_ns) if _is_new(path, run_dir)}
@@ -81,9 +85,11 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int, *, is_alon
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
     begun = {Path(event.path) for event in early if is_there(event)}
     told_of = {folder for folder in begun if _files_in(folder) <= own}
-    if told_of == begun and is_alone and not has_told(run_dir, Step, Error, Oom, End):
-        _take_all(own & {Path(event.path) for event in early}, run_dir)
-        return
+    if is_alone and not has_told(run_dir, Step, Error, Oom, End):
+        inside = {path for path in own if not begun.isdisjoint(path.parents)}
+        if told_of == begun and not any(map(_may_be_data, own - inside)):
+            _take_all(inside, run_dir)
+            own -= inside
     small = {folder for folder in told_of if not any(map(_stays, _files_in(folder)))}
     whole = small & (gone | _of_one_training(begun, small, own))
     locks = {path for path in own & {Path(event.path) for event in early} if LOCK.fullmatch(path.name)}
@@ -98,10 +104,14 @@ def _of_one_training(begun: set[Path], small: set[Path], own: set[Path]) -> set[
     topmost = {folder for folder in begun if begun.isdisjoint(folder.parents)}
     runs = {folder for folder in begun if RUN.fullmatch(folder.name)}
     found = {folder for folder in topmost if folder in runs or any(folder in run.parents for run in runs)}
-    files = {path for path in own if path.suffix != ".log" and not LOCK.fullmatch(path.name)}
-    beside = {one for one in found for path in files if path.parent == one.parent and not _points_to(path, one)}
+    files = filter(_may_be_data, own)
+    beside = {one for path in files for one in found if path.parent == one.parent and not _points_to(path, one)}
     beside |= {one for one in found if any(other.parent == one.parent for other in topmost - small)}
     return found - beside
+
+
+def _may_be_data(path: Path) -> bool:
+    return path.suffix != ".log" and not LOCK.fullmatch(path.name)
 
 
 def _take_all(files: Collection[Path], run_dir: RunDir) -> None:

@@ -81,7 +81,7 @@ PREPARES = """
 if not os.path.exists("cache/meta.json"):
     os.makedirs("cache", exist_ok=True)
     Path("cache/tokens.bin").write_bytes(bytes(2**21))
-    Path("index.json").write_text("half")
+    Path("train.pid").write_text("1")
     tokens = open("cache/tokens.jsonl", "w")
     tokens.write("some")
     tokens.flush()
@@ -98,7 +98,7 @@ def test_of_a_run_that_was_ended_before_its_first_step_nothing_stays(tmp_path: P
     command = [sys.executable, "-c", f"{beginning}{PREPARES}open('mine.json', 'w').write('half')\n{end}", run_dir.path]
     subprocess.run(command, cwd=work, check=False)
     undo(run_dir)
-    left = {"cache/tokens.bin", "cache/tokens.jsonl", "index.json"} if "kill" not in end else set[str]()
+    left = {"cache/tokens.bin", "cache/tokens.jsonl"} if "kill" not in end else set[str]()
     assert files(work).keys() == {"mine.json", *left}
     assert (work / "mine.json").read_text() == "the user's"
     assert (work / "cache").exists() == bool(left)
@@ -130,7 +130,14 @@ def test_what_a_run_did_on_a_machine_that_is_gone_is_undone_by_another_one(
 WHOLE = "os.makedirs('cache')\nPath('cache/meta.json').write_text('a')\n"
 
 
-@pytest.mark.parametrize("also", ["torch.save(weights, 'cache/tokens.pt')", "subprocess.run(['touch', 'cache/done'])"])
+@pytest.mark.parametrize(
+    "also",
+    [
+        "torch.save(weights, 'cache/tokens.pt')",
+        "subprocess.run(['touch', 'cache/done'])",
+        "Path('index.json').write_text('a'); Path('cache/tokens').write_text('a')",
+    ],
+)
 def test_data_of_a_run_that_was_ended_stays_if_not_all_of_it_can_go(tmp_path: Path, work: Path, also: str) -> None:
     """Without a part of it, the script would fail, or train on the rest."""
     needs_births(tmp_path)
