@@ -69,6 +69,8 @@ class _Node:
             "run_dir": str(self._run_dir.path),
             "cwd": "/",
             "port": where["port"],
+            "kind": self._kind,
+            "devices": [] if place.is_granted else [*place.devices],
             "folders": [],
             "files": {},
             "processes": [{"argv": argv, "environment": dict(rank)} for rank in ranks],
