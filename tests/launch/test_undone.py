@@ -16,6 +16,7 @@ from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import files, needs_births, run, write_old
 from tests.probe.test_every_way_to_save import FROM_THE_START
 
+SOON_NS = 500_000_000  # a file is written after that is told
 SAVES = "os.makedirs('{0}', exist_ok=True)\nbegins()\n{1}import torch\ntorch.save(weights, '{0}/last.pt')"
 
 
@@ -50,8 +51,8 @@ def test_a_run_is_undone_by_one_at_a_time(tmp_path: Path, work: Path, monkeypatc
     run_dir = RunDir.create(tmp_path / "results", "a")
     note_before(run_dir, work, [tmp_path / "results"])
     run(run_dir, work, "os.remove('model.pt')\nsave('model.pt')")
-    monkeypatch.setattr(undone, "_SAVING_NS", 0)  # it has told nothing for long
-    time.sleep(0.1)
+    monkeypatch.setattr(undone, "_SAVING_NS", SOON_NS)  # it has told nothing for long
+    time.sleep(1.0)
     looked, goes_on, note_after = threading.Event(), threading.Event(), undone.note_after
 
     def look_long(*args: object, **kwargs: object) -> None:
@@ -117,10 +118,10 @@ def test_what_a_run_did_on_a_machine_that_is_gone_is_undone_by_another_one(
     saves = "begins()\nos.remove('model.pt')\nsave('model.pt')\nsave('out/last.pt')\nPath('out/state').write_text('9')"
     run(run_dir, work, saves, beginning=on_pod_a)
     assert undo_left(tmp_path / "results", for_training=True).waiting == (run_dir.path,)  # it may go on
-    monkeypatch.setattr(undone, "_SAVING_NS", 0)
+    monkeypatch.setattr(undone, "_SAVING_NS", SOON_NS)
     assert undo_left(tmp_path / "results", for_training=True).waiting == (run_dir.path,)  # its clock is its own
     monkeypatch.setattr(undone, "_ELSEWHERE_NS", 0)
-    time.sleep(0.1)
+    time.sleep(1.0)
     assert undo_left(tmp_path / "results", for_training=True) == Remains()
     assert files(work) == {"model.pt": "the user's"}
     assert os.listdir(work) == ["model.pt"]
@@ -177,8 +178,8 @@ def test_a_folder_of_the_same_name_on_another_machine_is_left_alone(
     run(run_dir, work, "begins()\nos.remove('model.pt')\nsave('model.pt')", beginning=on_pod_a)
     work.rename(tmp_path / "work of pod-a")
     write_old(work / "model.pt", "this machine's")
-    monkeypatch.setattr(undone, "_SAVING_NS", 0)
+    monkeypatch.setattr(undone, "_SAVING_NS", SOON_NS)
     monkeypatch.setattr(undone, "_ELSEWHERE_NS", 0)
-    time.sleep(0.1)
+    time.sleep(1.0)
     assert undo_left(tmp_path / "results", for_training=True) == Remains()
     assert files(work) == {"model.pt": "this machine's"}
