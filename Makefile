@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTHONS := 3.10 3.13
+# Tests start thousands of programs; images that are built for containers often let each compile what it imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-chaos test-browser test-trackers test-cluster test-fast lint format docs bench bench-search bench-scale wheels-gpu clean
 
@@ -21,14 +23,14 @@ demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt worker tiny-gpt
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the others.
-test: install ## what can run on this machine in a quarter of an hour
+test: install ## what every change must pass: half an hour on two cores
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not chaos and not slow and not cluster"
 
 test-slow: install ## longer studies, and outages
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "slow and not cluster"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "slow and not cluster" $$(grep -rl --include='*.py' mark.slow tests)
 
 test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos $$(grep -rl --include='*.py' mark.chaos tests)
 
 NO_BROWSER := SKIPPED: no page was tested in a browser: chromium is not here, and apt-get could not install it (see above).
 START := chromium --headless --no-sandbox --dump-dom about:blank
@@ -37,7 +39,7 @@ test-browser: install ## the pages in a real browser, where Debian's chromium is
 	command -v chromium > /dev/null || timeout 300 apt-get install -y -qq --no-install-recommends chromium > /dev/null || true
 	@! command -v chromium > /dev/null || timeout 60 $(START) > /dev/null 2>&1 || { echo "$(DEAD_BROWSER)"; exit 1; }
 	$(BIN)/python -m pip install --quiet -c constraints.txt playwright axe-playwright-python
-	@if command -v chromium > /dev/null; then $(BIN)/python -m pytest tests/web/test_browser.py; else echo "$(NO_BROWSER)"; fi
+	@if command -v chromium > /dev/null; then $(BIN)/python -m pytest -n 2 tests/web/test_browser.py; else echo "$(NO_BROWSER)"; fi
 
 test-trackers: install ## exports to MLflow and Weights & Biases, which it installs in half a minute
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,mlflow,wandb]'

@@ -1,32 +1,43 @@
 """What tests share: a real PostgreSQL, storages on both databases, the `dsopt` command, small training scripts."""
 
+import functools
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import pytest
 
 from dsopt.launch.leftovers import remove_stale_build_locks
 from dsopt.launch.program import path_with
 from dsopt.store.studies import Store
+from dsopt.study.cache_folder import cache_folder
 from dsopt.study.secrets import OWN_ACCESS
 from tests import postgres as own_postgres
-from tests.command_server import PYTHONPATH, run_command
+from tests.fork_server import Command, loads_alike
+from tests.revisions import execute_once
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# as where the environment is activated: some tests do so, and torch compiles operators anew for minutes, which others
+# wait for, whenever it finds another `ninja` than the last time
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+execute_once()
+
 SCRIPTS = Path(__file__).parent / "scripts"
 STUDIES = Path(__file__).parent.parent / "studies"
 TINY_GPT = STUDIES / "tiny-gpt" / "train.py"
-_started: list[subprocess.Popen[str]] = []
+_started: list[subprocess.Popen[str] | Command] = []
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +78,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres: str) -> str:
     """The URL of an empty PostgreSQL database."""
-    import psycopg
-
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return postgres.replace("/postgres?", f"/{name}?")
+    return make_database(postgres, f"test_{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -83,10 +89,53 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return request.getfixturevalue("postgres_url")
 
 
+@pytest.fixture(scope="session")
+def put_tables(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
+    """Puts dsopt's tables into an empty database by its URL. It copies them: to make them takes half a second."""
+
+    @functools.cache
+    def made_file() -> Path:
+        path = tmp_path_factory.mktemp("made") / "dsopt.db"
+        Store.open(f"sqlite:///{path}", make=True).close()
+        return path
+
+    @functools.cache
+    def made_database(server: str) -> str:
+        Store.open(make_database(server, "made"), make=True).close()
+        return "made"
+
+    def put(url: str) -> None:
+        if url.startswith("sqlite:///"):
+            path = Path(url.removeprefix("sqlite:///"))
+            path.parent.mkdir(mode=0o700)
+            shutil.copy(made_file(), path)
+        else:
+            server, name = request.getfixturevalue("postgres"), urlsplit(url).path[1:]
+            on_server(server, f"DROP DATABASE {name}", f"CREATE DATABASE {name} TEMPLATE {made_database(server)}")
+
+    return put
+
+
+def make_database(server: str, name: str) -> str:
+    """Makes an empty PostgreSQL database. Returns its URL."""
+    on_server(server, f"CREATE DATABASE {name}")
+    return server.replace("/postgres?", f"/{name}?")
+
+
+def on_server(url: str, *statements: str) -> None:
+    """Says something to a PostgreSQL server."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 @pytest.fixture
-def store(storage_url: str) -> Iterator[Store]:
-    """An empty database, once for each kind."""
-    opened = Store.open(storage_url, make=True)
+def store(storage_url: str, put_tables: Callable[[str], None]) -> Iterator[Store]:
+    """A database without a study, once for each kind."""
+    put_tables(storage_url)
+    opened = Store.open(storage_url)
     yield opened
     opened.close()
 
@@ -119,7 +168,7 @@ def ends_processes() -> Iterator[None]:
     del _started[earlier:]
 
 
-def _rest_of(process: subprocess.Popen[str]) -> str:
+def _rest_of(process: subprocess.Popen[str] | Command) -> str:
     """What a process that was killed has said and nobody has read."""
     assert process.stdout is not None
     with process.stdout:
@@ -136,24 +185,31 @@ class Dsopt:
         self.cwd = cwd
         self.environment = {**os.environ, "DSOPT_STORAGE": storage, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
+    def start(self, *args: str) -> subprocess.Popen[str] | Command:
         """Starts the command and does not wait for it."""
-        return start_process([sys.executable, "-m", "dsopt", *args], self.cwd, self.environment)
+        if not loads_alike(self.environment):
+            return start_process([sys.executable, "-m", "dsopt", *args], self.cwd, self.environment)
+        _started.append(started := Command(args, self.cwd, self.environment))
+        return started
 
     def __call__(self, *args: str, code: int = 0) -> str:
         """Runs the command to its end, checks its exit code, gives all it printed."""
-        if self.environment.get("PYTHONPATH") == PYTHONPATH:
-            ended, output = run_command(args, self.cwd, self.environment, seconds=600)
-        else:
-            process = self.start(*args)
-            output, _ = process.communicate(timeout=600)
-            ended = process.returncode
-        assert ended == code, f"exit code {ended}, output:\n{output}"
+        process = self.start(*args)
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == code, f"exit code {process.returncode}, output:\n{output}"
         return output
 
     def json(self, *args: str) -> dict:
         """What a command prints with `--json`."""
         return json.loads(self(*args, "--json"))
+
+
+def make_cache(folder: Path) -> Path:
+    """Makes a folder for caches that holds what DeepSpeed reads, if that is known: to find it out takes seconds."""
+    (folder / "dsopt").mkdir(parents=True)
+    for file in cache_folder().glob("deepspeed-*.json"):
+        shutil.copy(file, folder / "dsopt")
+    return folder
 
 
 @pytest.fixture
@@ -165,12 +221,20 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dsopt(tmp_path: Path, sqlite_url: str) -> Dsopt:
+def dsopt(tmp_path: Path, sqlite_url: str, put_tables: Callable[[str], None]) -> Dsopt:
     """The command in an empty working directory, on SQLite."""
+    put_tables(sqlite_url)
     return Dsopt(tmp_path, sqlite_url)
 
 
 @pytest.fixture
-def dsopt_on(tmp_path: Path, storage_url: str) -> Dsopt:
+def dsopt_on(tmp_path: Path, storage_url: str, put_tables: Callable[[str], None]) -> Dsopt:
     """The command in an empty working directory, on each kind of database."""
+    put_tables(storage_url)
     return Dsopt(tmp_path, storage_url)
+
+
+@pytest.fixture
+def dsopt_at_first(tmp_path: Path, sqlite_url: str) -> Dsopt:
+    """The command where no study was ever created: there is no database yet."""
+    return Dsopt(tmp_path, sqlite_url)

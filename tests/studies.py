@@ -4,6 +4,7 @@ import json
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,17 @@ def wait_for_a_run(folder: Path, of: str = "*") -> None:
     while not list(folder.glob(f"autotuning_results/{of}/cmd.txt")):
         assert time.monotonic() < deadline, "no run was started"
         time.sleep(0.05)
+
+
+def until(what: Callable[[], Any], seconds: float = 60.0, look_seconds: float = 0.1) -> Any:
+    """Waits until something holds, and returns it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(look_seconds)
+    return found
+
+
+def runs_of(dsopt: Dsopt) -> list[dict[str, Any]]:
+    """The runs of the study `simulated`, as they are shown."""
+    return dsopt.json("study", "show", "simulated")["runs"]

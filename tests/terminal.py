@@ -6,8 +6,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Mapping
@@ -15,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len
+
+from tests.fork_server import Command
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -67,10 +67,7 @@ def run_in_terminal(
     env = {**environment, "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES"):
         env.pop(name, None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dsopt", *words], cwd=cwd, env=env, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True,
-    )  # fmt: skip
+    process = Command(words, cwd, env, (theirs, theirs, theirs))
     os.close(theirs)
     shown, left, deadline = b"", dict(answers or {}), time.monotonic() + _SECONDS
     try:

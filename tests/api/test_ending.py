@@ -1,8 +1,7 @@
 """When a worker ends: with its studies, when it has nothing to begin, or when somebody drains it."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from dsopt.store.url import storage_url
 from dsopt.store.workers import Dead, bury
 from tests.api.dry import dry_run
 from tests.conftest import SCRIPTS
-from tests.studies import STUDY, write_study
+from tests.studies import STUDY, until, write_study
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 # The runs of this launcher wait for a file.
@@ -56,13 +55,6 @@ def working(folder: Path, studies: list[dsopt.Study] | None = None) -> dsopt.Wor
     worker = dsopt.start_worker(studies, "cpu:2")
     wait_for_a_run(folder)
     return worker
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def ended(worker: dsopt.WorkerThread) -> list[str]:

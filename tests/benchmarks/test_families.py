@@ -1,5 +1,6 @@
 """The families that scenarios are drawn from: wide, and with optima that have to be searched for."""
 
+import functools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +13,10 @@ from dsopt.simulated.document import as_document, from_document
 from dsopt.simulated.memory import state_bytes
 from dsopt.simulated.model import Model
 
-SCENARIOS = [draw(seed, noise=0.02) for seed in DEVELOPMENT_SEEDS[:150]]
+
+@functools.cache  # not on import: every test process collects this file
+def scenarios():
+    return [draw(seed, noise=0.02) for seed in DEVELOPMENT_SEEDS[:150]]
 
 
 def config(scenario: Scenario, stage: int, micro_batch: int) -> dict:
@@ -34,18 +38,18 @@ def optimum(scenario: Scenario) -> tuple[int, int, float]:
 
 
 def test_families_are_wide():
-    assert {s.cluster.ranks for s in SCENARIOS} >= {1, 2, 4, 8, 16, 32, 64, 128, 256}
-    assert {s.model.dtype for s in SCENARIOS} == {"fp32", "fp16", "bf16"}
-    assert min(s.model.params for s in SCENARIOS) < 7e7
-    assert max(s.model.params for s in SCENARIOS) > 6e10
-    assert min(s.cluster.device.memory_bytes for s in SCENARIOS) < 25e9 < 140e9
-    assert max(s.cluster.device.memory_bytes for s in SCENARIOS) > 140e9
-    assert 10 < sum(s.model.trainable_params < s.model.params for s in SCENARIOS) < 75
+    assert {s.cluster.ranks for s in scenarios()} >= {1, 2, 4, 8, 16, 32, 64, 128, 256}
+    assert {s.model.dtype for s in scenarios()} == {"fp32", "fp16", "bf16"}
+    assert min(s.model.params for s in scenarios()) < 7e7
+    assert max(s.model.params for s in scenarios()) > 6e10
+    assert min(s.cluster.device.memory_bytes for s in scenarios()) < 25e9 < 140e9
+    assert max(s.cluster.device.memory_bytes for s in scenarios()) > 140e9
+    assert 10 < sum(s.model.trainable_params < s.model.params for s in scenarios()) < 75
     assert not set(DEVELOPMENT_SEEDS) & set(HELD_OUT_SEEDS)
 
 
 def test_the_best_is_at_every_stage_somewhere_and_not_what_the_user_has():
-    parallel = [s for s in SCENARIOS if s.cluster.ranks > 1]
+    parallel = [s for s in scenarios() if s.cluster.ranks > 1]
     best = [optimum(s) for s in parallel]
     stages = Counter(stage for stage, _, _ in best)
     assert all(stages[stage] > 0.08 * len(parallel) for stage in range(4)), stages
@@ -61,7 +65,7 @@ def test_the_best_is_at_every_stage_somewhere_and_not_what_the_user_has():
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("ranks", [2, 8, 64])
 def test_each_stage_has_fewer_states_than_the_one_before(dtype, ranks):
-    base = next(s for s in SCENARIOS if s.model.trainable_params == s.model.params)
+    base = next(s for s in scenarios() if s.model.trainable_params == s.model.params)
     model: Model = replace(base.model, dtype=dtype)
     scenario = replace(base, model=model, baseline={"zero_optimization": {}, "gradient_accumulation_steps": 1})
     states = [
@@ -72,5 +76,5 @@ def test_each_stage_has_fewer_states_than_the_one_before(dtype, ranks):
 
 
 def test_a_scenario_survives_json():
-    scenario = SCENARIOS[3]
+    scenario = scenarios()[3]
     assert from_document(json.loads(json.dumps(as_document(scenario)))) == scenario

@@ -1,6 +1,7 @@
 """Machines drawn from published measurements: what is published stays what it is, and the rest is wide."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -19,7 +20,10 @@ from benchmarks.search.space import Space
 # DeepSpeed's autotuner leaves its files to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
-MACHINES = [draw_measured(seed, noise=0.02) for seed in range(60)]
+
+@functools.cache  # not on import: every test process collects this file
+def machines():
+    return [draw_measured(seed, noise=0.02) for seed in range(60)]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +51,7 @@ def plain(machine: MeasuredMachine) -> MeasuredMachine:
 
 
 def test_curves_go_through_what_was_published():
-    for machine in map(plain, MACHINES):
+    for machine in map(plain, machines()):
         for size, seconds in machine.published_seconds:
             if size.is_integer():
                 assert machine.step_seconds(0, int(size), 3) == pytest.approx(3 * seconds)
@@ -57,7 +61,7 @@ def test_curves_go_through_what_was_published():
 
 
 def test_more_samples_take_longer_and_more_memory_beyond_what_was_published_too():
-    for machine in MACHINES:
+    for machine in machines():
         even = dataclasses.replace(machine, time=dataclasses.replace(machine.time, uneven=0.0, bumps=0.0))
         for stage in range(4):
             seconds = [even.step_seconds(stage, size, 1) for size in range(1, 257)]
@@ -82,7 +86,7 @@ def test_nothing_is_developed_on_what_is_published(cases):
 
 
 def test_launches_differ_by_no_more_than_noise_around_what_is_true():
-    machine = dataclasses.replace(MACHINES[1], noise=0.1)
+    machine = dataclasses.replace(machines()[1], noise=0.1)
     truth = machine.step_seconds(*(machine.baseline["zero_optimization"]["stage"], *_sizes(machine)))
     means = [machine.run(machine.baseline, launch).step_seconds[10:].mean() for launch in range(200)]
     assert np.mean(means) == pytest.approx(truth, rel=0.01)
@@ -97,20 +101,20 @@ def _sizes(machine: MeasuredMachine) -> tuple[int, int]:
 
 
 def test_machines_are_wide():
-    assert {machine.name.split("/")[0] for machine in MACHINES} >= {"fms", "bigscience", "vtrain-single", "swift"}
-    assert {oracle(m, fast=True).config["zero_optimization"]["stage"] for m in MACHINES} == {0, 1, 2, 3}
-    spreads = [machine.chance.launch_spread for machine in MACHINES]
+    assert {machine.name.split("/")[0] for machine in machines()} >= {"fms", "bigscience", "vtrain-single", "swift"}
+    assert {oracle(m, fast=True).config["zero_optimization"]["stage"] for m in machines()} == {0, 1, 2, 3}
+    spreads = [machine.chance.launch_spread for machine in machines()]
     assert 0.003 <= min(spreads) < 0.006 < 0.03 < max(spreads) <= 0.05
     for is_strange in (
         lambda memory: len(set(memory.dynamic)) > 1,
         lambda memory: memory.bend != 1,
         lambda memory: memory.jump_bytes > 0,
     ):
-        assert 0.2 < np.mean([is_strange(machine.memory) for machine in MACHINES]) < 0.5
+        assert 0.2 < np.mean([is_strange(machine.memory) for machine in machines()]) < 0.5
 
 
 def test_the_users_own_configuration_runs_and_every_size_that_tuners_consider_does_not():
-    for machine in MACHINES:
+    for machine in machines():
         assert machine.true_throughput(machine.baseline) is not None
         assert machine.run(machine.baseline, 0).oom is None
         for stage in range(4):
@@ -121,7 +125,7 @@ def test_the_users_own_configuration_runs_and_every_size_that_tuners_consider_do
 
 
 def test_no_tuner_that_keeps_to_the_space_beats_the_oracle():
-    for machine in MACHINES[:4]:
+    for machine in machines()[:4]:
         best = oracle(machine, fast=True)
         space = Space.of(machine, fast=True)
         assert best.throughput == max(
@@ -133,7 +137,7 @@ def test_no_tuner_that_keeps_to_the_space_beats_the_oracle():
 
 
 def test_deepspeeds_autotuner_runs_on_them():
-    record = DeepSpeedTuner().tune(MACHINES[1], seed=0)
+    record = DeepSpeedTuner().tune(machines()[1], seed=0)
     assert record.error is None
     assert record.tried[0].phase == "profile"
     assert shown(record.choice) in {shown(tried.config) for tried in record.tried}

@@ -77,8 +77,8 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["dashboard", "--token-file", "missing"], 1, "--token-file missing: cannot be read: No such file"),
     ],
 )
-def test_mistakes(dsopt: Dsopt, args: list[str], code: int, message: str) -> None:
-    output = dsopt(*args, code=code)
+def test_mistakes(dsopt_at_first: Dsopt, args: list[str], code: int, message: str) -> None:
+    output = dsopt_at_first(*args, code=code)
     assert message in output
     assert "Traceback" not in output
     assert "secret" not in output

@@ -18,7 +18,7 @@ from dsopt.errors import DsoptError
 from tests.api.dry import dry_run
 from tests.api.test_ending import write_gated_study
 from tests.conftest import Dsopt
-from tests.worker.test_faults import until
+from tests.studies import until
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 

@@ -1,22 +1,25 @@
 """What commands that change or work print with `--json`: one document on stdout, all else on stderr."""
 
 import json
-import subprocess
-import sys
+import tempfile
 
 import pytest
 import yaml
 
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
+from tests.fork_server import Command
 
 
 def apart(dsopt: Dsopt, *args: str, code: int = 0) -> tuple[str, str]:
     """What a command writes to stdout and to stderr."""
-    done = subprocess.run([sys.executable, "-m", "dsopt", *args], cwd=dsopt.cwd, env=dsopt.environment,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        command = Command(args, dsopt.cwd, dsopt.environment, (0, out.fileno(), err.fileno()))
+        ended = command.wait(600)
+        out.seek(0)
+        err.seek(0)
+        assert ended == code, err.read()
+        return out.read(), err.read()
 
 
 def data(dsopt: Dsopt, *args: str) -> dict:
@@ -57,7 +60,7 @@ def test_tuning_by_json_alone(dsopt: Dsopt) -> None:
     assert "Created study 'train'" in err
 
 
-def test_an_empty_list_says_where_it_looked(dsopt: Dsopt) -> None:
-    out = dsopt("study", "list")
-    assert f"There is no study yet in {dsopt.environment['DSOPT_STORAGE']}." in out
-    assert "secret" not in dsopt("study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d", code=1)
+def test_an_empty_list_says_where_it_looked(dsopt_at_first: Dsopt) -> None:
+    out = dsopt_at_first("study", "list")
+    assert f"There is no study yet in {dsopt_at_first.environment['DSOPT_STORAGE']}." in out
+    assert "secret" not in dsopt_at_first("study", "list", "--storage", "postgresql://u:secret@127.0.0.1:1/d", code=1)

@@ -11,10 +11,10 @@ import yaml
 
 import dsopt as api
 from tests.api.dry import dry_run
-from tests.api.test_ending import until, write_gated_study
+from tests.api.test_ending import write_gated_study
 from tests.api.test_notifying import Hook, hook
 from tests.conftest import Dsopt
-from tests.studies import write_study
+from tests.studies import until, write_study
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 __all__ = ["hook"]

@@ -13,11 +13,12 @@ from dsopt.api.page_address import noted_address, page_of
 from dsopt.cli.main import dsopt as command
 from dsopt.cli.study import study as study_command
 from tests.api.dry import dry_run
+from tests.conftest import make_cache
 
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(make_cache(tmp_path / "cache")))
     url = f"sqlite:///{tmp_path}/dsopt.db"
     dsopt.create_study(dry_run(tmp_path), storage=url).close()
     return url

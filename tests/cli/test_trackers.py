@@ -15,7 +15,7 @@ import yaml
 import dsopt as api
 from dsopt.api.trackers import _tracked
 from tests.api.dry import dry_run
-from tests.conftest import Dsopt
+from tests.conftest import Dsopt, make_cache
 
 with_mlflow = pytest.mark.skipif(
     importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed: pip install 'dsopt[mlflow]'"
@@ -43,6 +43,7 @@ def study(dsopt: Dsopt) -> api.Study:
     dsopt.environment |= {
         "MLFLOW_TRACKING_URI": f"sqlite:///{dsopt.cwd / 'mlflow.db'}", "MLFLOW_DISABLE_TELEMETRY": "true",
         "WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "HOME": str(dsopt.cwd), "DO_NOT_TRACK": "true",
+        "XDG_CACHE_HOME": str(make_cache(dsopt.cwd / "cache")),
     }  # fmt: skip
     (dsopt.cwd / "dry.yaml").write_text(yaml.safe_dump(dry_run(dsopt.cwd)))
     dsopt("study", "create", "dry.yaml")

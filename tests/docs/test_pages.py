@@ -12,6 +12,7 @@ import yaml
 
 from tests.conftest import SCRIPTS
 from tests.docs.pages import DOCS, PAGES, Block, blocks
+from tests.fork_server import make_command
 
 ROOT = DOCS.parent
 REAL = ("accelerate", "trainer")  # these guides train
@@ -51,7 +52,10 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
     folder = made_folder(tmp_path)
     database = request.getfixturevalue("postgres_url") if page.stem == "postgres" else ""
     stands_for = {**STANDS_FOR, DATABASE: database, **(ONE_BY_ONE if "simulation: {" in page.read_text() else {})}
-    check(page, folder, stands_for, path=f"{SCRIPTS}{os.pathsep}{Path(sys.executable).parent}")
+    (tmp_path / "bin").mkdir()
+    make_command(tmp_path / "bin")
+    path = [tmp_path / "bin", SCRIPTS, Path(sys.executable).parent]
+    check(page, folder, stands_for, path=os.pathsep.join(map(str, path)))
 
 
 @pytest.mark.slow

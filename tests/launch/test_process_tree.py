@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsopt.launch.process_tree import ProcessTree
-from tests.worker.test_faults import until
+from tests.studies import until
 
 # as DeepSpeed's: the first heeds nothing, the second SIGTERM, and the training belongs to neither's session
 LAUNCHER = """

@@ -14,7 +14,7 @@ from dsopt.launch.processes import host_identity, kill_all, processes_of
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.run_dir import RunDir
 from tests.runs import launch
-from tests.worker.test_faults import until
+from tests.studies import until
 
 # what setproctitle does: it takes the room of the environment for a longer title
 HIDES = """

@@ -1,14 +1,13 @@
 """A rank of a run, as a script that does something to files, and what is there after it."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dsopt.protocol import birth
 from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
+from tests.fork_server import run_script
 
 BEGINNING = """
 import os, shutil, sys, tempfile, time
@@ -31,10 +30,9 @@ def save(path):
 def run(run_dir: RunDir, work: Path, script: str, began_ns: int | None = None, *, beginning: str = BEGINNING) -> str:
     """Runs it in a working folder, and returns what it prints."""
     environment = {**os.environ} | ({BEGAN_VARIABLE: str(began_ns)} if began_ns is not None else {})
-    command = [sys.executable, "-c", beginning + script, run_dir.path]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    code, output, errors = run_script(beginning + script, [str(run_dir.path)], work, environment, seconds=120)
+    assert code == 0, errors
+    return output
 
 
 def needs_births(folder: Path) -> None:

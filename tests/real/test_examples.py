@@ -19,16 +19,18 @@ SHORT = {
 }
 
 
-def run_example(dsopt: Dsopt, script: str, command: str, ds_config: dict[str, Any], **autotuning: object) -> str:
-    """Tunes an example on two CPU ranks; gives what creating the study said."""
-    dsopt.environment |= {**VARIABLES, "HF_PATH": "hf", "NGPUS": "2", "OUTPUT_DIR": "out", "output_dir": "out"}
+def run_example(
+    dsopt: Dsopt, script: str, command: str, ds_config: dict[str, Any], *, ranks: int, **autotuning: object
+) -> str:
+    """Tunes an example on CPU ranks; gives what creating the study said."""
+    dsopt.environment |= {**VARIABLES, "HF_PATH": "hf", "NGPUS": str(ranks), "OUTPUT_DIR": "out", "output_dir": "out"}
     path = dsopt.cwd / "hf" / "transformers" / "examples" / "pytorch" / script
     path.parent.mkdir(parents=True)
     shutil.copy(SCRIPTS / "example.py", path)
     (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, "autotuning": autotuning, **SHORT}))
     said = dsopt("study", "create", "study.yaml", "--name", "example")
-    dsopt("worker", "example", "--devices", "cpu:2")
+    dsopt("worker", "example", "--devices", f"cpu:{ranks}")
     return said
 
 
@@ -45,7 +47,7 @@ def test_the_readmes_deberta_trains_with_the_configurations_size(dsopt: Dsopt) -
     ds_config["optimizer"]["params"]["torch_adam"] = True
     del ds_config["zero_optimization"]["cpu_offload"]
     said = run_example(
-        dsopt, "text-classification/run_glue.py", DEBERTA, ds_config, num_gpus=2, max_train_batch_size=16
+        dsopt, "text-classification/run_glue.py", DEBERTA, ds_config, ranks=2, num_gpus=2, max_train_batch_size=16
     )
     assert said.count("--per_device_train_batch_size 4 contradicts train_micro_batch_size_per_gpu 8") == 1
     assert states(dsopt) == {"baseline": "measured"}
@@ -63,7 +65,7 @@ def test_the_tutorials_gpt2_large_is_tuned(dsopt: Dsopt) -> None:
         "zero_optimization": {"stage": 1},
     }
     sizes = {"max_train_micro_batch_size_per_gpu": 8, "tuner_num_trials": 1, "max_train_batch_size": 16}
-    run_example(dsopt, "language-modeling/run_clm.py", GPT2_LARGE, ds_config, **sizes)
+    run_example(dsopt, "language-modeling/run_clm.py", GPT2_LARGE, ds_config, ranks=1, **sizes)
     found = states(dsopt)
     assert found.pop("baseline") == "measured"
     assert set(found.values()) == {"measured"}, found

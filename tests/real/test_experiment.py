@@ -21,7 +21,7 @@ from tests.lagging.rig import accelerator, is_lagging
 from tests.runs import launch, rules
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]  # one at a time: they use all cores
-on_the_cpu_alone = pytest.mark.parametrize("device", ["cpu"], indirect=True)
+on_both_devices = pytest.mark.parametrize("device", ["cpu", "lagging"], indirect=True)
 
 CONFIG = {
     "train_micro_batch_size_per_gpu": 4,
@@ -38,10 +38,10 @@ def has_fp16() -> bool:
 needs_fp16 = pytest.mark.skipif(not has_fp16(), reason="neither a GPU nor a CPU that computes in fp16")
 
 
-@pytest.fixture(params=["cpu", "lagging"], autouse=True)
+@pytest.fixture(autouse=True)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run trains on the CPU, and on a device that lags behind its host."""
-    if request.param == "lagging":
+    """The CPU. What the device may change is tried on one that lags behind its host, too."""
+    if getattr(request, "param", "cpu") == "lagging":
         for name, value in accelerator(gib=1).items():
             monkeypatch.setenv(name, value)
 
@@ -58,23 +58,25 @@ def run(
     stop: threading.Event | None = None,
     script_args: str = "",
     leases: str | None = None,
+    by_launcher: bool = False,
+    ranks: int = 1,
     **further: object,
 ) -> Outcome:
-    """One run of the misbehaving script with two ranks, under `further` rules; checks that nothing of it is left."""
+    """One run of the misbehaving script, under `further` rules; checks that nothing of it is left."""
     run_dir = RunDir.create(tmp_path, how)
     run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
     port = next(free_ports())
-    typed = f"OMP_NUM_THREADS=1 deepspeed --num_gpus 2 {SCRIPTS / 'behaves.py'} {how} {script_args} --deepspeed_config"
+    launcher, script = f"OMP_NUM_THREADS=1 deepspeed --num_gpus {ranks}", SCRIPTS / "behaves.py"
     leases = leases or ("gpu" if is_lagging() else "cpu")
     started = launch(
-        f"{typed} {run_dir.ds_config}",
+        f"{launcher} {script} {how} {script_args} --deepspeed_config {run_dir.ds_config}",
         cwd=tmp_path,
         run_dir=run_dir,
         port=port,
         memory_limit_bytes=memory_limit_bytes,
         count_flops=needs_flops,
-        devices=DevicePool(kind=leases, indices=(0, 1)),
-        start="direct" if leases == "gpu" else "launcher",  # the launcher knows the devices itself
+        devices=DevicePool(kind=leases, indices=tuple(range(ranks))),
+        start="launcher" if by_launcher else "direct",
     )
     under = rules(timeout_seconds=timeout_seconds, expected=expected, needs_flops=needs_flops, **further)
     outcome = run_experiment(started, under, (stop or threading.Event()).is_set, lambda progress: None)
@@ -83,8 +85,10 @@ def run(
     return outcome
 
 
+@on_both_devices
 def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
+    asked = Candidate(stage=0, micro_batch=4, gas=1)
+    outcome = run(tmp_path, "trains", expected=asked, needs_flops=True, by_launcher=not is_lagging(), ranks=2)
     assert isinstance(outcome, Measured), outcome
     assert outcome.engine.world_size == 2
     assert outcome.engine.num_params == outcome.engine.largest_layer_params == 64 * 64 + 64
@@ -101,8 +105,13 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
     assert (5e6 if is_lagging() else 50e6) < outcome.peak_memory_bytes < 8e9
     # forward and the weights' gradient of one 4 × 64 by 64 × 64 product, two operations a multiply-add
     assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
+    # the events are of the documented protocol
+    lines = [json.loads(line) for line in (tmp_path / "trains" / "events-rank1.jsonl").read_text().splitlines()]
+    assert {line["event"] for line in lines} >= {"engine", "step", "memory"}
+    assert all(line["v"] == 1 and line["rank"] == 1 for line in lines)
 
 
+@on_both_devices
 def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> None:
     outcome = run(tmp_path, "evaluates-first", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
     assert isinstance(outcome, Measured), outcome
@@ -118,6 +127,7 @@ def test_a_model_that_stays_in_evaluation_mode_trains_all_the_same(tmp_path: Pat
     assert all(outcome.metric(name) > 0 for name in ("forward", "backward", "step"))
 
 
+@on_both_devices
 def test_an_engine_that_is_compiled_is_measured_as_any_other(tmp_path: Path) -> None:
     """`torch.compile(engine)` traces what the probe has put around it, and could not hash it."""
     outcome = run(tmp_path, "compiles", expected=Candidate(stage=0, micro_batch=4, gas=1))
@@ -141,6 +151,7 @@ def test_a_further_engine_that_trains_is_counted(tmp_path: Path) -> None:
     assert (outcome.engine.engines, outcome.engine.num_params) == (2, 64 * 64 + 64)
 
 
+@on_both_devices
 @pytest.mark.parametrize("how", ["evaluates-between-steps", "evaluates-between-steps-by-its-module"])
 def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path, how: str) -> None:
     """The Trainer evaluates the model itself."""
@@ -156,6 +167,7 @@ def test_an_evaluation_in_each_step_is_part_of_it(tmp_path: Path) -> None:
     assert outcome.measurement.step_seconds > 0.05
 
 
+@on_both_devices
 def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_path: Path) -> None:
     zero = {"stage": 1, "reduce_bucket_size": 10**6}  # at stage 0 none may; the usual bucket fills the lagging device
     config = {**CONFIG, "gradient_accumulation_steps": 2, "zero_optimization": zero}
@@ -167,13 +179,13 @@ def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_
     assert outcome.flops_per_step == 2 * 2 * (2 * 4 * 64 * 64)
 
 
+@on_both_devices
 def test_a_script_that_catches_out_of_memory_does_not_hide_it(tmp_path: Path) -> None:
     outcome = run(tmp_path, "catches-out-of-memory")
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
 
 
-@on_the_cpu_alone
 def test_a_run_on_other_devices_than_it_leased_ends(tmp_path: Path) -> None:
     outcome = run(tmp_path, "trains", leases="gpu")
     assert isinstance(outcome, Failed), outcome
@@ -181,14 +193,13 @@ def test_a_run_on_other_devices_than_it_leased_ends(tmp_path: Path) -> None:
 
 
 def test_an_exception_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "raises")
+    outcome = run(tmp_path, "raises", by_launcher=True, ranks=2)
     assert isinstance(outcome, Failed), outcome
     assert outcome.reason == "crash"
     assert outcome.message.startswith("rank 1: ValueError: the second rank has had enough.")
     assert "stderr.log" in outcome.message
 
 
-@on_the_cpu_alone
 def test_the_memory_limit_is_enforced_and_met_as_out_of_memory(tmp_path: Path) -> None:
     """16 GiB of inputs in the third step, on a rank that may have 4 GiB."""
     outcome = run(tmp_path, "hogs", memory_limit_bytes=4 * 2**30)
@@ -246,12 +257,17 @@ def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_pat
     assert "'--batch-size 4' in your command has that value" in outcome.message
 
 
-@on_the_cpu_alone
 def test_sizes_that_a_script_sets_after_its_engine_was_built_are_told(tmp_path: Path) -> None:
     expected, own = Candidate(stage=0, micro_batch=8, gas=1), OwnSizes(rows=4, micro_batch=4, gas=4)
     config = {**CONFIG, "train_micro_batch_size_per_gpu": 8}
     outcome = run(
-        tmp_path, "keeps-its-global-batch", config=config, expected=expected, own=own, script_args="--batch-size 8"
+        tmp_path,
+        "keeps-its-global-batch",
+        config=config,
+        expected=expected,
+        own=own,
+        script_args="--batch-size 8",
+        ranks=2,
     )
     assert isinstance(outcome, Infeasible), outcome
     assert "ZeRO stage 0, micro-batch 8, accumulation 2, not with 0, 8, 1 as configured" in outcome.message
@@ -263,6 +279,7 @@ def fp16(stage: int, power: int) -> dict:
     return {**CONFIG, "zero_optimization": zero, "fp16": {"enabled": True, "initial_scale_power": power}}
 
 
+@on_both_devices
 @needs_fp16
 def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
     """Gradients of 4 overflow in fp16 until 2^24 has been halved ten times."""
@@ -274,6 +291,7 @@ def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
     assert outcome.nonfinite == ()
 
 
+@on_both_devices
 @needs_fp16
 @pytest.mark.parametrize(
     ("stage", "words"), [(0, "the optimizer skipped"), (3, "Current loss scale already at minimum")]
@@ -287,7 +305,6 @@ def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words:
     assert "train it in bf16 or fp32" in outcome.message
 
 
-@on_the_cpu_alone
 def test_steps_that_are_skipped_in_bf16_are_an_overflow(tmp_path: Path) -> None:
     """DeepSpeed counts them as with fp16, and any CPU computes in bf16."""
     zero = {"stage": 1, "reduce_bucket_size": 1_000_000}
@@ -314,12 +331,5 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(6, stop.set).start()
     started = time.monotonic()
-    assert isinstance(run(tmp_path, "hangs", stop=stop), Cancelled)
+    assert isinstance(run(tmp_path, "hangs", stop=stop, by_launcher=True), Cancelled)
     assert time.monotonic() - started < 100  # it would hang for 600
-
-
-def test_an_events_file_speaks_the_documented_protocol(tmp_path: Path) -> None:
-    run(tmp_path, "trains")
-    lines = [json.loads(line) for line in (tmp_path / "trains" / "events-rank1.jsonl").read_text().splitlines()]
-    assert {line["event"] for line in lines} >= {"engine", "step", "memory"}
-    assert all(line["v"] == 1 and line["rank"] == 1 for line in lines)

@@ -15,7 +15,7 @@ import pynvml
 import pytest
 import yaml
 
-from dsopt.launch.devices import visible_gpus
+from dsopt.launch.devices import free_ports, visible_gpus
 from dsopt.launch.program import path_with
 from tests.conftest import SCRIPTS, TINY_GPT, Dsopt
 from tests.lagging.rig import is_lagging
@@ -48,7 +48,8 @@ def create(dsopt: Dsopt, script: Path, arguments: str, **changes: Any) -> None:
     shutil.copy(script, dsopt.cwd / "train.py")
     ds_config = {**CONFIG, "train_micro_batch_size_per_gpu": [2, 4], "zero_optimization": {**BUCKETS, "stage": [1, 2]}}
     (dsopt.cwd / "ds.json").write_text(json.dumps(ds_config))
-    command = f"deepspeed --num_gpus 1 train.py {arguments} --deepspeed_config ds.json"
+    port = next(free_ports())  # of a training: on a stand-in, other tests go on beside this one
+    command = f"deepspeed --num_gpus 1 --master_port {port} train.py {arguments} --deepspeed_config ds.json"
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump({"command": command, **SHORT, **changes}))
     dsopt("study", "create", "study.yaml")
 
@@ -121,7 +122,9 @@ def test_a_script_that_saves_finds_its_files_as_they_were_and_the_training_goes_
     launcher = Path(sys.executable).with_name("deepspeed")
     own = {**CONFIG, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {**BUCKETS, "stage": 1}}
     (dsopt.cwd / "own.json").write_text(json.dumps(own))
-    words = [launcher, "--num_gpus", "1", "train.py", "--deepspeed_config", "own.json", "--steps", "4"]
+    port = str(next(free_ports()))
+    words = [launcher, "--num_gpus", "1", "--master_port", port, "train.py", "--deepspeed_config", "own.json"]
+    words += ["--steps", "4"]
     environment = {**dsopt.environment, "PATH": path_with(os.environ, Path(sys.executable))}
     subprocess.run(words, cwd=dsopt.cwd, env=environment, check=True, capture_output=True)
     places = [dsopt.cwd / "ckpt", dsopt.cwd / "model.pt"]

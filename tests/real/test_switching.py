@@ -57,12 +57,12 @@ def test_torchrun_with_offload_and_accumulation_as_dimensions(dsopt: Dsopt) -> N
         "autotuning": {"metric": "latency"},
     }
     (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
-    launcher = f"OMP_NUM_THREADS=1 {sys.executable} -m torch.distributed.run --nproc-per-node=2 --standalone"
+    launcher = f"OMP_NUM_THREADS=1 {sys.executable} -m torch.distributed.run --nproc-per-node=1 --standalone"
     command = f"{launcher} train.py --hidden 64 --layers 2 --deepspeed_config ds_config.json"
     study = {"name": "torchrun", "command": command, "autotuning": {"tuner_type": "tpe"}, **SHORT}
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump(study))
     dsopt("study", "create", "study.yaml")
-    dsopt("worker", "torchrun", "--devices", "cpu:2")
+    dsopt("worker", "torchrun", "--devices", "cpu:1")
     assert states(dsopt, "torchrun") == {
         "baseline": "measured",
         "z2_oonone_gas2_tmbspg4": "measured",
@@ -93,7 +93,7 @@ def test_accelerate_launch_and_a_batch_size_that_does_not_follow(dsopt: Dsopt, m
     }
     (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
     command = (
-        "OMP_NUM_THREADS=1 accelerate launch --use_deepspeed --num_processes 2 --num_machines 1 --mixed_precision no "
+        "OMP_NUM_THREADS=1 accelerate launch --use_deepspeed --num_processes 1 --num_machines 1 --mixed_precision no "
         "--deepspeed_config_file ds_config.json train.py --batch-size 4"
     )
     study = {"name": "accelerate", "command": command, **SHORT}
@@ -101,7 +101,7 @@ def test_accelerate_launch_and_a_batch_size_that_does_not_follow(dsopt: Dsopt, m
         study["autotuning"] = {"tuner_num_trials": 2}
     (dsopt.cwd / "study.yaml").write_text(yaml.safe_dump(study))
     dsopt("study", "create", "study.yaml")
-    dsopt("worker", "accelerate", "--devices", "cpu:2")
+    dsopt("worker", "accelerate", "--devices", "cpu:1")
     ended = states(dsopt, "accelerate")
     assert ended["baseline"] == "measured"
     assert ended["z2_gas1_tmbspg8"] == ("measured" if mapped else "infeasible")

@@ -98,14 +98,14 @@ def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
     }
     (dsopt.cwd / "ds_config.json").write_text(json.dumps(ds_config))
     command = (
-        "deepspeed --num_gpus 2 finetune.py --deepspeed ds_config.json --output_dir out --use_cpu "
+        "deepspeed --num_gpus 1 finetune.py --deepspeed ds_config.json --output_dir out --use_cpu "
         "--per_device_train_batch_size 4 --max_steps 500 --report_to none --save_strategy no --disable_tqdm true"
     )
     study = {"command": command, "stage_order": "sequential", **SHORT}
     study["measurement"] = {**SHORT["measurement"], "race": False}  # which run loses a race is the machine's mood
     (dsopt.cwd / "hf.yaml").write_text(yaml.safe_dump(study))
     dsopt("study", "create", "hf.yaml")
-    dsopt("worker", "hf", "--devices", "cpu:2")
+    dsopt("worker", "hf", "--devices", "cpu:1")
     best = dsopt.json("study", "best", "hf")
     runs = best_runs(dsopt)
     assert {run["candidate"]: run["state"] for run in runs if run["round"] == 0} == {

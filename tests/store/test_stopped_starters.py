@@ -16,7 +16,7 @@ from dsopt.store.studies import Store
 from dsopt.store.workers import leave
 from tests.store.ledger import spec
 from tests.store.test_leases import NONE, at, begin, orphans, slots
-from tests.worker.test_faults import until
+from tests.studies import until
 
 STARTER = """
 import signal, subprocess, sys

@@ -15,7 +15,7 @@ from dsopt.store.transactions import changing
 from dsopt.store.trouble import is_away
 from dsopt.store.workers import leave
 from tests.store.ledger import begin, ledger_of, new_task, spec, sweep_now
-from tests.worker.test_faults import until
+from tests.studies import until
 
 
 def test_postgres_takes_the_study_from_who_is_frozen_in_a_transaction(

@@ -23,7 +23,7 @@ def test_a_key_that_is_removed_ends_its_studies_at_the_next_run(dsopt: Dsopt, is
     (keys_of(here) / "old.key").unlink()
     (dsopt.cwd / "go").touch()
     output, _ = worker.communicate(timeout=120)
-    here("key", "sign", "simulated", "--unsigned")
+    here("key", "sign", "simulated", "--unsigned", "--yes")
     runs = here.json("study", "show", "simulated")["runs"]
     if is_signed_again:
         assert (worker.returncode, len(runs) > 1) == (0, True), output

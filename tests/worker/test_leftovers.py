@@ -8,8 +8,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.worker.final_training import check_leftovers
 from dsopt.worker.history import load_history
 from tests.conftest import SCRIPTS, Dsopt
-from tests.studies import wait_until_nothing_runs, write_study
-from tests.worker.test_faults import until
+from tests.studies import until, wait_until_nothing_runs, write_study
 
 LEAVES = """#!/bin/sh
 [ -e checkpoint-100 ] || {{ mkdir checkpoint-100; echo weights > checkpoint-100/weights; }}

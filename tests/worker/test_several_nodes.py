@@ -3,8 +3,6 @@
 import itertools
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,7 +13,7 @@ from dsopt.store.studies import Store
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import on_node
 from tests.store.ledger import bury_now, ledger_of, sweep_now
-from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
+from tests.studies import STUDY, check_nothing_lost_nothing_doubled, until, wait_until_nothing_runs, write_study
 
 
 @pytest.fixture
@@ -32,17 +30,10 @@ def two_nodes(dsopt: Dsopt) -> Dsopt:
     return dsopt
 
 
-def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-
-
 def rank_on_b(folder: Path) -> psutil.Process:
     """The rank on the other node, once it runs."""
     pid = folder / "autotuning_results" / "baseline" / "remote"
-    until(lambda: pid.exists() and pid.read_text().strip())
+    until(lambda: pid.exists() and pid.read_text().strip(), 30)
     return psutil.Process(int(pid.read_text()))
 
 
@@ -63,7 +54,7 @@ def test_ranks_on_other_nodes_end_with_their_worker(two_nodes: Dsopt, number: in
     assert leased(two_nodes) == {(node, f"cpu:{i}") for node in (os.uname().nodename, "b") for i in range(2)}
     worker.send_signal(number)
     worker.communicate(timeout=60)
-    until(lambda: not rank.is_running())
+    until(lambda: not rank.is_running(), 30)
     wait_until_nothing_runs(two_nodes.cwd)
     assert not list(two_nodes.cwd.glob("autotuning_results/*/node_environment"))  # it may have secrets
 
@@ -82,7 +73,7 @@ def test_whoever_sweeps_up_after_a_worker_without_a_guard_ends_its_ranks_on_othe
     assert bury_now(store, other) == 1
     assert sweep_now(store, other) == 1
     store.close()
-    until(lambda: not rank.is_running())
+    until(lambda: not rank.is_running(), 30)
     assert leased(two_nodes) == set()
 
 
