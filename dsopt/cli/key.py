@@ -49,15 +49,21 @@ def list_(as_json: bool) -> None:
 
 @key.command()
 @click.argument("study", shell_complete=complete_study)
-@click.option("--unsigned", is_flag=True, help="Also if no key of this node has signed it: read its command first.")
+@click.option("--unsigned", is_flag=True, help="Also if no key of this node has signed it: shows it, and asks.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @storage_option
 @json_option
-def sign(study: str, unsigned: bool, storage: str | None, as_json: bool) -> None:
+def sign(study: str, unsigned: bool, yes: bool, storage: str | None, as_json: bool) -> None:
     """Sign a study with the signing key of this node, such as a new one."""
     from dsopt.api.keys import sign_study
 
-    done = sign_study(study, unsigned=unsigned, storage=storage)
+    def agree(content: str) -> None:
+        click.echo(f"{content}\nWhoever could write to the database can have written this.", err=as_json)
+        if not yes:
+            click.confirm(f"Let workers run its commands in its folder: sign '{study}'?", abort=True, err=as_json)
+
+    done = sign_study(study, unsigned=unsigned, agree=agree, storage=storage)
     if as_json:
         print_json(asdict(done))
     else:
-        click.echo(f"Signed study '{done.study}' with key {done.fingerprint}. It runs: {done.command}")
+        click.echo(f"Signed study '{done.study}' with key {done.fingerprint}.")

@@ -4,13 +4,11 @@ import shutil
 import sys
 import textwrap
 
-import click
-
 
 def say(text: str, *, err: bool = False) -> None:
     """Prints text for people, to stdout or stderr."""
-    is_terminal = (sys.stderr if err else sys.stdout).isatty()
-    click.echo(wrapped(text, shutil.get_terminal_size().columns) if is_terminal else text, err=err)
+    stream = sys.stderr if err else sys.stdout  # not by click, which would write into the live view
+    print(wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text, file=stream, flush=True)
 
 
 def wrapped(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from dsopt.experiment.hiding import without_secrets
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment, judge, measurement_of
 from dsopt.experiment.measure import Measurement
@@ -30,7 +31,7 @@ _LAST_WORDS_SECONDS = 0.5
 _AWAY_SECONDS = 2.0  # that a look and a wait may last longer on a machine that has much to do
 _TELL_SECONDS = 2.0  # so often at least, also during a long step: whoever watches looks around then
 _FIRST_STEPS = 3  # which may take as long by themselves
-_APART_SECONDS = 0.5  # between the processes that somebody suspends together
+_SHARED = 0.5  # of what the worker was away, at least, if its run was suspended with it: a busy machine adds to either
 _REMOTE_SECONDS = 4.0  # attributes of files are kept for three seconds and more on NFS (nfs(5))
 _TAIL_LINES = 12
 _TAIL_LENGTH = 600
@@ -143,13 +144,10 @@ class _Watched:
         if not self._away:
             return outcome
         steps = [step.seconds for step in self.seen.steps]
-        usual, last_so_far = median(steps) if steps else 0.0, len(steps) + 2  # that goes on, or is half written
-        self._away = [(away, first, last or last_so_far) for away, first, last in self._away]
-        is_in_step = any(
-            max(steps[max(first, _FIRST_STEPS) : last], default=0.0) - usual > away - _APART_SECONDS
-            for away, first, last in self._away
-        )
-        if is_in_step or (self._is_suspended and isinstance(outcome, Failed)):
+        last_so_far = len(steps) + 2  # that goes on, or is half written
+        closed = [(away, first, last or last_so_far) for away, first, last in self._away]
+        self._away = [*closed]
+        if _is_in_step(steps, closed) or (self._is_suspended and isinstance(outcome, Failed)):
             total = sum(away for away, _, _ in self._away)
             return Cancelled(message=f"the worker and its run were suspended for {total:.0f} s", reason="suspended")
         return outcome
@@ -194,7 +192,7 @@ class _Watched:
         outcome: Outcome | None = None
         steps = len(self.seen.steps)
         for event in events:
-            if self._add(event) and not has_problem:
+            if self._add(event) and not has_problem and self.seen.engine is not None:
                 measurement = measurement_of(self.seen, self._rules)
                 moment = Moment(seconds=0.0, spent_seconds=self._spent())
                 outcome = judge(self.seen, self._rules, measurement, moment, self._launch)
@@ -208,15 +206,8 @@ class _Watched:
         return outcome
 
     def _read(self) -> list[Event]:
-        """What ranks have told since, without secrets: a message that is cut or put in one line hides them no more."""
-        events = list(self._reader.read())
-        if not _tells_a_problem(events):
-            return events
-        secrets = self._launch.secrets
-        return [
-            replace(event, message=hidden(event.message, secrets)) if isinstance(event, Oom | Error) else event
-            for event in events
-        ]
+        """What ranks have told since, without secrets."""
+        return without_secrets(list(self._reader.read()), lambda: self._launch.secrets)
 
     def _add(self, event: Event) -> bool:
         """Takes in an event, and returns whether it is a step that counts."""
@@ -263,6 +254,17 @@ class _Watched:
                 sources=self.seen.sources,
             )
         )
+
+
+def _is_in_step(steps: Sequence[float], away: Sequence[tuple[float, int, int]]) -> bool:
+    """Whether a step lasted longer by what the worker was away in its range of steps, and longer than all others."""
+    meanwhile = {number for _, first, last in away for number in range(first, last)}
+    longest_of_others = max((s for n, s in enumerate(steps) if n >= _FIRST_STEPS and n not in meanwhile), default=0.0)
+    for seconds, first, last in away:
+        longest = max(steps[max(first, _FIRST_STEPS) : last], default=0.0)
+        if longest > longest_of_others and longest - median(steps) > _SHARED * seconds:
+            return True
+    return False
 
 
 def _is_gone(folder: Path) -> bool:

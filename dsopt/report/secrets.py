@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from dsopt.protocol.secret_names import NAME, is_secret_name, is_sensitive
 from dsopt.study.command import LaunchCommand
-from dsopt.study.secrets import FORMS, HIDDEN, NAME, SHORTEST, TOKENS, is_secret_name, is_sensitive
+from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS
 
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
 

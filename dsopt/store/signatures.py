@@ -38,10 +38,11 @@ def sign_stored(connection: sa.Connection, row: Row) -> Signature | None:
     return signed
 
 
-def renew_if_same(engine: sa.Engine, spec: StudySpec) -> None:
+def renew_if_same(engine: sa.Engine, spec: StudySpec) -> bool:
     """Signs a stored study that is created again: whoever says the same once more vouches for it.
 
-    A price that is given with it replaces the stored one; it changes no result.
+    A price that is given with it replaces the stored one; it changes no result. Returns whether this node did not trust
+    the study before.
 
     Raises:
         DsoptError: it has another price, and this node cannot sign it again.
@@ -49,13 +50,14 @@ def renew_if_same(engine: sa.Engine, spec: StudySpec) -> None:
     with writing(engine) as connection:
         row = queries.find_study(connection, spec.name)
         if row is None:
-            return
-        known = unsigned_spec_of(row)
+            return False
+        known, was_trusted = unsigned_spec_of(row), distrust_of(row) is None
         if known.digest != spec.digest:
-            return
+            return False
         if spec.price_per_gpu_hour not in (None, known.price_per_gpu_hour):
             row = _priced(connection, row, known, spec)
         sign_stored(connection, row)
+        return not was_trusted
 
 
 def _priced(connection: sa.Connection, row: Row, known: StudySpec, spec: StudySpec) -> Row:
@@ -74,23 +76,42 @@ def _priced(connection: sa.Connection, row: Row, known: StudySpec, spec: StudySp
     return priced
 
 
-def sign_again(engine: sa.Engine, name: str, *, unsigned: bool) -> tuple[StudySpec, Signature]:
+def read_to_sign(engine: sa.Engine, name: str) -> StudySpec:
+    """The spec of a stored study that somebody is to read before he signs it, whoever has signed it so far.
+
+    Raises:
+        DsoptError: there is no such study, another version of dsopt made it, or it was altered.
+    """
+    with engine.connect() as connection:
+        return unsigned_spec_of(_row_of(connection, name))
+
+
+def sign_again(engine: sa.Engine, name: str, read: StudySpec | None = None) -> tuple[StudySpec, Signature]:
     """Signs a stored study with the signing key of this node.
 
     Args:
-        unsigned: also one that no key of this node has signed.
+        read: what somebody has read and vouches for, so that no key of this node need have signed it.
 
     Raises:
-        DsoptError: it was altered, or not signed with a key of this node.
+        DsoptError: there is no such study, it was altered, not signed with a key of this node, or is not what was read.
     """
     with engine.begin() as connection:
-        row = queries.find_study(connection, name)
-        assert row is not None
-        if not unsigned:
+        row = _row_of(connection, name)
+        if read is None:
             check_signature(row, trusted_keys())
-        spec, signed = unsigned_spec_of(row), sign_stored(connection, row)
+        spec = unsigned_spec_of(row)
+        if read is not None and read != spec:
+            raise DsoptError(f"study '{name}' was changed while you read it, and is not signed. Read it again.")
+        signed = sign_stored(connection, row)
         assert signed is not None, "the caller has made sure that there is a key"
         return spec, signed
+
+
+def _row_of(connection: sa.Connection, name: str) -> Row:
+    row = queries.find_study(connection, name)
+    if row is None:
+        raise DsoptError(f"no study '{name}': somebody has just deleted it. See: dsopt study list")
+    return row
 
 
 def distrust_of(row: Row) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dsopt.protocol.secret_names import is_secret_name
 from dsopt.study.command import LaunchCommand
 from dsopt.study.secrets import (
     HIDDEN,
@@ -43,6 +44,16 @@ def shown(command: LaunchCommand) -> str:
     return " ".join(word for word, _, _ in _words(command))
 
 
+def may_hide_what_runs(command: LaunchCommand) -> bool:
+    """Whether `shown` hides a word under no name of a secret, or one that is not given to the script."""
+    runs, variables = [*command.program, *command.launcher_args, command.script], len(command.environment)
+    for number, (_, name, secret) in enumerate(_words(command)):
+        is_named = is_secret_name(name) and (number < variables or name.startswith("-"))
+        if secret is not None and (not is_named or any(secret in word for word in runs)):
+            return True
+    return False
+
+
 def literal_secrets(command: LaunchCommand) -> list[str]:
     """The secrets that are written out in a command."""
     return [secret for _, _, secret in _words(command) if secret is not None]
@@ -66,12 +77,16 @@ def config_warnings(config: Mapping[str, Any], where: str, path: str = "") -> li
     for key, value in config.items():
         if isinstance(value, Mapping):
             found += config_warnings(value, where, f"{path}{key}.")
-        elif isinstance(value, str) and len(value) >= SHORTEST and looks_secret(str(key), value):
+        elif isinstance(value, str) and _is_written_out(str(key), without_references(value)):
             found.append(
                 f"{where}: {path}{key} seems to hold a secret, which is now in the database. Leave it out, and set the "
                 "variable that the library reads instead"
             )
     return found
+
+
+def _is_written_out(key: str, value: str) -> bool:
+    return len(value) >= SHORTEST and looks_secret(key, value)
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:

@@ -1,10 +1,12 @@
 """The files that a study's script is made of, which may change after runs have shown something of it."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dsopt.protocol.source_file import contents_digest, name_of
+from dsopt.protocol.text import plain_text
 from dsopt.study.spec import StudySpec
 
 Sources = Mapping[str, str]
@@ -20,7 +22,7 @@ def script_file(spec: StudySpec) -> Path | None:
         names = [name.with_suffix(".py"), name / "__main__.py"]
     else:
         names = [name]
-    return next((file for one in names if (file := Path(spec.cwd) / one).is_file()), None)
+    return next((file for one in names if os.path.isfile(file := Path(spec.cwd) / one)), None)  # noqa: PTH113 - closed
 
 
 def script_source(spec: StudySpec) -> Sources:
@@ -47,4 +49,4 @@ def sources_in(text: str) -> Sources:
     except (ValueError, RecursionError):
         return {}
     is_own = isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
-    return value if is_own else {}
+    return value if is_own and all(name == plain_text(name) for name in value) else {}

@@ -1,4 +1,4 @@
-"""What looks like a secret: names of variables and flags, kinds of tokens, and references such as `$HF_TOKEN`.
+"""What looks like a secret: by its name or its form; and references such as `$HF_TOKEN`.
 
 A study keeps the reference. The worker that launches a run puts in the value, from its own environment.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
+from dsopt.protocol.secret_names import is_secret_name
+
 HIDDEN: Final = "***"
 STORAGE_VARIABLE: Final = "DSOPT_STORAGE"  # may hold the database's password
 STORAGE_FILE_VARIABLE: Final = "DSOPT_STORAGE_FILE"  # names a file that holds it, as containers get it
@@ -23,18 +25,6 @@ OWN_ACCESS: Final = frozenset(
 )
 SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 
-# in any case; neither a tokenizer nor an author, and no KeyError
-NAME: Final = (
-    r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
-    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig|pass|jwt|bearer|cookies?)(?![A-Za-z]))"
-)
-_SENSITIVE: Final = re.compile(NAME, re.IGNORECASE)
-# names of a file, a folder, another name; special tokens of a tokenizer
-_HARMLESS: Final = re.compile(
-    r"^(?:old)?pwd$|(?:file|path|dir|folder|sock|socket|size|length|type|format|name|env|var)$|token[_-]?ids?$"
-    r"|(?:pad|bos|eos|unk|sep|cls|mask|special|image|stop|begin|start|end)[_-]?tokens?$",
-    re.IGNORECASE,
-)
 # names that say it; of others, such as `--text_key`, only a value that looks random is a secret
 _STRONG: Final = re.compile(
     r"(?<![a-z])tokens?$|(?:api|access|secret|private|encryption|signing|license|account|master|ssh)[_-]?key|secret"
@@ -84,16 +74,6 @@ _PRIVATE_KEY: Final = "PRIVATE KEY-----"  # in PEM, also within a cloud's JSON o
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{16,}")  # as in a key; not words
 _LINE_END: Final = re.compile(r"\\n|\n")  # as it is, or as JSON writes it
 _REFERENCE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether the name of a flag, key or variable suggests a secret."""
-    return _SENSITIVE.search(name) is not None
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or flag of this name usually holds a secret itself, rather than a path or a setting."""
-    return is_sensitive(name) and _HARMLESS.search(name) is None
 
 
 def looks_secret(name: str, value: str) -> bool:

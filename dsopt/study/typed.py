@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.errors import DsoptError
-from dsopt.study.secrets import is_secret_name, looks_secret
+from dsopt.protocol.secret_names import is_secret_name
+from dsopt.study.secrets import looks_secret
 
 _SHELL = frozenset(["&&", "||", "|", ";", "&", "<", "<<"])
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")

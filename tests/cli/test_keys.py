@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 
 import dsopt
+from dsopt.api.keys import sign_study
 from dsopt.cli.main import dsopt as command
 from dsopt.errors import DsoptError
 from dsopt.store import engine, keys, queries
@@ -22,7 +23,7 @@ from dsopt.store.studies import Store
 from dsopt.store.tables import new_id, studies
 from dsopt.store.url import storage_url
 from tests.api.dry import dry_run
-from tests.conftest import Dsopt
+from tests.conftest import Dsopt, make_cache
 from tests.store.ledger import spec
 
 
@@ -219,7 +220,69 @@ def test_keys_are_changed_without_stopping(dsopt: Dsopt) -> None:
     copy_key("new", creator, worker)
     change(dsopt, "UPDATE dsopt_studies SET signed_by = :old", old=old["fingerprint"])
     assert "does not trust" in creator("key", "sign", "dry", code=1)
-    assert "It runs: deepspeed --num_nodes 2" in creator("key", "sign", "dry", "--unsigned")
+    assert "Signed study 'dry'" in creator("key", "sign", "dry", "--unsigned", "--yes")
+
+
+def test_all_that_somebody_vouches_for_is_shown_first(dsopt: Dsopt) -> None:
+    """Who can write to the database chooses the folder and the variables, too, not only the command."""
+    creator = node(dsopt, "creator")
+    script = f"train.py --hub_token hf_{'S3cret' * 6} --deepspeed_config ds.json"
+    words = f"MY_PASSWORD=pw0rd9secret deepspeed --num_gpus 8 {script}"
+    content = dry_run(dsopt.cwd, command=words, pass_env=["AWS_*"])
+    (dsopt.cwd / "dry.yaml").write_text(json.dumps(content))
+    creator("study", "create", "dry.yaml")
+    creator("key", "create", "--name", "new")
+    output = creator("key", "sign", "dry", "--unsigned", code=130)
+    assert output.index(f'"cwd": "{dsopt.cwd}"') < output.index("sign 'dry'?")
+    assert "MY_PASSWORD='***' deepspeed --num_gpus 8 train.py --hub_token '***'" in output and "AWS_*" in output
+    assert "is not signed" in creator("worker", "dry", code=1)
+    signed = creator("key", "sign", "dry", "--unsigned", "--yes") + creator("key", "sign", "dry", "--json")
+    assert "pw0rd9" not in output + signed and "S3cret" not in output + signed
+    creator("worker", "dry", "--devices", "cpu:1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "PYTHONPATH=/tmp/sk-evilevilevil deepspeed t.py",
+        "deepspeed /tmp/hf_aaaaaaaaaaaa/t.py",
+        "deepspeed token=aaaaaaaa/evil.py /tmp",
+        "deepspeed t.py",
+    ],
+)
+def test_nobody_vouches_for_what_he_cannot_see(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A path may have the form of a token: it would be hidden."""
+    monkeypatch.setenv("DSOPT_STORAGE", sqlite_url)
+    cwd = tmp_path if "/tmp" in command else tmp_path / "hf_bbbbbbbbbbbb"
+    cwd.mkdir(exist_ok=True)
+    words = f"{command.replace('deepspeed', 'deepspeed --num_gpus 8')} --deepspeed_config ds.json"
+    dsopt.create_study(dry_run(cwd, command=words)).close()
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "keys").mkdir()
+    keys.create_key()
+    with pytest.raises(DsoptError, match="looks like a secret"):
+        sign_study("dry", unsigned=True, agree=lambda _: None)
+    assert dsopt.load_study("dry").distrust is not None
+
+
+def test_what_is_signed_is_what_was_shown(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSOPT_STORAGE", sqlite_url)
+    dsopt.create_study(dry_run(tmp_path)).close()
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "keys").mkdir()
+    keys.create_key()
+
+    def alters(_: str) -> None:
+        here = Dsopt(tmp_path, sqlite_url)
+        change(here, "UPDATE dsopt_studies SET spec = replace(spec, 'no-such-script.py', 'evil.py')")
+        change(here, "UPDATE dsopt_studies SET digest = :digest", digest=digest_of_stored(here))
+
+    with pytest.raises(DsoptError, match="'dry' was changed while you read it"):
+        sign_study("dry", unsigned=True, agree=alters)
+    assert (distrust := dsopt.load_study("dry").distrust) is not None and "not signed" in distrust
+    assert "evil.py" in sign_study("dry", unsigned=True).command
 
 
 def test_a_key_that_others_can_read_is_refused(dsopt: Dsopt) -> None:
@@ -248,12 +311,7 @@ def test_shared_storage_without_keys_is_told_once(dsopt: Dsopt) -> None:
     told = "whoever can write to this database can make its workers run any command"
     creator = node(dsopt, "creator")
     is_shared = creator.environment["DSOPT_STORAGE"].startswith("postgres")
-    cache = dsopt.cwd / "cache" / "dsopt"
-    cache.mkdir(parents=True)
-    known = Path.home() / ".cache" / "dsopt"
-    for file in known.glob("*.json"):  # what DeepSpeed reads, which takes long to find out
-        (cache / file.name).write_bytes(file.read_bytes())
-    creator.environment["XDG_CACHE_HOME"] = str(cache.parent)
+    creator.environment["XDG_CACHE_HOME"] = str(make_cache(dsopt.cwd / "cache"))
     write_study(dsopt)
     assert (told in creator("study", "create", "dry.yaml")) == is_shared
     assert told not in creator("study", "create", "dry.yaml")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.experiment import run
+from dsopt.experiment.judge import judge
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Failed
 from dsopt.launch.forked import ForkedStarts
@@ -25,7 +27,7 @@ from tests.runs import launch, rules
 ERROR = '{"v":1,"event":"error","rank":0,"type":"E","message":"a\\u0000b \\ud800 end"}'
 
 
-LIES = ("pipe", "endless", "brackets", "list", "wrong", "folder", "loop")
+LIES = ("pipe", "endless", "brackets", "list", "wrong", "pairs", "folder", "loop")
 
 
 def put(path: Path, lie: str) -> None:
@@ -41,14 +43,16 @@ def put(path: Path, lie: str) -> None:
             path.write_text("[1]")
         case "wrong":
             path.write_text('{"modules": 3, "changed": [], "attempt": "an-attempt", "state": 5}')
+        case "pairs":
+            path.write_text('{"modules": [["torch", "there"], [1, "there"]], "changed": ""}')
         case "folder":
             path.mkdir()
         case "loop":
             path.symlink_to(path)
 
 
-def lane_run(folder: Path, body: str, lane: Lane | None = None) -> object:
-    """What comes of a launcher that does this."""
+def lane_run(folder: Path, body: str, lane: Lane | None = None, **changes: object) -> object:
+    """What comes of a launcher that does this, under changed rules."""
     program = folder / "deepspeed"
     program.write_text(
         f"#!{sys.executable}\nimport os, sys, time\nfrom pathlib import Path\nrun = Path(os.environ['DSOPT_RUN_DIR'])\n"
@@ -59,7 +63,7 @@ def lane_run(folder: Path, body: str, lane: Lane | None = None) -> object:
     try:
         command = LaunchCommand.parse([str(program), "train.py", "--deepspeed_config", "ds.json"], "test")
         started = launch(command=command, cwd=folder, run_dir=RunDir.create(folder, "run"), start="launcher")
-        return lane.run(started, rules(), lambda _: None)
+        return lane.run(started, rules(**changes), lambda _: None)
     finally:
         lane.close()
 
@@ -144,6 +148,19 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
         file.write(b"x" * (2**24 + 5) + b'\n{"v":1,"event":"end","rank":0}\n')
     reader = EventReader(run)
     assert [len(list(reader.read())) for _ in range(3)] == [0, 1, 0]
+
+
+def test_steps_without_an_engine_are_not_judged_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that did so for an engine that it could not read looked neither at its time limit nor at a stop."""
+    judged = []
+    monkeypatch.setattr(run, "judge", lambda *args: judged.append(judge(*args)) or judged[-1])
+    step = '{"v":1,"event":"step","rank":0,"step":1,"seconds":0.1,"samples":8}'
+    body = f"events.write_text(({step!r} + chr(10)) * 20000)\ntime.sleep(60)"
+    outcome = lane_run(tmp_path, body, timeout_seconds=3.0)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "timeout"
+    assert "told of 20000 steps, and of no engine as docs/run-protocol.md has it, when" in outcome.message
+    assert len(judged) < 2000
 
 
 @pytest.mark.parametrize("lie", LIES[:-1])  # a loop is not there

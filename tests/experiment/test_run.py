@@ -184,21 +184,44 @@ class Clock:
         return run_experiment(started, rules(), lambda: False, lambda progress: None, start=lambda _launch: ranks)
 
 
+def away_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, away: float, seconds_of: Callable[[int], float]
+) -> Outcome:
+    """A worker that is away for some seconds in its second wait; the ranks tell ten steps in each."""
+    writer, clock = EventWriter(RunDir(folder), 0), Clock()
+
+    def rank(wait: int) -> None:
+        clock.now += away if wait == 1 else 0.0
+        for number in range(10 * wait, 10 * wait + 10):
+            writer.emit(step(number, seconds=seconds_of(number)))
+
+    writer.emit(engine())
+    outcome = clock.outcome(folder, monkeypatch, Ranks(None), rank)
+    writer._file.close()
+    return outcome
+
+
 def test_the_step_in_which_a_run_was_suspended_may_follow_many_that_were_not_read_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps may be much shorter than the wait between two looks."""
-    writer, clock = EventWriter(RunDir(tmp_path), 0), Clock()
-
-    def rank(wait: int) -> None:
-        clock.now += 5.0 if wait == 1 else 0.0
-        for number in range(10 * wait, 10 * wait + 10):
-            writer.emit(step(number, seconds=5.001 if number == 17 else 0.001 * (1 + number % 3)))
-
-    writer.emit(engine())
-    outcome = clock.outcome(tmp_path, monkeypatch, Ranks(None), rank)
-    writer._file.close()
+    outcome = away_once(tmp_path, monkeypatch, 5.0, lambda n: 5.001 if n == 17 else 0.001 * (1 + n % 3))
     assert outcome == Cancelled(reason="suspended", message="the worker and its run were suspended for 5 s")
+
+
+@pytest.mark.parametrize(("longer", "is_both"), [(4.0, True), (7.0, True), (0.5, False)])
+def test_on_a_busy_machine_worker_and_run_are_away_for_different_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: float, is_both: bool
+) -> None:
+    """Both wait for a processor before somebody suspends them, and after. A disk that a worker waits for is its own."""
+    outcome = away_once(tmp_path, monkeypatch, 6.0, lambda n: 0.001 * (1 + n % 3) + (longer if n == 17 else 0.0))
+    assert isinstance(outcome, Cancelled if is_both else Measured), outcome
+
+
+def test_a_long_step_among_others_was_not_suspended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of batches that are not padded; the worker waited for a disk in one of the longer ones."""
+    outcome = away_once(tmp_path, monkeypatch, 4.0, lambda n: 3.5 if n % 10 == 7 else 1.0 + 0.1 * (n % 3))
+    assert isinstance(outcome, Measured), outcome
 
 
 @pytest.mark.parametrize("is_in_a_look", [True, False])

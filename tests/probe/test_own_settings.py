@@ -13,6 +13,7 @@ GIVEN = {
     "gradient_clipping": "auto",
     "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "overlap_comm": True},
     "optimizer": {"type": "AdamW", "params": {"lr": 0.1, "betas": [0.9, 0.99]}},
+    "comet": {"enabled": True, "api_key": "${COMET_API_KEY}"},
 }
 ZERO = GIVEN["zero_optimization"]
 
@@ -31,6 +32,7 @@ ZERO = GIVEN["zero_optimization"]
         ),
         ({"zero_optimization": {"stage": 2, "overlap_comm": True}}, {"zero_optimization.reduce_bucket_size": None}),
         ({"optimizer": {"type": "AdamW", "params": {"lr": 0.2}}}, {"optimizer.params.lr": 0.2}),
+        ({"comet": {"enabled": False, "api_key": "planted-comet-4711"}}, {"comet.enabled": False}),
     ],
 )
 def test_what_differs_is_told(tmp_path: Path, used: dict, told: dict | None) -> None:

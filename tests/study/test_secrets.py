@@ -166,6 +166,7 @@ def test_a_secret_of_several_lines_is_hidden_however_it_is_told(told: str) -> No
 
 def test_a_secret_in_the_configuration_is_warned_of() -> None:
     config = {"comet": {"enabled": False, "api_key": "abc123def"}, "optimizer": {"type": "Adam"}, "tokens": "all"}
+    config["wandb"] = {"api_key": "${WANDB_API_KEY}"}  # which the script fills in
     [warning] = config_warnings(config, "ds.json")
     assert warning.startswith("ds.json: comet.api_key seems to hold a secret")
     assert "abc123def" not in warning

@@ -14,7 +14,7 @@ from tests.studies import STUDY
 
 HUB, WANDB, WITHHELD, ASKED, LITERAL = (f"planted-{name}-4711" for name in ("hub", "wandb", "withheld", "asked", "lit"))
 DATABASE = "planted-database-4711"
-# what the stand-in launcher says, in an event or on stderr, when it fails
+# what the stand-in launcher says, in an event or on stderr, when it fails; and in another event, when it does not
 LAUNCHER = f"""#!{sys.executable}
 import json, os, runpy, sys, time
 from pathlib import Path
@@ -31,6 +31,8 @@ if bucket == 2:
     sys.exit(1)
 if bucket == 3:
     sys.exit(said)
+event = {{"v": 1, "event": "sources", "rank": 0, "files": {{f"{{os.environ['WANDB_API_KEY']}}.py": "1234"}}}}
+(run_dir / "events-rank0.jsonl").write_text(json.dumps(event) + "\\n")
 runpy.run_path({str(SCRIPTS / "deepspeed")!r}, run_name="__main__")
 """
 

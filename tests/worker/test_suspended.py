@@ -16,16 +16,17 @@ from tests.studies import check_nothing_lost_nothing_doubled, write_study
 FEW = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [0, 1]}}
 
 
-def suspend(worker: subprocess.Popen[str], run_dir: Path) -> None:
-    """Suspends a worker and its run, once that has trained for a few steps."""
+def suspend(worker: subprocess.Popen[str], held: Path, then_held: str = "") -> None:
+    """Suspends a worker and the run that is held, which has trained for a few steps; another one may be held then."""
+    run_dir = held.parent / "autotuning_results" / held.read_text()
     events, deadline = run_dir / "events-rank0.jsonl", time.monotonic() + 60
     while not events.exists() or events.read_text().count('"step",') < 6:
         assert worker.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(worker.pid, signal.SIGSTOP)  # first: to find the others takes a while, in which it would judge the run
     others = [process.pid for process in processes_of(run_dir)]
-    for pid in others:
+    for pid in (worker.pid, *others):
         os.kill(pid, signal.SIGSTOP)
+    held.write_text(then_held)
     time.sleep(4)
     for pid in (worker.pid, *others):
         os.kill(pid, signal.SIGCONT)
@@ -35,8 +36,9 @@ def test_a_run_that_was_suspended_says_nothing_of_its_candidate(dsopt: Dsopt) ->
     dsopt.environment["SIMULATED_CLOCK"] = "5"
     write_study(dsopt.cwd, ds_config=FEW, timeout_seconds=20)
     dsopt("study", "create", "study.yaml")
+    (held := dsopt.cwd / "held").write_text("baseline")
     worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
-    suspend(worker, dsopt.cwd / "autotuning_results" / "baseline")
+    suspend(worker, held)
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
     check_nothing_lost_nothing_doubled(dsopt)
@@ -52,12 +54,13 @@ def test_a_run_that_was_suspended_says_nothing_of_its_candidate(dsopt: Dsopt) ->
 @pytest.mark.slow
 def test_a_worker_that_is_suspended_again_and_again_ends(dsopt: Dsopt) -> None:
     """Slurm may give a node to jobs in turn."""
-    dsopt.environment["SIMULATED_CLOCK"] = "20"
+    dsopt.environment["SIMULATED_CLOCK"] = "5"
     write_study(dsopt.cwd, ds_config=FEW)
     dsopt("study", "create", "study.yaml")
+    (held := dsopt.cwd / "held").write_text("baseline")
     worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
-    for name in ("baseline", *(f"baseline.{number}" for number in range(2, 6))):
-        suspend(worker, dsopt.cwd / "autotuning_results" / name)
+    for then_held in (*(f"baseline.{number}" for number in range(2, 6)), ""):
+        suspend(worker, held, then_held)
     output, _ = worker.communicate(timeout=60)
     assert worker.returncode == 1, output
     assert "5 runs of baseline were suspended with this worker" in output
