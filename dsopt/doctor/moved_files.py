@@ -6,7 +6,7 @@ from typing import Final
 from dsopt.doctor.check import Check, ok, warning
 from dsopt.launch.put_back import still_away
 from dsopt.protocol.run_dir import RunDir
-from dsopt.study.folders import find_results_folder
+from dsopt.study.folders import open_results_folder
 from dsopt.study.spec import StudySpec
 
 NAME: Final = "moved-files"
@@ -14,8 +14,13 @@ NAME: Final = "moved-files"
 
 def check_moved_files(spec: StudySpec) -> Iterator[Check]:
     """Each file that is still where a run of the study has moved it, of whatever machine."""
-    results = find_results_folder(spec)
-    runs = [RunDir(path) for path in sorted(results.iterdir())] if results is not None else []
+    try:
+        results = open_results_folder(spec)
+        runs = [RunDir(path) for path in sorted(results.iterdir())] if results is not None else []
+    except PermissionError as error:
+        told = f"{error.filename} is closed to you, so nobody looked whether a run has left a file of yours elsewhere"
+        yield warning(NAME, told, "Ask whoever works on the study to run this")
+        return
     away = [(run_dir, event) for run_dir in runs for event in still_away(run_dir)]
     for run_dir, event in away:
         did = "wrote to {0}: what that held is in {1}" if event.is_copy else "moved {0} to {1}"

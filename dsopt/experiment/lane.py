@@ -17,7 +17,6 @@ from dsopt.launch.spread import Spread
 from dsopt.launch.undone import undo
 from dsopt.study.secrets import hidden, secret_values
 
-_ASIDE: Final = "warm"  # folder in the run directory for the files of forked ranks whose failure dsopt does not believe
 # outcomes of forked ranks that ranks started directly would have, too
 _BELIEVED: Final = ("oom", "fixed_batch", "fixed_accumulation", "fixed_setting", "few_samples", "hardware")
 
@@ -67,11 +66,11 @@ class Lane:
         undo(launch.run_dir)
         if not launch.run_dir.undone.exists():
             return outcome  # as on a full disk: what tells how to undo it has to stay where it is
-        launch.run_dir.set_aside(_ASIDE)
+        launch.run_dir.set_aside()
         again = self._run(launch, rules, on_progress, self._start_cold)
         if isinstance(again, Measured | Slow):
-            logs = launch.run_dir.path / _ASIDE
-            self._forked.give_up(f"a forked run failed that worked when started directly; its logs: {logs}")
+            why = "a forked run failed that worked when started directly"
+            self._forked.give_up(f"{why}; its logs: {launch.run_dir.former}")
         return again
 
     def _run(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from dsopt.launch.maker import from_here
 from dsopt.launch.processes import run_dirs_here
 from dsopt.protocol.private import append_private
 from dsopt.protocol.run_dir import RunDir
@@ -28,7 +29,7 @@ def began_ns(run_dir: RunDir, cwd: Path, longest_seconds: float) -> int:
     began = [run_dir.mark.stat().st_mtime_ns]
     now, working, living = time.time_ns(), Path(os.path.realpath(cwd)), set(run_dirs_here())
     alive, in_it = {path for path, _ in living}, {path for path, folder in living if folder == working}
-    for other in (*_siblings(run_dir, time.time() - longest_seconds), *map(RunDir, alive)):
+    for other in (*young_in(run_dir.path.parent, time.time() - longest_seconds), *map(RunDir, alive)):
         with contextlib.suppress(OSError):
             if other.may_go_on and (other.path in alive or other.last_sign_ns() > now - _SILENT_NS):
                 is_sibling, other_began = other.path.parent == run_dir.path.parent, other.mark.stat().st_mtime_ns
@@ -60,12 +61,16 @@ def went_on_beside(run_dir: RunDir) -> Iterator[RunDir]:
     for other in runs_beside(run_dir):
         with contextlib.suppress(OSError):
             if any(path.stat().st_mtime_ns >= began_ns for path in other.all_events()):
-                yield other
+                yield from_here(other)
 
 
-def _siblings(run_dir: RunDir, since: float) -> Iterator[RunDir]:
-    """The runs in the same results folder whose files were made since then, in seconds since the epoch."""
-    for folder in os.scandir(run_dir.path.parent):
+def young_in(results: Path, since: float) -> Iterator[RunDir]:
+    """The runs in a results folder whose files were made since then, in seconds since the epoch; there may be many.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    for folder in os.scandir(results):
         with contextlib.suppress(OSError):
             if folder.is_dir(follow_symlinks=False) and folder.stat().st_mtime >= since:
                 yield RunDir(Path(folder.path))

@@ -33,6 +33,7 @@ class FarPart:
         place: the node.
         exits: exit codes, by the number of the process.
         problem: why the node's part is over before its processes are; None: it is not.
+        is_taken: whether that is because a training has its devices.
         is_gone: whether nothing of the run is left there.
     """
 
@@ -40,6 +41,7 @@ class FarPart:
         self.place = place
         self.exits: dict[int, int] = {}
         self.problem: str | None = None
+        self.is_taken = False
         self.is_gone = False
         self._run_dir = run_dir
         self._log = run_dir.path / f"connection-{place.node}.log"
@@ -78,6 +80,11 @@ class FarPart:
             self._process.stdin.flush()
             self._said_at = time.monotonic()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a node has not said at the end that nothing of the run is left there."""
+        return self._has_begun and bool(self.place.reach.words) and not self.is_gone
+
     def end(self, patience_seconds: float) -> None:
         """Asks the node to end its processes. Does not wait."""
         self.say(end=patience_seconds)
@@ -89,7 +96,7 @@ class FarPart:
         self._process.kill()
         self._process.wait()
         self._reader.join()
-        if not self.is_gone and self._has_begun and self.place.reach.words:
+        if self.is_lost:
             surely = _ENDED_SECONDS if self.place.reach.is_ended else _SURELY_SECONDS
             time.sleep(max(0.0, self._said_at + surely - time.monotonic()))
         for pipe in (self._process.stdin, self._process.stdout):
@@ -104,7 +111,7 @@ class FarPart:
         self._has_begun = True
         answer = self.ask(seconds, start=order)
         if answer is not None and answer["refusal"] is not None:
-            self.problem = answer["refusal"]
+            self.problem, self.is_taken = answer["refusal"], answer.get("is_taken") is True
         return self.problem is None
 
     def _read(self) -> None:

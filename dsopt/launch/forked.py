@@ -51,8 +51,8 @@ class ForkedStarts:
             return
         try:
             imports = read_given_json(run_dir.imports)
-            modules, changed = dict[str, str](imports["modules"]), imports["changed"]
-        except (OSError, ValueError, KeyError, TypeError):
+            modules, changed = {str(name): str(file) for name, file in imports["modules"].items()}, imports["changed"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self.give_up("the script has changed what dsopt wrote about its imports")
             return
         if "torch" in modules:
@@ -99,7 +99,7 @@ class ForkedStarts:
         """Starts a process for each rank, with everything that its runs share; none if asked to stop.
 
         What must not be imported beforehand, such as a package that begins with CUDA, is left to the ranks, and what
-        the script imports after it.
+        comes after it. So is everything from the first part of a package that the script finishes only later.
         """
         assert self._modules is not None
         wanted = [_Origin.of(start, cwd) for start in starts]
@@ -108,8 +108,7 @@ class ForkedStarts:
         try:
             self._start_servers(wanted)
         except RefusedError as refused:
-            since = refused.since
-            early = dict(itertools.takewhile(lambda module: module[0] != since, self._modules.items()))
+            early = imported_before(refused.since, self._modules)
             if "torch" not in early or len(early) == len(self._modules):
                 raise
             self._modules = early
@@ -122,6 +121,26 @@ class ForkedStarts:
             self._servers.append(_Server(origin, self._modules))
         if not all(server.has_imported(self._stop_asked) for server in self._servers):
             self.close()
+
+
+def imported_before(name: str | None, modules: Mapping[str, str]) -> dict[str, str]:
+    """The modules that were imported before the named one (None: all), up to the first whose package was not.
+
+    To import a module imports its packages whole; what comes after it may depend on it.
+    """
+    order = list(modules)
+    end = order.index(name) if name is not None and name in modules else len(order)
+    late = set(order[end:])
+    for place in reversed(range(end)):
+        if not late.isdisjoint(_packages_of(order[place])):
+            late.update(order[place:end])
+            end = place
+    return dict(itertools.islice(modules.items(), end))
+
+
+def _packages_of(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
 class RefusedError(Exception):

@@ -22,7 +22,6 @@ from dsopt.protocol.text import plain_text
 
 _DEPTH: Final = 3
 _MOST: Final = 20_000  # entries to look at: not all of a folder of data
-_BEFORE: Final = "before.json"  # in a run's folder: what was there when it began
 _AFTER: Final = "outside.json"  # and what is otherwise since it ended
 # a script may write there
 _UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -61,15 +60,7 @@ def note_before(run_dir: RunDir, folder: Path, passed_over: Collection[Path]) ->
     found = {str(path): number for path, number in traces(folder, passed_over).items()}
     passed = [str(path) for path in passed_over]
     content = {"folder": str(folder), "number": folder.stat().st_ino, "passed_over": passed, "traces": found}
-    run_dir.write_json(run_dir.path / _BEFORE, content)
-
-
-def has_worked_here(run_dir: RunDir) -> bool:
-    """Whether a run's working folder is the one that this machine has at its path: not another one of that name."""
-    with contextlib.suppress(*_UNREADABLE):
-        before = _read(run_dir, _BEFORE)
-        return bool(Path(before["folder"]).stat().st_ino == before["number"])
-    return False
+    run_dir.write_json(run_dir.before, content)
 
 
 def in_place_before_undone(run_dir: RunDir) -> bool:
@@ -120,16 +111,28 @@ def noted(run_dir: RunDir) -> Left:
 
 
 def still_left(results: Path) -> Iterator[Path]:
-    """What runs in a results folder have left that is there as they left it, those that were interrupted, too."""
+    """What runs in a results folder have left that is there as they left it, those that were interrupted, too.
+
+    Raises:
+        OSError: the folder is closed to this user.
+    """
     for path in results.iterdir() if results.is_dir() else ():
-        paths: Mapping[str, int | None] = {}
+        yield from left_by(path) or ()
+
+
+def left_by(run_dir: Path) -> list[Path] | None:
+    """What a run has left that is there as it left it; None if that was not noted, or cannot be read."""
+    try:
+        paths: Mapping[str, int | None] = dict(_read(RunDir(run_dir), _AFTER)["paths"])
+        noted_ns = (run_dir / _AFTER).stat().st_mtime_ns
+    except _UNREADABLE:
+        return None
+    found = []
+    for left, number in paths.items():
         with contextlib.suppress(*_UNREADABLE):
-            paths = dict(_read(RunDir(path), _AFTER)["paths"])
-        for left, number in paths.items():
-            with contextlib.suppress(*_UNREADABLE):
-                is_it = number is not None and _number(Path(left)) == number
-                if is_it and _newest_ns(Path(left)) <= (path / _AFTER).stat().st_mtime_ns:
-                    yield Path(left)
+            if number is not None and _number(Path(left)) == number and _newest_ns(Path(left)) <= noted_ns:
+                found.append(Path(left))
+    return found
 
 
 def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:
@@ -139,7 +142,7 @@ def shown_paths(folder: Path, paths: Iterable[Path]) -> tuple[str, ...]:
 
 def _before(run_dir: RunDir) -> "_Before | None":
     with contextlib.suppress(*_UNREADABLE):
-        found = _read(run_dir, _BEFORE)
+        found = _read(run_dir, run_dir.before.name)
         was = {Path(path): int(number) for path, number in found["traces"].items()}
         for text in (found["folder"], *found["passed_over"], *found["traces"]):
             if b"\0" in os.fsencode(text):
@@ -155,7 +158,7 @@ def _read(run_dir: RunDir, name: str) -> Any:  # noqa: ANN401 - what this module
         OSError: nothing, or in the folder of another.
         ValueError: it is no JSON.
     """
-    if run_dir.mark.stat().st_uid != os.getuid():
+    if not run_dir.is_own:
         raise PermissionError(run_dir.mark)
     return read_given_json(run_dir.path / name)
 

@@ -3,7 +3,7 @@
 `python -m dsopt.launch.part` runs on each node of a run. It speaks lines of JSON with the worker:
 
     {"look": port, "address": …}                          {"address": …, "port": that, or another that is free}
-    {"start": {run_dir, cwd, kind, devices, …}}           {"refusal": null | why}
+    {"start": {run_dir, cwd, kind, devices, …}}           {"refusal": null | why, "is_taken": whether for now}
     {"alive": true}, every few seconds                    {"file": name, "text": …}, as ranks write events and logs
     {"end": seconds of patience}                          {"exit": [number of the process, code]}, then {"gone": true}
 
@@ -35,6 +35,7 @@ from dsopt.launch.guard import Guard
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.processes import kill_all
 from dsopt.launch.program import path_with
+from dsopt.launch.tidied import is_left
 from dsopt.launch.undone import undo, undo_left
 from dsopt.protocol.machine_folder import is_ours
 from dsopt.protocol.private import append_private, make_private, write_private
@@ -44,6 +45,7 @@ from dsopt.study.own_programs import own_environment
 SILENCE_SECONDS: Final = 45.0  # as long as a worker goes on that cannot reach the database
 _POLL_SECONDS: Final = 0.02
 _MOST_BYTES: Final = 1 << 16
+_OLD_SECONDS: Final = 3600.0
 _REFUSED: Final = 1
 
 
@@ -97,10 +99,9 @@ def _own_folder() -> Path:
     Raises:
         OSError: it cannot be made.
     """
-    lasting = Path(os.environ.get("TMPDIR") or "/var/tmp")  # noqa: S108 - nobody else can write to the folder in it
-    folder = (
-        lasting if os.access(lasting, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    ) / f"dsopt-{os.getuid()}"
+    lasting = Path("/var/tmp")  # noqa: S108 - nobody else can write to the folder in it
+    there = lasting if os.access(lasting, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    folder = there / f"dsopt-{os.getuid()}"
     make_private(folder)
     if not is_ours(folder):
         raise PermissionError(errno.EPERM, "another user has made it, or may write to it", str(folder))
@@ -124,7 +125,10 @@ class _Part:
             if "look" in request:
                 self._look(request["look"], request["address"])
             elif "start" in request:
-                _say(refusal=self._start(request["start"]))
+                order = request["start"]
+                taken = reserved_on(order["kind"], order["devices"])
+                refusal = f"a training of 'dsopt run' has {taken} there" if taken else self._start(order)
+                _say(refusal=refusal, is_taken=taken is not None)
             elif "end" in request:
                 self._end(request["end"])
                 return
@@ -140,10 +144,7 @@ class _Part:
             kill_all(self._run_dir.path)
             undo(self._run_dir)
             remove_shared_memory(self._port)
-            # what could not be put back stays, and what was in its place
-            away = (self._run_dir.aside, self._run_dir.replaced)
-            if self._run_dir.undone.exists() and not any(folder.exists() for folder in away):
-                shutil.rmtree(self._run_dir.path, ignore_errors=True)
+            _remove(self._run_dir)
         self._guard.close()
 
     def _look(self, port: int, given: str | None) -> None:
@@ -157,14 +158,13 @@ class _Part:
         cwd = Path(order["cwd"])
         if not cwd.is_dir():
             return f"there is no folder {cwd} (the study's cwd) there. Every node needs it, with the script in it"
-        if taken := reserved_on(order["kind"], order["devices"]):
-            return f"a training of 'dsopt run' has {taken} there"
         self._port = order["port"]
         try:
             folder = _own_folder()
         except OSError as error:
             return f"there can be no folder for runs there: {error}"
         undo_left(folder)  # of parts that died with the machine
+        _remove_old(folder)
         self._run_dir = run_dir = RunDir.create(folder, str(os.getpid()))
         self._guard.watch(run_dir.path, self._port)
         for name in order["folders"]:
@@ -224,6 +224,21 @@ class _Part:
             kill_all(self._run_dir.path)
             self._tell_written()
         _say(gone=True)
+
+
+def _remove_old(folder: Path) -> None:
+    """Removes what former parts had to leave, and others have tidied since."""
+    for run_dir in map(RunDir, folder.iterdir()):
+        with contextlib.suppress(OSError):
+            if time.time() - run_dir.undone.stat().st_mtime > _OLD_SECONDS:
+                _remove(run_dir)
+
+
+def _remove(run_dir: RunDir) -> None:
+    """Removes the folder of a run, unless something is left to do: to put back, to look at, or to tidy."""
+    away = (run_dir.aside, run_dir.replaced)
+    if run_dir.undone.exists() and not any(folder.exists() for folder in away) and not is_left(run_dir):
+        shutil.rmtree(run_dir.path, ignore_errors=True)
 
 
 def _replaced(text: str, workers: str, run_dir: RunDir) -> str:

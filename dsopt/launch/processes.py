@@ -1,6 +1,7 @@
 """Finds and ends every process of an attempt, by the run directory that it belongs to, never by name."""
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -183,6 +184,7 @@ def _stat(pid: int) -> list[str]:
     return stat.rpartition(") ")[2].split()  # the name before it may hold anything
 
 
+@functools.cache
 def host_identity() -> str:
     """This boot, pid and time namespace: two processes must share them for pid and start to mean the same to both."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

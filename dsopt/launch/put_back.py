@@ -18,7 +18,7 @@ from dsopt.launch.beside import runs_beside, went_on_beside
 from dsopt.launch.told import told, told_here
 from dsopt.protocol import kept
 from dsopt.protocol.alone import alone
-from dsopt.protocol.birth import birth_ns, was_there
+from dsopt.protocol.birth import birth_ns, has_birth, was_there
 from dsopt.protocol.events import Moved
 from dsopt.protocol.run_dir import ASIDE, RunDir
 
@@ -191,6 +191,12 @@ class _Beside:
             self._came[Path(moved.path)].append(moved)
             self._went[Path(moved.to)].append(moved)
 
+    def is_back(self, folder: Path, time_ns: int) -> bool:
+        """Whether a folder was away at a time, which a run had moved away, and is there again."""
+        went = [m for m in self._came.get(folder, ()) if m.time < time_ns and _has_number(m.path, m.inode)]
+        came = [m for m in self._went.get(folder, ()) if m.time < time_ns]
+        return any(all(back.inode != m.inode or back.time < m.time for back in came) for m in went)
+
     def above(self, place: Path) -> Iterator[Moved]:
         """The moves of folders that the place is in, or was."""
         for folder in place.parents if self.by_inode else ():
@@ -201,16 +207,24 @@ class _Beside:
 def _place_now(path: str, event: Moved, beside: _Beside) -> Path:
     """Where something is now that an event names: runs beside may have moved a folder above it since.
 
-    Or one had moved it before, and that is undone.
+    Or one had moved it before, and that is undone; unless it could not, since another folder was in the way.
     """
     place = Path(path)
-    for moved in beside.above(place):
+    for moved in sorted(beside.above(place), key=lambda moved: -moved.time):  # one that failed may have been repeated
         came, went = Path(moved.path), Path(moved.to)
         if moved.time > event.time and came in place.parents and _has_number(moved.to, moved.inode):
             return went / place.relative_to(came)
         if moved.time < event.time and went in place.parents and _has_number(moved.path, moved.inode):
-            return came / place.relative_to(went)
+            is_in_the_way = _was_made(went, moved.time) and not beside.is_back(went, moved.time)
+            return place if is_in_the_way else came / place.relative_to(went)
     return place
+
+
+def _was_made(folder: Path, time_ns: int) -> bool:
+    """Whether this folder was there at a time, empty or not; False if nobody can know."""
+    with contextlib.suppress(OSError):
+        return has_birth(folder) and (birth_ns(folder) or time_ns + 1) <= time_ns
+    return False
 
 
 def _found(event: Moved, run_dir: RunDir, beside: _Beside) -> Path | None:
@@ -225,14 +239,14 @@ def _found(event: Moved, run_dir: RunDir, beside: _Beside) -> Path | None:
     moved = next((Path(moved.to) for moved in later if _is_at(event, moved.to)), None)
     if moved is not None or event.is_copy:
         return moved
-    kept_ones = (path for run in (run_dir, *runs_beside(run_dir)) for path in run.replaced.glob("*/*"))
-    return next((path for path in kept_ones if _has_number(str(path), event.inode) and _is_older(path, event)), None)
+    kept_ones = (path for run in (run_dir, *runs_beside(run_dir)) for path in run.replaced.glob("*/**/*"))
+    same = (path for path in kept_ones if _has_number(str(path), event.inode))
+    return next((path for path in same if _was_there(path, event.time)), None)  # numbers are given again
 
 
-def _is_older(path: Path, event: Moved) -> bool:
-    """Whether a file was there when it was moved: a number may be given to another one later."""
+def _was_there(path: Path, time_ns: int) -> bool:
     with contextlib.suppress(OSError):
-        return was_there(path, event.time)
+        return was_there(path, time_ns)
     return False
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from dsopt.launch.beside import went_on_beside
 from dsopt.launch.put_back import is_copy, keep_replaced
-from dsopt.launch.told import told_here
+from dsopt.launch.told import is_own, told_here
 from dsopt.protocol.birth import has_birth, was_there
 from dsopt.protocol.checkpoint_names import FILE, WEIGHTS
 from dsopt.protocol.events import Moved, Saved
@@ -132,7 +132,7 @@ def remove_weights(run_dir: RunDir, *, is_late: bool = False) -> None:
         with contextlib.suppress(OSError):
             if FILE.fullmatch(path.name) and identity_of(path) in told:
                 path.unlink()
-    for top in run_dir.written if mark.st_uid == os.getuid() else ():  # else a database names a folder of others
+    for top in run_dir.written if is_own(run_dir) else ():  # else a database names a folder of others
         for folder, _, names in os.walk(top, topdown=False) if not top.is_symlink() else ():
             for path in (Path(folder, name) for name in names):
                 with contextlib.suppress(OSError):

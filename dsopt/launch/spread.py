@@ -17,8 +17,8 @@ from dsopt.launch.placement import Place
 from dsopt.launch.processes import NODES_PATIENCE_SECONDS, kill_all
 from dsopt.launch.program import find_launcher
 from dsopt.launch.swap import remove_swap
-from dsopt.protocol.events import NODE_LOST, Error, EventWriter, now
-from dsopt.protocol.private import write_private
+from dsopt.protocol.events import NODE_LOST, NODE_TAKEN, Error, EventWriter, now
+from dsopt.protocol.private import append_private, write_private
 from dsopt.study.command_secrets import shown, with_values
 from dsopt.study.launchers.launcher import NodeStart, RankStart
 
@@ -79,6 +79,9 @@ class Spread:
             part.end(patience_seconds)
         for part in self._parts:
             part.wait_until_gone(NODES_PATIENCE_SECONDS + patience_seconds)
+        if any(part.is_lost for part in self._parts):
+            with contextlib.suppress(OSError):  # a full disk
+                append_private(self._launch.run_dir.lost).close()
         kill_all(self._launch.run_dir.path)
         remove_swap(self._launch.run_dir.path)
 
@@ -132,7 +135,8 @@ class Spread:
         assert placement is not None
         first = sum(placement.counts[: self._parts.index(part)])
         with contextlib.closing(EventWriter(self._launch.run_dir, first)) as writer:
-            writer.emit(Error(rank=first, type=NODE_LOST, message=self._problem, time=now()))
+            kind = NODE_TAKEN if part.is_taken else NODE_LOST
+            writer.emit(Error(rank=first, type=kind, message=self._problem, time=now()))
 
 
 def _processes(launch: Launch, number: int, address: str, port: int) -> list[RankStart]:

@@ -14,7 +14,7 @@ from typing import Final
 from dsopt.launch.emptied import is_room, is_there
 from dsopt.launch.put_back import keep
 from dsopt.launch.saved import is_much, is_older, weights_in
-from dsopt.launch.told import has_told, told_here
+from dsopt.launch.told import has_told, has_told_formerly, told_ever_here
 from dsopt.protocol.checkpoint_names import LOCK, RUN
 from dsopt.protocol.events import End, Error, Moved, Oom, Saved, Step
 from dsopt.protocol.file_events import identity_of
@@ -30,7 +30,7 @@ def take_written(run_dir: RunDir, told: Sequence[Saved], until_ns: int) -> None:
     So does what came in the place of the user's, which is then in `replaced`. What lies beside data that the script has
     made, or above that, may describe it, and stays, unless it also lies beside what was saved.
     """
-    moved = told_here(run_dir, Moved)
+    moved = told_ever_here(run_dir, Moved)
     theirs, numbers = {event.path for event in moved}, {event.inode for event in moved}
     saved = [event for event in weights_in(told) if event.path not in theirs and not is_room(event)]
     folders = {Path(event.path) for event in saved if is_there(event)}
@@ -85,7 +85,8 @@ def take_early(run_dir: RunDir, told: Sequence[Saved], until_ns: int, *, is_alon
     gone = {folder for path in saved if not os.path.lexists(path) for folder in path.parents}
     begun = {Path(event.path) for event in early if is_there(event)}
     told_of = {folder for folder in begun if _files_in(folder) <= own}
-    if is_alone and not has_told(run_dir, Step, Error, Oom, End):
+    has_begun = has_told(run_dir, Step, Error, Oom, End) or has_told_formerly(run_dir, Step)
+    if is_alone and not has_begun:
         inside = {path for path in own if not begun.isdisjoint(path.parents)}
         if told_of == begun and not any(map(_may_be_data, own - inside)):
             _take_all(inside, run_dir)
@@ -136,14 +137,13 @@ def _is_new(path: Path, run_dir: RunDir) -> bool:
 
 
 def take_pointers(run_dir: RunDir, told: Sequence[Saved], gone: Collection[Path], until_ns: int) -> None:
-    """Takes short files from before the first step that name a folder which went, from beside or above it.
+    """Takes short files that name a folder which went, from beside or above it.
 
     One that lies beside data may describe that.
     """
-    early = {Path(event.path) for event in _early(told)}
     own = _written(told, until_ns)
     with_data = {path.parent for path in own if _stays(path)}
-    for path in own & early:
+    for path in own:
         beside = [folder for folder in gone if path.parent in (folder.parent, folder.parent.parent)]
         with contextlib.suppress(OSError):
             points = path.parent not in with_data and any(_points_to(path, folder) for folder in beside)

@@ -1,9 +1,10 @@
 """What a run has done to files outside its own folder is undone, whoever does it and whatever the run came to."""
 
 import contextlib
+import errno
 import fcntl
 import os
-import tempfile
+import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.launch.leftovers import remove_stale_build_locks
-from dsopt.launch.maker import as_from_here
-from dsopt.launch.outside import has_worked_here, in_place_before_undone, note_after
+from dsopt.launch.maker import as_from_here, from_here
+from dsopt.launch.outside import in_place_before_undone, note_after
 from dsopt.launch.processes import processes_of
 from dsopt.launch.put_back import put_back
 from dsopt.launch.saved import remove_saved, remove_weights
-from dsopt.launch.tidied import loud_folders, tidy, tidy_left
-from dsopt.launch.told import told_here
+from dsopt.launch.tidied import SIGN_NS, loud_folders, tidy, tidy_left
+from dsopt.launch.told import is_own, told, told_here
 from dsopt.protocol.events import Moved, Saved
 from dsopt.protocol.presence import may_be_present
 from dsopt.protocol.private import create_private
@@ -27,7 +28,7 @@ _SAVING_NS: Final = 60_000_000_000  # how long a rank may have written to one fi
 _PATIENCE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.01
 _ELSEWHERE_NS: Final = 60_000_000_000  # how much longer another machine has to be silent: its clock is its own
-_SIGN_NS: Final = 20_000_000_000  # without a sign that a guard gives every few seconds
+_CANNOT_TELL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE)
 _DAY_NS: Final = 86_400_000_000_000
 _NEVER_NS: Final = 2**63  # an archive may hold any date
 
@@ -50,33 +51,20 @@ def undo_elsewhere(run_dir: RunDir) -> None:
 
     It would have ended the run in time; a guard that still lives would show.
     """
-    if not _is_of_this_user(run_dir) or (run_dir := _from_here(run_dir)).host is None or run_dir.undone.exists():
+    if not is_own(run_dir) or (run_dir := from_here(run_dir)).host is None or run_dir.undone.exists():
         return
-    is_silent = _now_ns(run_dir) - run_dir.last_sign_ns() > _SIGN_NS
+    is_silent = run_dir.now_ns() - run_dir.last_sign_ns() > SIGN_NS
     if is_silent and not may_be_present(run_dir, is_hidden=False):
         undo(run_dir, is_late=True)
 
 
 def undo_lost(run_dir: RunDir) -> None:
     """The same for a run of this machine, perhaps of another container of it, whose processes are gone."""
-    undo(_from_here(run_dir), is_late=True)
-
-
-def _from_here(run_dir: RunDir) -> RunDir:
-    """A run's folder as this machine sees to it: for another machine, if the working folder is the same one there."""
-    seen = as_from_here(run_dir)
-    return seen if seen.host is None or has_worked_here(run_dir) else run_dir
-
-
-def _now_ns(run_dir: RunDir) -> int:
-    """The time by the clock that dates files in a run's folder, as far as it can be asked."""
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=run_dir.path) as file:
-        return os.fstat(file.fileno()).st_mtime_ns
-    return time.time_ns()
+    undo(from_here(run_dir), is_late=True)
 
 
 def _undo(run_dir: RunDir, *, is_late: bool) -> None:
-    if run_dir.undone.exists() or not run_dir.mark.exists():
+    if run_dir.undone.exists() or not is_own(run_dir):
         return
     with contextlib.suppress(OSError):  # a cache of another user's
         remove_stale_build_locks()  # of compilers that ended with the run: the user's own training would wait for them
@@ -120,12 +108,9 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
         What is still left.
     """
     waiting, failed = list[Path](), list[Path]()
-    for path in results.iterdir() if results.is_dir() else ():
-        run_dir, is_tried, is_undone = RunDir(path), False, False
+    for run_dir in [one for path in results.iterdir() for one in _to_undo(path, failed)] if results.is_dir() else ():
+        is_tried, is_undone = False, False
         with contextlib.suppress(OSError):
-            if not _is_of_this_user(run_dir):
-                continue
-            run_dir = _from_here(run_dir)
             if run_dir.undone.exists():
                 continue
             with _alone_with(run_dir) as is_alone:
@@ -135,9 +120,29 @@ def undo_left(results: Path, *, for_training: bool = False) -> Remains:
                     _undo(run_dir, is_late=True)
             is_undone = run_dir.undone.exists()
         if not is_undone:
-            (failed if is_tried else waiting).append(path)
+            (failed if is_tried else waiting).append(run_dir.path)
     waiting += tidy_left(results, for_training=for_training)
     return Remains(waiting=tuple(waiting), failed=tuple(failed))
+
+
+def _to_undo(path: Path, unknown: list[Path]) -> list[RunDir]:
+    """A run's folder as this machine sees to it, and for the other nodes, if one was lost. Nothing if it is none.
+
+    `unknown`: gets it if nobody can tell.
+    """
+    try:
+        if not (run_dir := RunDir(path)).is_own:
+            return []
+        seen = from_here(run_dir)
+        if not run_dir.lost.exists() or seen.host != as_from_here(run_dir).host:
+            return [seen]
+        events: list[Moved | Saved] = [*told(run_dir, Moved), *told(run_dir, Saved)]
+        hosts = {event.host for event in events}
+        return [seen, *(RunDir(path, host) for host in sorted(hosts - {platform.node(), seen.host}))]
+    except OSError as error:
+        if error.errno in _CANNOT_TELL:
+            unknown.append(path)
+        return []
 
 
 @contextlib.contextmanager
@@ -166,20 +171,13 @@ def _is_locked(descriptor: int) -> bool:
     return True
 
 
-def _is_of_this_user(run_dir: RunDir) -> bool:
-    try:
-        return run_dir.is_own
-    except OSError:  # no run's folder, or one that is closed to us
-        return False
-
-
 def _has_told(run_dir: RunDir) -> bool:
     return bool(told_here(run_dir, Moved)) or bool(told_here(run_dir, Saved))
 
 
 def _is_over(run_dir: RunDir) -> bool:
     """Whether a run has shown no sign of life for a while, and no process of it lives here."""
-    since = _now_ns(run_dir) - _until_ns(run_dir) - (_ELSEWHERE_NS if run_dir.host is not None else 0)
+    since = run_dir.now_ns() - _until_ns(run_dir) - (_ELSEWHERE_NS if run_dir.host is not None else 0)
     is_silent = since > 0 or since < -_DAY_NS  # a date to come is none
     return is_silent and not processes_of(run_dir.path) and not may_be_present(run_dir, is_hidden=False)
 

@@ -18,7 +18,7 @@ class Refusal:
 
     Attributes:
         why: the reason, as a clause.
-        since: a process that imports only the modules before this one may be forked.
+        since: a process that imports nothing of this module and those after it may be forked.
     """
 
     why: str

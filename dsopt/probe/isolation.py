@@ -113,19 +113,20 @@ class Isolation:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
         for module, holder, function, index, name in _WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
-        for name in ("replace", "rename"):
-            self._wrap_everywhere(os, None, name, moves.around_move)
-        self._wrap_everywhere(shutil, None, "copyfile", moves.around_copy)
-        self._wrap_everywhere(os, None, "symlink", moves.around_symlink)
-        self._wrap_everywhere(os, None, "link", moves.around_link)
-        self._wrap_everywhere(os, None, "utime", written.around_utime)
-        self._wrap_everywhere(os, None, "mkdir", removals.around_mkdir)
-        self._wrap_everywhere(os, None, "rmdir", removals.around_rmdir)
-        for removing, name in REMOVERS:
-            self._wrap_everywhere(removing, None, name, removals.around_remove)
-        self._wrap_everywhere(builtins, None, "open", written.around_open)
-        self._wrap_everywhere(os, None, "open", written.around_os_open)
-        self._wrap_everywhere(os, None, "truncate", written.around_truncate)
+        self._wrap_functions(
+            (os, "replace", moves.around_move),
+            (os, "rename", moves.around_move),
+            (shutil, "copyfile", moves.around_copy),
+            (os, "symlink", moves.around_symlink),
+            (os, "link", moves.around_link),
+            (os, "utime", written.around_utime),
+            (os, "mkdir", removals.around_mkdir),
+            (os, "rmdir", removals.around_rmdir),
+            *((removing, name, removals.around_remove) for removing, name in REMOVERS),
+            (builtins, "open", written.around_open),
+            (os, "open", written.around_os_open),
+            (os, "truncate", written.around_truncate),
+        )
         if sys.version_info < (3, 11):  # since then, paths call those of `os`
             accessor: Any = vars(pathlib)["_NormalAccessor"]
             for name in ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir", "link", "utime"):
@@ -190,16 +191,21 @@ class Isolation:
         """Wraps a method of a class, or a function of a module under every name that other modules have for it."""
         if owner is not None:
             self._wrap(getattr(module, owner, None), function, around)
-            return
-        original = getattr(module, function, None)
-        if original is None:
-            return
-        wrapper = self._around(original, around)
+        else:
+            self._wrap_functions((module, function, around))
+
+    def _wrap_functions(self, *wanted: tuple[ModuleType, str, Callable[..., object]]) -> None:
+        """Wraps functions of modules, if they have them, under every name that any module has for them."""
+        wrappers = {}
+        for module, function, around in wanted:
+            original = getattr(module, function, None)
+            if original is not None:
+                wrappers[id(original)] = self._around(original, around)
         for holder_name, holder in list(sys.modules.items()):
             if not holder_name.startswith("dsopt."):  # what dsopt does itself stays as it is
                 for name, value in list(getattr(holder, "__dict__", {}).items()):
-                    if value is original:
-                        setattr(holder, name, wrapper)
+                    if id(value) in wrappers:
+                        setattr(holder, name, wrappers[id(value)])
 
     def _isolate_arguments(self, module: ModuleType) -> None:
         def around(original: Callable[..., Any], arguments: Any) -> object:  # noqa: ANN401

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsopt.probe.places import HIDDEN_ASIDE
+from dsopt.protocol.whose import is_users
 
 
 def own_folders(path: Path, aside: Path, working: Path) -> tuple[Path, ...]:
@@ -39,7 +40,7 @@ def made(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
+        if not is_users(folder.stat().st_uid, folder):
             raise PermissionError(errno.EPERM, "it is another user's", str(folder))
         yield
     except OSError:

@@ -19,6 +19,7 @@ from dsopt.protocol.run_dir import RunDir
 VERSION: Final = 1
 FilePath = NewType("FilePath", str)  # whatever characters it has; any other text is made plain when it is read
 NODE_LOST: Final = "NodeLost"  # the type of an error that dsopt itself tells of a node's first rank
+NODE_TAKEN: Final = "NodeTaken"  # the same, of a node whose devices a training has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,15 @@ import os
 import platform
 import shutil
 import stat
+import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Final
 
 from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
+from dsopt.protocol.whose import is_users
 
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 ASIDE: Final = "dsopt-aside"  # a folder of the user's files, while a run lasts
@@ -93,7 +96,8 @@ class RunDir:
             OSError: there is no folder of a run, or it is closed to us.
         """
         found = self.mark.lstat()
-        return found.st_uid == self.path.stat().st_uid == os.getuid() and stat.S_ISREG(found.st_mode)
+        is_one = found.st_uid == self.path.stat().st_uid and stat.S_ISREG(found.st_mode)
+        return is_one and is_users(found.st_uid, self.path)
 
     def is_of_another(self, owner: str) -> bool:
         """Whether the run is known to be of another database."""
@@ -130,6 +134,16 @@ class RunDir:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.json"
+
+    @property
+    def before(self) -> Path:
+        """What was there when it began."""
+        return self.path / "before.json"
+
+    @property
+    def lost(self) -> Path:
+        """Tells that a node was lost during the run, and perhaps what that one has done to files is not undone."""
+        return self.path / ".lost"
 
     @property
     def stdout(self) -> Path:
@@ -215,6 +229,12 @@ class RunDir:
         with contextlib.suppress(OSError):  # it has not begun
             os.utime(self.stdout)
 
+    def now_ns(self) -> int:
+        """The time by the clock that dates files in it, as far as it can be asked: nanoseconds since the epoch."""
+        with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=self.path) as file:
+            return os.fstat(file.fileno()).st_mtime_ns
+        return time.time_ns()
+
     def last_sign_ns(self) -> int:
         """When it last went on, or its ranks last wrote something, in nanoseconds since the epoch."""
         logs = [path for path in (self.mark, self.stdout, self.stderr, *self.all_events()) if path.exists()]
@@ -231,13 +251,21 @@ class RunDir:
         """The existing event files, one per rank."""
         return sorted(path for path in self.path.glob("events-rank*.jsonl") if path.is_file())
 
-    def set_aside(self, name: str) -> None:
-        """Moves what ranks wrote so far into a subfolder, so that another start begins without it."""
-        folder = self.path / name
-        make_private(folder, exist_ok=False)
+    def all_former_events(self) -> list[Path]:
+        """The same of a former start."""
+        return sorted(self.former.glob("events-rank*.jsonl"))
+
+    @property
+    def former(self) -> Path:
+        """What the ranks of a former start wrote."""
+        return self.path / "warm"
+
+    def set_aside(self) -> None:
+        """Moves what ranks wrote so far there, so that another start begins without it."""
+        make_private(self.former, exist_ok=False)
         for path in (self.stdout, self.stderr, *self.all_events()):
             if path.exists():
-                path.rename(folder / path.name)
+                path.rename(self.former / path.name)
         self.undone.unlink(missing_ok=True)  # last: there is nothing to undo now
 
     def write_json(self, path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value

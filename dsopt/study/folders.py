@@ -1,5 +1,6 @@
 """The folders that a study's files go to. dsopt never touches what another study, or another program, wrote there."""
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -22,7 +23,21 @@ def results_folder(spec: StudySpec) -> Path:
 
 
 def find_results_folder(spec: StudySpec) -> Path | None:
-    """The folder of run directories and final files, if this study already has one; creates nothing."""
+    """The folder of run directories and final files, if this study already has one; creates nothing.
+
+    None, too, if it is closed to this user.
+    """
+    with contextlib.suppress(PermissionError):
+        return open_results_folder(spec)
+    return None
+
+
+def open_results_folder(spec: StudySpec) -> Path | None:
+    """As `find_results_folder`, for whoever has to know that it is closed.
+
+    Raises:
+        PermissionError: it is.
+    """
     base = folder = Path(spec.cwd) / spec.results_dir
     number = 1
     while folder.is_dir():

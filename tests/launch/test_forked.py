@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.launch.forked import ForkedStarts
+from dsopt.launch.forked import ForkedStarts, imported_before
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.launchers.launcher import RankStart
 
@@ -18,7 +18,8 @@ from dsopt.probe.beforehand import import_all
 refusal = import_all(json.loads(sys.argv[1]))
 print(json.dumps(refusal and [refusal.why, refusal.since]))
 """
-LATE = ["bears_no_fork.part", "needed", "bears_no_fork", "late"]
+BEFORE = ["package", "package.sub.part", "early"]
+LATE = ["package.sub.other", "package.sub", "bears_no_fork.part", "needed", "bears_no_fork", "late"]
 # stands in for an installed package: `click` is one, and light
 SCRIPT = """
 import sys
@@ -129,25 +130,59 @@ def test_what_is_imported_after_a_change_of_the_environment_is_not_learned(
 
 
 def test_ranks_are_forked_before_a_package_that_bears_no_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is installed by `pip install --target`, after which the folder is on PYTHONPATH."""
+    """It is installed by `pip install --target`, after which the folder is on PYTHONPATH.
+
+    `package.sub` is imported whole when one of its parts is, so neither it nor what follows is imported beforehand.
+    """
     starts_threads = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
-    (tmp_path / "bears_no_fork").mkdir()
-    files = {"bears_no_fork/__init__.py": f"import bears_no_fork.part, needed; {starts_threads}", "late.py": ""}
-    for name, content in {**files, "bears_no_fork/part.py": "", "needed.py": ""}.items():
+    files = {
+        "package/__init__.py": "", "package/sub/__init__.py": "import package.sub.part, early, package.sub.other",
+        "package/sub/part.py": "", "package/sub/other.py": "", "early.py": "",
+        "bears_no_fork/__init__.py": f"import bears_no_fork.part, needed; {starts_threads}",
+        "bears_no_fork/part.py": "", "needed.py": "", "late.py": "",
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     (tmp_path / "bears_no_fork-1.0.dist-info").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     run_dir, why = RunDir(tmp_path / "run"), list[str]()
     run_dir.path.mkdir()
     record = "from dsopt.probe.imported import *; record = ImportRecord()\n"
-    code = f"{record}import torch, bears_no_fork, late\nrecord.write(RunDir({str(run_dir.path)!r}))"
+    code = f"{record}import torch, package.sub, bears_no_fork, late\nrecord.write(RunDir({str(run_dir.path)!r}))"
     python(code, folder=run_dir.path)
-    assert list(json.loads(run_dir.imports.read_text())["modules"])[-4:] == LATE
+    assert list(json.loads(run_dir.imports.read_text())["modules"])[-9:] == [*BEFORE, *LATE]
     warm = after_one_rank(run_dir, why)
     assert warm._modules is not None
     assert "torch" in warm._modules
-    assert not {*LATE} & {*warm._modules}
+    assert "package" in warm._modules
+    assert not {"package.sub.part", "early", *LATE} & {*warm._modules}
     assert why == []
+
+
+@pytest.mark.parametrize(
+    ("modules", "since", "early"),
+    [
+        (["torch", "bad", "late"], "bad", ["torch"]),
+        (["torch", "package.part", "bad", "package"], "bad", ["torch"]),
+        (["torch", "package.namespace.part", "bad", "package"], "bad", ["torch"]),
+        (["torch", "one", "one.part", "bad"], "bad", ["torch", "one", "one.part"]),
+        (["torch", "two.part", "one.part", "two", "bad", "one"], "bad", ["torch"]),
+        (["torch", "one.part", "between", "one"], None, ["torch", "one.part", "between", "one"]),
+    ],
+)
+def test_nothing_is_imported_beforehand_whose_package_was_imported_later(
+    modules: list[str], since: str | None, early: list[str]
+) -> None:
+    """What comes before the end of a package that comes before the module that is refused may be imported, though."""
+    assert list(imported_before(since, dict.fromkeys(modules, ""))) == early
+
+
+def test_a_long_chain_of_packages_is_read_at_once() -> None:
+    """A script may write such a record."""
+    links = 30_000
+    chain = [f"p{link + 1}.x" if half else f"p{link}" for link in reversed(range(links)) for half in (True, False)]
+    assert imported_before("bad", dict.fromkeys(["torch", *chain, "bad", f"p{links}"], "")).keys() == {"torch"}
 
 
 def test_a_script_that_changes_the_environment_before_torch_is_started_directly(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dsopt.store.workers import leave
 from tests.launch.test_guard import WORKER
 from tests.store.ledger import spec
 from tests.store.test_leases import NONE, at, begin, orphans, slots
-from tests.worker.test_faults import until
+from tests.studies import until
 
 
 @pytest.fixture

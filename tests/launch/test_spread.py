@@ -18,11 +18,13 @@ import pytest
 
 from dsopt.experiment.outcome import Failed
 from dsopt.experiment.run import run_experiment
+from dsopt.launch.device_locks import release, reserve
 from dsopt.launch.devices import DevicePool, free_ports
 from dsopt.launch.part import SILENCE_SECONDS
 from dsopt.launch.placement import Place, Placement, Reach
 from dsopt.launch.processes import processes_of
 from dsopt.launch.spread import Spread
+from dsopt.launch.trainings import Mark
 from dsopt.protocol.run_dir import PROTOCOL_VARIABLES, RunDir
 from dsopt.study.isolation import quiet_environment
 from tests.conftest import SCRIPTS
@@ -156,6 +158,7 @@ def test_a_lost_node_ends_the_run_and_is_named(tmp_path: Path, number: int) -> N
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.node, outcome.retryable) == ("hardware", "c", True)
     assert outcome.message.startswith("node 'c': the connection has ended (exit code ")
+    assert not run._launch.run_dir.lost.exists()  # this machine sees to its files itself
     assert processes_of(run._launch.run_dir.path) == []
 
 
@@ -167,6 +170,7 @@ def test_where_an_engine_ends_what_is_lost_a_run_ends_at_once(tmp_path: Path) ->
     assert ended(run) == 1
     run.kill()
     assert time.monotonic() - began < SILENCE_SECONDS
+    assert run._launch.run_dir.lost.exists()  # nobody there has said that all is undone
     assert processes_of(run._launch.run_dir.path) == []
 
 
@@ -249,7 +253,7 @@ def test_ranks_end_when_nothing_is_heard_of_the_worker(tmp_path: Path) -> None:
         assert part.stdout is not None
         part.stdin.write(json.dumps({"start": order}) + "\n")
         part.stdin.flush()
-        assert json.loads(part.stdout.readline()) == {"refusal": None}
+        assert json.loads(part.stdout.readline()) == {"refusal": None, "is_taken": False}
         while not lives.exists() or not lives.read_text():
             part.stdin.write(json.dumps({"alive": True}) + "\n")
             part.stdin.flush()
@@ -267,6 +271,18 @@ def test_a_node_without_the_working_folder_says_so(tmp_path: Path) -> None:
         [error] = [json.loads(line) for line in run_dir.events(0).read_text().splitlines()]
     why = f"there is no folder {tmp_path}/gone (the study's cwd) there. Every node needs it, with the script in it"
     assert error["message"] == f"node 'b': {why}"
+
+
+def test_a_node_that_a_training_has_is_not_taken_for_lost(tmp_path: Path) -> None:
+    reserved = reserve(DevicePool(kind="cpu", indices=(1,)), "here", Mark(script="t.py"))
+    run = spread(tmp_path, f"{SCRIPT} --wait", counts=(1, 2))
+    outcome = run_experiment(run._launch, rules(expected=None), lambda: False, lambda _: None, lambda _: run)
+    release(reserved)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.node, outcome.retryable) == ("taken", "c", True)
+    assert outcome.message.startswith("node 'c': a training of 'dsopt run' has 1 CPU slot there")
+    assert not run._launch.run_dir.lost.exists()
+    assert processes_of(run._launch.run_dir.path) == []
 
 
 def test_when_the_worker_is_killed_its_ranks_elsewhere_end(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dsopt.launch.undone import Remains, undo, undo_left
+from dsopt.protocol.events import EventWriter, Step
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 
@@ -459,7 +460,7 @@ def test_a_run_that_nobody_undid_is_undone_before_a_training(tmp_path: Path, wor
     run(again, work, "save('ckpt/m.pt')")
     with going_on(beside):
         undo(again)
-        again.set_aside("warm")
+        again.set_aside()
     run(again, work, "save('ckpt/m.pt')")
     assert undo_left(tmp_path / "results", for_training=True).waiting == (again.path,)  # it may go on
     for path in again.path.rglob("*"):
@@ -538,13 +539,40 @@ def test_a_run_that_was_started_again_is_not_tidied(tmp_path: Path, work: Path) 
     run(again, work, 'save("ckpt/m.pt")')
     with going_on(beside):
         undo(again)
-        again.set_aside("warm")
+        again.set_aside()
     run(again, work, 'Path("ckpt/state.json").write_text("{}")\nsave("ckpt/m.pt")')
     undo(beside)
     assert set(os.listdir(work / "ckpt")) == {"state.json", "m.pt"}
     undo(again)
     undo(RunDir.create(tmp_path / "results", "c"))
     assert not os.listdir(work)
+
+
+def test_what_a_start_has_left_goes_after_the_next_start(tmp_path: Path, work: Path) -> None:
+    """The first had failed beside another run; the script makes a folder of another name each time."""
+    needs_births(tmp_path)
+    again, beside = (RunDir.create(tmp_path / "results", name) for name in ("a", "b"))
+    script = "os.makedirs('runs/run_{0}')\nPath('runs/run_{0}/args.json').write_text('a')\nbegins()"
+    run(again, work, script.format(1), beginning=FROM_THE_START)
+    with going_on(beside):
+        undo(again)
+        again.set_aside()
+        run(again, work, script.format(2), beginning=FROM_THE_START)
+    assert files(work).keys() == {"runs/run_1/args.json", "runs/run_2/args.json"}
+    undo(again)
+    assert not os.listdir(work)
+
+
+def test_data_of_a_start_that_stepped_stays_though_the_next_one_does_not(tmp_path: Path, work: Path) -> None:
+    needs_births(tmp_path)
+    again = RunDir.create(tmp_path / "results", "a")
+    run(again, work, "os.makedirs('data')\nPath('data/tokens').write_text('all')\nbegins()", beginning=FROM_THE_START)
+    with contextlib.closing(EventWriter(again, 0)) as writer:
+        writer.emit(Step(rank=0, step=0, seconds=1.0, samples=1))
+    undo(again)
+    again.set_aside()
+    undo(again)
+    assert files(work) == {"data/tokens": "all"}
 
 
 def test_what_came_after_a_run_that_nobody_undid_stays(tmp_path: Path, work: Path) -> None:
@@ -789,6 +817,10 @@ Path("out/sizes.json").write_text('{"sizes": [1001, "a-001"]}')
         ["runs/2024-01-01_0000/last.pt"], "name = f'runs/{time.time_ns()}'; os.makedirs(f'{name}/run_1'); "
         "Path(f'{name}/args.json').write_text('a'); Path('runs/last.txt').write_text(name)",
         "open(f'{name}/log.csv', 'w').write('1')", {"runs", "runs/2024-01-01_0000"},
+    ),
+    "a file that names one, written later": (
+        [], "os.makedirs('runs/run_1'); Path('runs/run_1/args.json').write_text('a')",
+        "Path('latest').write_text('runs/run_1')", set(),
     ),
     "folders of trainings, without weights": (
         [], "os.makedirs('out/version_3/a')", "Path('out/version_3/a/metrics.csv').write_text('1')", set(),

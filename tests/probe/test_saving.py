@@ -15,8 +15,8 @@ from dsopt.launch.beside import began_ns, meet
 from dsopt.launch.undone import undo
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Saved
-from dsopt.protocol.run_dir import BEGAN_VARIABLE, RunDir
-from tests.probe.rank import BEGINNING, files, needs_births, run
+from dsopt.protocol.run_dir import RunDir
+from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 from tests.probe.test_every_way_to_save import going_on
 
 WAYS = {
@@ -182,10 +182,7 @@ def test_the_users_files_stay_and_its_own_go(tmp_path: Path, way: str, above: st
     users(work.parent)
     before = files(work.parent)
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    done = subprocess.run(
-        [sys.executable, "-c", BEGINNING + WAYS[way], run_dir.path], cwd=work, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run(run_dir, work, WAYS[way])
     undo(run_dir)
     assert files(work.parent) == before
 
@@ -326,10 +323,7 @@ def test_the_users_results_are_put_back(tmp_path: Path, way: str) -> None:
         needs_births(tmp_path)
     for _ in range(2):
         run_dir = RunDir.create(tmp_path / "results", "baseline")
-        done = subprocess.run(
-            [sys.executable, "-c", BEGINNING + ROTATIONS[way], run_dir.path], cwd=work, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        run(run_dir, work, ROTATIONS[way])
         undo(run_dir)
         assert files(work) == before
         assert not run_dir.aside.exists()
@@ -364,8 +358,8 @@ def test_a_lock_that_ranks_open_at_once_still_keeps_them_apart(tmp_path: Path) -
     for name in ("x.lock", "count"):
         os.utime(work / name, (1e9, 1e9))
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    script = BEGINNING + RANKS + "assert os.stat('x.lock').st_mode & 0o777 == 0o640"
-    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    script = RANKS + "assert os.stat('x.lock').st_mode & 0o777 == 0o640"
+    run(run_dir, work, script)
     undo(run_dir)
     assert files(work) == {"x.lock": "", "count": "0"}
 
@@ -377,8 +371,8 @@ def test_a_file_that_was_kept_and_not_replaced(tmp_path: Path) -> None:
     (work / "log").write_text("the user's")
     os.utime(work / "log", (1e9, 1e9))
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    script = BEGINNING + "isolation._known.aside.keep(Path.cwd() / 'log')"
-    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    script = "isolation._known.aside.keep(Path.cwd() / 'log')"
+    run(run_dir, work, script)
     undo(run_dir)
     assert files(work) == {"log": "the user's"} and (work / "log").stat().st_nlink == 1
     assert not run_dir.aside.exists() and not (run_dir.path / "replaced").exists()
@@ -390,7 +384,7 @@ def test_what_has_come_in_their_place_is_kept_with_the_run(tmp_path: Path) -> No
     (work / "log").write_text("the user's")
     os.utime(work / "log", (1e9, 1e9))
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    subprocess.run([sys.executable, "-c", BEGINNING + "os.remove('log')", run_dir.path], cwd=work, check=True)
+    run(run_dir, work, "os.remove('log')")
     (work / "log").write_text("another one's")
     undo(run_dir)
     assert files(work) == {"log": "the user's"}
@@ -402,8 +396,7 @@ ANEW = "Path('log').write_text('its own')"
 
 def begin(run_dir: RunDir, work: Path, way: str) -> None:
     """A run that goes on until it is undone, as far as others can see."""
-    environment = {**os.environ, BEGAN_VARIABLE: str(began_ns(run_dir, work, 900))}
-    subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True, env=environment)
+    run(run_dir, work, way, began_ns(run_dir, work, 900))
 
 
 @pytest.mark.parametrize("way", ["numbered backups", "by writing them anew"])
@@ -450,6 +443,66 @@ def test_what_the_user_has_done_since_stays(tmp_path: Path) -> None:
     assert files(work) == {"log": "trained by hand", "kept.1": "the user's"}
 
 
+MERGES = """
+try:
+    os.rename("out", "out.old")  # fails: there is one already
+except OSError:
+    for name in os.listdir("out"):
+        os.replace(f"out/{name}", f"out.old/{name}")
+"""
+TRIES_FIRST = """
+try:
+    os.rename("out", "out.old")
+except OSError:
+    shutil.rmtree("out.old")
+    os.rename("out", "out.old")
+"""
+ROTATES_FOLDERS = """
+if os.path.isdir("out"):
+    shutil.rmtree("out.old")
+    os.rename("out", "out.old")
+else:
+    os.remove("out.old/log")
+"""
+MAKES_ANEW = """
+shutil.rmtree("out", ignore_errors=True)
+if {is_last}:
+    os.mkdir("out")
+    os.replace("notes", "out/notes")
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("with contextlib.suppress(OSError): os.rename('out', 'out.old')", MERGES),
+        (MAKES_ANEW.format(is_last=False), MAKES_ANEW.format(is_last=True)),
+        (ROTATES_FOLDERS, ROTATES_FOLDERS),
+        (TRIES_FIRST, "os.remove('out.old/log')"),
+        (TRIES_FIRST, "os.replace('notes', 'out.old/notes')"),
+    ],
+    ids=[
+        "not moved",
+        "made anew",
+        "in place of another one",
+        "at the second try",
+        "at the second try, with another file",
+    ],
+)
+def test_what_runs_at_once_do_to_one_folder_is_undone(tmp_path: Path, first: str, second: str) -> None:
+    work = tmp_path / "work"
+    for name in ("out/log", "out.old/log", "notes"):
+        write_old(work / name, f"the user's {name}")
+    before = files(work)
+    runs = [RunDir.create(tmp_path / "results", name) for name in ("a", "b")]
+    for run_dir, way in zip(runs, (first, second), strict=True):
+        begin(run_dir, work, "import contextlib\n" + way)
+    with going_on(runs[1]):
+        undo(runs[0])
+    undo(runs[1])
+    assert files(work) == before
+
+
 def test_whatever_characters_a_name_has(tmp_path: Path) -> None:
     work = tmp_path / "work"
     for name in (b"a\x1b[2J", b"b\r", b"c\xff"):
@@ -459,8 +512,8 @@ def test_whatever_characters_a_name_has(tmp_path: Path) -> None:
         os.utime(path, (1e9, 1e9))
     before = files(work)
     run_dir = RunDir.create(tmp_path / "results", "baseline")
-    script = BEGINNING + "for name in os.listdir(): os.remove(name)\nsave(os.fsdecode(b'\\x07\\xfe'))"
-    subprocess.run([sys.executable, "-c", script, run_dir.path], cwd=work, check=True)
+    script = "for name in os.listdir(): os.remove(name)\nsave(os.fsdecode(b'\\x07\\xfe'))"
+    run(run_dir, work, script)
     assert len(files(work)) == 1
     undo(run_dir)
     assert files(work) == before
@@ -479,7 +532,7 @@ def test_beside_a_working_folder_below_a_hidden_one_and_at_the_top_of_a_file_sys
             for p in users
         )
         run_dir = RunDir.create(tmp_path / "results", "baseline")
-        subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True)
+        run(run_dir, work, way)
         undo(run_dir)
         assert [path.read_text() for path in users] == ["the user's"] * 2
     assert not Path("/dev/shm/.dsopt-aside").exists()
@@ -494,7 +547,7 @@ def test_on_another_file_system_they_wait_in_the_working_folder(tmp_path: Path) 
     run_dir = RunDir.create(Path(tempfile.mkdtemp(dir="/dev/shm")), "baseline")
     way = "os.remove('run/log'); assert not os.listdir('run'); os.rmdir('run')"
     try:
-        subprocess.run([sys.executable, "-c", BEGINNING + way, run_dir.path], cwd=work, check=True)
+        run(run_dir, work, way)
         undo(run_dir)
     finally:
         shutil.rmtree(run_dir.path.parent)
