@@ -62,8 +62,8 @@ def restore(file: Path, *, replace: bool = False, storage: str | None = None) ->
         storage: URL of the database; by default as for `load_study`.
 
     Raises:
-        DsoptError: workers live there; it has studies and `replace` is not set; the file is no sound backup; or it is
-            in PostgreSQL, and the message has the command to run.
+        DsoptError: workers live there; an older dsopt made it; it has studies and `replace` is not set; the file is no
+            sound backup; or it is in PostgreSQL, and the message has the command to run.
     """
     url = storage_url(chosen_storage(storage))
     where = shown(url)

@@ -22,6 +22,13 @@ from dsopt.worker.check_node import check_node
 from dsopt.worker.history import load_history
 from dsopt.worker.takeover import check_source, take_over
 
+_OVERWRITTEN: Final = (
+    "autotuning.overwrite: the finished study '{}' of this folder was deleted; its run directories and files stay"
+)
+_SIGNED: Final = (
+    "autotuning.overwrite: the finished study '{}' was not signed. It is now, and stays; to begin anew, do this again"
+)
+
 COMMAND_LINE: Final = "command line"  # what messages name as the place of a command that is in no file
 
 
@@ -103,6 +110,7 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     source = None if earlier is None else store.get(earlier)
     if source is not None:
         check_source(spec, source.spec)
+    may_overwrite = spec.autotuning.overwrite and any(header.name == spec.name for header in store.headers())
     stored, is_new = store.create(spec)
     is_begun = not is_new and bool(store.runs(stored))  # a creator may have been interrupted just before this
     aside = None if is_begun else set_aside_earlier(spec)
@@ -112,6 +120,8 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     flags = [] if spec.is_simulated else wrong_flags(spec) or []
     wrong = (f"{message}: runs will fail. {fix}".rstrip() for message, fix in flags)
     told = [*warnings, *wrong, *(text for text in (note, changed) if text)]
+    if may_overwrite and (is_new or stored.state == "finished"):
+        told.append((_OVERWRITTEN if is_new else _SIGNED).format(spec.name))
     return Study(store, stored, warnings=told, is_new=is_new, taken_over=taken, earlier_results=aside)
 
 

@@ -1,6 +1,7 @@
 """The database's schema, and the dashboard on it."""
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -104,8 +105,7 @@ def dashboard_server(
         try:
             server = DashboardServer(store, host, port, token, root=root.rstrip("/"))
         except OSError as error:
-            raise DsoptError(
-                f"--host {host} --port {port}: cannot listen there: {error.strerror}. Try another: --port {port + 1}"
-            ) from None
+            advice = "" if isinstance(error, socket.gaierror) else f" Try another: --port {port + 1}"
+            raise DsoptError(f"--host {host} --port {port}: cannot listen there: {error.strerror}.{advice}") from None
         with server:
             yield server

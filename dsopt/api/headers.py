@@ -34,7 +34,7 @@ def delete_study(name: str, *, storage: str | None = None) -> None:
     """Deletes a study from the database, whether or not this version can read it. Its files stay.
 
     Raises:
-        DsoptError: there is none, or it is running and not stopped.
+        DsoptError: there is none, it is running and not stopped, or another one starts from it that is not finished.
     """
     with opened(storage) as store:
         store.delete(store.header(name))

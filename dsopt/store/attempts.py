@@ -34,6 +34,11 @@ class Task:
     phase: Phase | None = None
     candidate: Candidate | None = None
 
+    @property
+    def key(self) -> tuple[Part, int]:
+        """The part and the number: what tells it from all others of its study."""
+        return (self.part, self.trial)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:

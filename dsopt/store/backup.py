@@ -17,12 +17,14 @@ from dsopt.errors import DsoptError
 from dsopt.launch.processes import host_identity, is_gone, processes_of
 from dsopt.store.clock import now
 from dsopt.store.heartbeat import LEASE_SECONDS
+from dsopt.store.optuna_rows import names_in_optuna
 from dsopt.store.queries import Row, other_workers
-from dsopt.store.revision import refuse_newer, state
+from dsopt.store.revision import check, refuse_newer, state
 from dsopt.store.tables import leases, studies
 from dsopt.store.transactions import writing
 from dsopt.store.url import for_programs, shown
 from dsopt.store.workers import bury_all
+from dsopt.study.part import PARTS
 
 _WAIT_SECONDS = 60.0
 
@@ -133,8 +135,8 @@ def refuse_to_lose(engine: sa.Engine, *, replace: bool) -> None:
     """Refuses to restore where that would take something from somebody.
 
     Raises:
-        DsoptError: the database is another application's, workers live there, or it has studies and `replace` is not
-            set.
+        DsoptError: the database is another application's or version's, workers live there, or it has studies and
+            `replace` is not set.
     """
     where = f"--storage: {shown(engine.url)}"
     tables = sa.inspect(engine).get_table_names()
@@ -144,8 +146,11 @@ def refuse_to_lose(engine: sa.Engine, *, replace: bool) -> None:
                 f"{where} is not dsopt's: it has tables such as '{min(tables)}'. Expected an empty database."
             )
         return
+    check(engine)
     with engine.connect() as connection:
         living, names = living_workers(connection), study_names(connection)
+        parts = {f"{name}/{part}" for name in names for part in PARTS}
+        names += [name for name in names_in_optuna(connection) if name not in parts]  # the user's own
         run_dirs = connection.execute(sa.select(leases.c.run_dir).distinct()).scalars().all()
     if living:
         listed = ", ".join(f"{row['node']} (process {row['pid']})" for row in living)

@@ -17,12 +17,17 @@ def changed_study_error(existing: StudySpec, new: StudySpec, names: Collection[s
         names: of all existing studies.
     """
     name = existing.name
+    others = f"That is the study of another folder: {existing.cwd}. Its results are not to be overwritten from here."
     free = next(other for number in itertools.count(2) if (other := f"{name}-{number}") not in names)
     return DsoptError(
         f"study '{name}' exists with a different spec:\n{_difference(existing, new)}\n"
-        f"Create the new one under another name; --take-over reuses what would run the same:\n"
-        f"  --name {free} --take-over {name}\n"
-        f"Or delete the old one first: dsopt study delete {name}"
+        + (
+            f"Create the new one under another name:\n  --name {free}\n"
+            if new.compare
+            else f"Create the new one under another name; --take-over reuses what would run the same:\n"
+            f"  --name {free} --take-over {name}\n"
+        )
+        + (f"Or delete the old one first: dsopt study delete {name}" if existing.cwd == new.cwd else others)
     )
 
 

@@ -38,6 +38,12 @@ def file_of(engine: sa.Engine) -> tuple[int, int] | None:
     return None
 
 
+def opened_file(connection: sa.Connection) -> tuple[int, int]:
+    """The file that a connection to an SQLite database has open."""
+    found: tuple[int, int] = connection.info[_FILE]
+    return found
+
+
 def is_replaced(path: str, info: dict[Any, Any]) -> bool:
     """Whether the file at a path is not the one that a connection has open, by what the pool notes of that."""
     try:

@@ -6,7 +6,7 @@ are those of Optuna's own models; a test compares what stands in them with what 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsopt.errors import DsoptError
 from dsopt.store.optuna_notes import note_attributes
 from dsopt.store.queries import insert_into
+from dsopt.store.trouble import database_error
 
 Attributes = Mapping[str, Any]
 _STUDIES: Final = models.StudyModel.__table__
@@ -181,7 +182,7 @@ def put_note(connection: sa.Connection, trial: Ended, make: Callable[[], str]) -
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT note")
         except sa.exc.SQLAlchemyError:
             raise error from None  # nor is what the transaction has written before
-        raise NoNote(str(error)) from error
+        raise NoNote(database_error(error) or str(error)) from error
 
 
 def mark_study(connection: sa.Connection, study: str, attributes: Attributes) -> None:
@@ -189,7 +190,12 @@ def mark_study(connection: sa.Connection, study: str, attributes: Attributes) ->
     _upsert(connection, _STUDY_ATTRIBUTES, "study_id", study_id_of(connection, study), attributes)
 
 
-def delete_studies(connection: sa.Connection, names: list[str]) -> None:
+def names_in_optuna(connection: sa.Connection) -> list[str]:
+    """The names of all of Optuna's studies, oldest first: parts of dsopt's, and the user's own."""
+    return list(connection.execute(sa.select(_STUDIES.c.study_name).order_by(_STUDIES.c.study_id)).scalars())
+
+
+def delete_studies(connection: sa.Connection, names: Collection[str]) -> None:
     """Removes Optuna's studies of these names, with all that belongs to them."""
     studies = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name.in_(names))
     trials = sa.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id.in_(studies))

@@ -5,7 +5,6 @@ What only those need who read, create, upgrade or delete is imported there: to l
 
 import weakref
 from collections.abc import Hashable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
@@ -23,7 +22,7 @@ from dsopt.store.stored import StoredStudy, StudyHeader
 from dsopt.store.transactions import UNFINISHED, writing
 from dsopt.store.url import exists, shown, storage_url
 from dsopt.study.documents import nearest
-from dsopt.study.part import REFERENCE, Part
+from dsopt.study.part import PARTS, REFERENCE, Part
 
 if TYPE_CHECKING:
     import optuna
@@ -104,10 +103,8 @@ class Store:
     def create(self, spec: "StudySpec") -> tuple[StoredStudy, bool]:
         """Stores a new study. Creating the same study again changes nothing.
 
-        With `overwrite: true`, it first deletes a finished study of that name; the run directories stay.
-
-        Returns:
-            The study, and whether it is new.
+        With `overwrite: true`, it first deletes a finished study of that name and folder, unless that was only to be
+        signed; the run directories stay. Returns the study, and whether it is new.
 
         Raises:
             DsoptError: a study with another spec has that name, or an earlier study that it names does not exist.
@@ -124,9 +121,10 @@ class Store:
                     "Name studies of this database, or leave it out."
                 )
         with exclusive(self.engine, f"create-{spec.name}"):
-            renew_if_same(self.engine, spec)
+            is_to_stay = renew_if_same(self.engine, spec)
             existing = self._find(spec.name)
-            if existing is not None and spec.autotuning.overwrite and existing.state == "finished":
+            is_again = existing is not None and existing.state == "finished" and existing.spec.cwd == spec.cwd
+            if existing is not None and is_again and spec.autotuning.overwrite and not is_to_stay:
                 self.delete(existing)
                 existing = None
             if existing is not None:
@@ -198,9 +196,9 @@ class Store:
             return Now(state=None, version=-1, decisions=-1, incarnation=-1)
         return Now(**{key: row[key] for key in Now._fields})
 
-    @cached_property
+    @property
     def identity(self) -> str:
-        """What identifies the database, however a worker of this machine reaches it."""
+        """What identifies the database now, however a worker of this machine reaches it."""
         return identity_of(self.engine)
 
     def incarnation(self) -> Hashable:
@@ -242,14 +240,15 @@ class Store:
         """Removes a study and its Optuna studies. Run directories and result files stay.
 
         Raises:
-            DsoptError: it is running.
+            DsoptError: it is running, or another study needs it.
         """
         import optuna
 
         from dsopt.store import workers
+        from dsopt.store.needed import refuse_if_needed
         from dsopt.store.optuna_rows import delete_studies
 
-        names = [n for n in optuna.get_all_study_names(self.optuna_storage) if n.rpartition("/")[0] == study.name]
+        names = {f"{study.name}/{part}" for part in PARTS} & {*optuna.get_all_study_names(self.optuna_storage)}
         with writing(self.engine) as connection:
             now = queries.study_now(connection, study.id)
             busy = [o["candidate"] for o in queries.attempts_of(connection, study.id) if o["state"] == "running"]
@@ -259,9 +258,10 @@ class Store:
                 raise DsoptError(
                     f"study '{study.name}' is running ({busy[0]}). Stop it first: dsopt study stop {study.name}"
                 )
-            queries.delete_study(connection, study.id)
-            if now is not None:  # otherwise Optuna's studies are those of another study of this name
+            if now is not None:  # otherwise another study has this name
+                refuse_if_needed(connection, study.name)
                 delete_studies(connection, names)
+            queries.delete_study(connection, study.id)
         self._optuna.drop(study.id)
 
     def runs(self, study: StoredStudy) -> Sequence[queries.Row]:

@@ -17,7 +17,7 @@ from dsopt.store.records import trial_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.trials import finished_trial, recorded_outcome
-from dsopt.study.own_sources import Sources, sources_in
+from dsopt.study.own_sources import Sources, changed_files, sources_in, sources_now
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.trial_attributes import TrialAttributes, attributes_of, place_attributes
 
@@ -115,10 +115,22 @@ def keep_taken_over(
         if isinstance(outcome, Measured | Slow):
             queries.insert_measurement(connection, copy, measurement_row(outcome, study.spec.autotuning.metric))
 
-    return keep_unclaimed(store, study, runs, lambda known: _trial(study, source, known), copy_attempt)
+    in_place = _saves_in_place(store, study, source)
+    return keep_unclaimed(store, study, runs, lambda known: _trial(study, source, known, in_place), copy_attempt)
 
 
-def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenTrial:
+def _saves_in_place(store: Store, study: StoredStudy, source: StoredStudy) -> bool:
+    """Whether a run of the source, with the script as it is now, has shown that runs would meet in a folder.
+
+    Also one that is not taken over: the new study does not run again what showed it.
+    """
+    with store.engine.connect() as connection:
+        known = [attributes_of(trial_of(claim)) for claim in claims.all_of(connection, source.id)]
+    shown = {attrs.get("sources", "") for attrs in known if attrs.get("saves_in_place", False)}
+    return any(not changed_files(of_it, sources_now(study.spec, of_it)) for of_it in map(sources_in, shown))
+
+
+def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep, in_place: bool) -> FrozenTrial:
     """The trial as this study's own run would have left it, with the time of the earlier run."""
     run = known.run
     attrs = TrialAttributes(candidate=known.candidate, run_dir=run.run_dir, taken_over=source.name)
@@ -127,6 +139,10 @@ def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep) -> FrozenT
     else:
         attrs["phase"] = "range"
     attrs.update(place_attributes(attributes_of(run.trial)))
+    if in_place:
+        attrs["saves_in_place"] = True
+    if outside := attributes_of(run.trial).get("wrote_outside"):
+        attrs["wrote_outside"] = outside
     trial = finished_trial(
         run.outcome,
         study.spec.autotuning.metric,

@@ -40,6 +40,10 @@ class DevicesTaken(Exception):  # noqa: N818 - not an error: others were first
     """Not enough devices are free now. Nothing was written."""
 
 
+class MustBeAlone(DevicesTaken):
+    """A run begins only when none is beside it. Nothing was written."""
+
+
 class LeftToOthers(Exception):  # noqa: N818 - not an error
     """Workers of other nodes should begin this. Nothing was written."""
 

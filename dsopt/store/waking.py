@@ -37,7 +37,9 @@ class Waker:
             try:
                 watch()
             except Exception as error:
-                if not is_away(error) and type(error).__module__.partition(".")[0] != "psycopg":
+                # what will not be there again is told by whoever asks for something
+                is_of_database = is_away(error) or isinstance(error, sa.exc.DBAPIError)
+                if not is_of_database and type(error).__module__.partition(".")[0] != "psycopg":
                     raise
                 self._closing.wait(_LISTEN_SECONDS)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, ZERO, Candidate, Knob, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
@@ -33,6 +34,30 @@ def candidate_inside(spec: StudySpec, stage: int, params: Mapping[str, Any]) -> 
         if knobs is not None:
             return Candidate(stage=stage, micro_batch=params[MICRO_BATCH], gas=params[ACCUMULATION], knobs=knobs)
     return None
+
+
+def may_be_tried(spec: StudySpec, candidate: Candidate, own: tuple[int, int]) -> bool:
+    """Whether the user's lists and limits allow a candidate's batch sizes, as far as the spec alone tells.
+
+    What runs show may allow fewer (`dsopt.search.limits.is_tried`).
+
+    Args:
+        spec: the study.
+        candidate: a point of its space.
+        own: micro-batch size and accumulation of the user's own run: a script may keep them whatever it is told.
+    """
+    tuning, size, gas = spec.autotuning, candidate.micro_batch, candidate.gas
+    most, total = tuning.max_train_micro_batch_size_per_gpu, tuning.max_train_batch_size
+    if spec.micro_batch_list is not None:
+        is_size, is_smallest = size in spec.micro_batch_list, False
+    else:
+        is_size = size >= tuning.min_train_micro_batch_size_per_gpu and (most is None or size <= most)
+        is_smallest = size <= smallest_micro_batch(spec)  # tried whatever it makes of the budget
+    listed = None if spec.global_batch == "keep" else spec.accumulation_list
+    fills = total is not None and not keeps_accumulation(spec)  # the one that fills the budget
+    is_gas = listed is None or gas in listed or (fills and len(listed) == 1)
+    is_in_budget = total is None or size * gas <= total or is_smallest or (size, gas) == (1, 1)
+    return (is_size or size == own[0]) and (is_gas or gas == own[1]) and is_in_budget
 
 
 def aio_inside(value: object) -> Mapping[str, Any] | None:

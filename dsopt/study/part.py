@@ -32,6 +32,7 @@ class Part(str):
 
 
 REFERENCE: Final = Part("reference")
+PARTS: Final = (REFERENCE, *map(Part.of, range(4)))  # all that a study may have
 # attributes of a part's Optuna study
 VERDICT: Final = "verdict"  # why a stage is closed, in words
 AIO: Final = "aio"  # of the reference part: what dsopt measured of the disk to offload to

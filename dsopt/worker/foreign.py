@@ -10,10 +10,13 @@ from dsopt.search.sifting import PROFILE
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
 from dsopt.study.comparison import compared_run
+from dsopt.study.inside import may_be_tried
+from dsopt.study.own_sizes import own_size
 from dsopt.study.part import REFERENCE, Part
-from dsopt.study.space import Candidate
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.worker.happenings import Happening, TrialLeftOut
 
+BEYOND_LIMITS: Final = "a batch size that the study does not try"
 _MOST: Final = 10
 _ADDED: Final = "been added by somebody else; dsopt runs only what its own search chooses"
 
@@ -35,14 +38,22 @@ class Foreign:
             Fenced: the study or this worker is gone.
         """
         for left in history.left_out:
-            self._ledger.disown(self._study, left.part, left.trial, left.why)
-            self._tell(TrialLeftOut(study=self._study, part=left.part, trial=left.trial, why=f"has {left.why}"))
+            self.leave(left.part, left.trial, left.why)
         self._count += len(history.left_out)
         if self._count > _MOST:
             note = "somebody else changes its trials in the database again and again; see docs/security.md"
             self._ledger.change(self._study, state="stopped", note=note)
             raise DsoptError(f"study '{self._study.name}': {note}.")
         return bool(history.left_out)
+
+    def leave(self, part: Part, trial: int, why: str) -> None:
+        """Gives back the claim of a trial, which has what `why` says.
+
+        Raises:
+            Fenced: the study or this worker is gone.
+        """
+        self._ledger.disown(self._study, part, trial, why)
+        self._tell(TrialLeftOut(study=self._study, part=part, trial=trial, why=f"has {why}"))
 
     def end_added(self, added: Sequence[tuple[Part, int]]) -> None:
         """Ends the trials that others have enqueued or begun.
@@ -59,6 +70,20 @@ def is_own(part: Part, trial: int, history: History) -> bool:
     stage = part.stage
     counted = history.reference if stage is None else history.stages.get(stage, ())
     return any(observation.trial == trial for observation in counted)
+
+
+def is_beyond_limits(study: StoredStudy, candidate: Candidate | None, history: History) -> bool:
+    """Whether the user's lists and limits of batch sizes keep a trial that others left from running again.
+
+    The study's own search would choose it again if it had.
+    """
+    if candidate is None:
+        return False
+    baseline = history.find(BASELINE)
+    shown = baseline.facts if baseline is not None else None
+    own = (shown.micro_batch, shown.gas) if shown is not None else (0, 0)
+    sizes = (own_size(study.spec, MICRO_BATCH), own_size(study.spec, ACCUMULATION))
+    return not any(may_be_tried(study.spec, candidate, each) for each in (own, sizes))
 
 
 def reference_candidate(study: StoredStudy, name: str, history: History) -> Candidate | None:

@@ -122,20 +122,20 @@ def test_what_is_no_backup_leaves_the_storage_as_it_is(dsopt: Dsopt, damage: str
     assert [study["name"] for study in dsopt.json("study", "list")] == ["simulated"]
 
 
-def test_mistakes_change_nothing(dsopt: Dsopt) -> None:
-    assert "no such file" in dsopt("db", "backup", "copy.db", code=1)
-    write_study(dsopt.cwd)
-    dsopt("study", "create", "study.yaml")
-    assert "copy.db: cannot be written: No such file" in dsopt("db", "backup", "nowhere/copy.db", code=1)
-    assert "error: .: is not a file" in dsopt("db", "restore", ".", "--replace", code=1)
-    assert "is the storage itself" in dsopt("db", "restore", "storage/dsopt.db", "--replace", code=1)
-    with sqlite3.connect(dsopt.cwd / "theirs.db") as connection:
+def test_mistakes_change_nothing(dsopt_at_first: Dsopt) -> None:
+    assert "no such file" in dsopt_at_first("db", "backup", "copy.db", code=1)
+    write_study(dsopt_at_first.cwd)
+    dsopt_at_first("study", "create", "study.yaml")
+    assert "copy.db: cannot be written: No such file" in dsopt_at_first("db", "backup", "nowhere/copy.db", code=1)
+    assert "error: .: is not a file" in dsopt_at_first("db", "restore", ".", "--replace", code=1)
+    assert "is the storage itself" in dsopt_at_first("db", "restore", "storage/dsopt.db", "--replace", code=1)
+    with sqlite3.connect(dsopt_at_first.cwd / "theirs.db") as connection:
         connection.execute("CREATE TABLE notes (text)")
     connection.close()
-    dsopt("db", "backup", "copy.db")
-    theirs = ("--storage", f"sqlite:///{dsopt.cwd / 'theirs.db'}")
-    assert "tables such as 'notes'" in dsopt("db", "restore", "copy.db", "--replace", *theirs, code=1)
-    assert "nothing to back up" in dsopt("db", "backup", "new.db", *theirs, code=1)
+    dsopt_at_first("db", "backup", "copy.db")
+    theirs = ("--storage", f"sqlite:///{dsopt_at_first.cwd / 'theirs.db'}")
+    assert "tables such as 'notes'" in dsopt_at_first("db", "restore", "copy.db", "--replace", *theirs, code=1)
+    assert "nothing to back up" in dsopt_at_first("db", "backup", "new.db", *theirs, code=1)
 
 
 def test_each_copy_is_one_moment_of_a_database_that_is_written_to(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dsopt.errors import DsoptError
 from dsopt.store import engine, schema
+from dsopt.store.backup import refuse_to_lose
 from dsopt.store.revision import VERSION_TABLE, known_revisions, state
 from dsopt.store.studies import Store
 from dsopt.store.tables import ATTEMPT_STATES, metadata
@@ -86,6 +87,8 @@ def test_every_earlier_revision_is_upgraded_with_its_content(storage_url: str, r
         add_a_run(connection)
     with pytest.raises(DsoptError, match=r"was made by an older dsopt.*dsopt db upgrade"):
         Store.open(storage_url, make=True)
+    with pytest.raises(DsoptError, match=r"was made by an older dsopt.*dsopt db upgrade"):
+        refuse_to_lose(connected, replace=True)
     assert schema.upgrade(connected).is_current
     assert differences(connected) == []
     with connected.connect() as connection:

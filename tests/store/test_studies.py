@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Failed
 from dsopt.launch.devices import DevicePool
+from dsopt.store import keys
+from dsopt.store.backup import refuse_to_lose
 from dsopt.store.changed import changed_study_error
 from dsopt.store.leases import Request
 from dsopt.store.queries import other_workers
@@ -22,6 +24,7 @@ from dsopt.store.who_works import running_attempts
 from dsopt.study.part import Part
 from dsopt.study.spec import StudySpec, digest_of
 from dsopt.worker.history import load_history
+from dsopt.worker.results import summary_of
 from tests.store.ledger import begin, ledger_of, new_task, spec
 
 
@@ -79,6 +82,62 @@ def test_overwrite_starts_a_finished_study_anew(store: Store) -> None:
     assert not store.create(spec(autotuning={"overwrite": True}))[1]  # not finished: it goes on
 
 
+def test_overwrite_leaves_the_study_of_another_folder(store: Store) -> None:
+    """By default a study has the name of its script, and many scripts are called `train.py`."""
+    study, _ = store.create(spec(cwd="/alice"))
+    with changing(store.engine, study.id, state="finished"):
+        pass
+    with pytest.raises(DsoptError, match=r"the study of another folder: /alice") as refused:
+        store.create(spec(cwd="/bob", autotuning={"overwrite": True}))
+    assert "study delete" not in str(refused.value)
+    assert store.get("s").id == study.id
+
+
+def test_what_another_study_of_the_name_shows_is_not_this_ones(store: Store) -> None:
+    former, _ = store.create(spec())
+    store.delete(former)
+    store.create(spec())
+    with pytest.raises(DsoptError, match="'s' was deleted and created anew"):
+        summary_of(store, former)
+
+
+def test_the_users_own_studies_in_optuna_stay(store: Store) -> None:
+    study, _ = store.create(spec())
+    own = [optuna.create_study(study_name=name, storage=store.optuna_storage) for name in ("s/mine", "mine")]
+    store.delete(study)
+    assert {*optuna.get_all_study_names(store.optuna_storage)} == {"s/mine", "mine"}
+    with pytest.raises(DsoptError, match=r"would be lost: s/mine, mine\. To replace"):
+        refuse_to_lose(store.engine, replace=False)
+    assert len(own) == 2
+
+
+def test_a_finished_study_that_is_only_to_be_signed_is_not_overwritten(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is not signed says: create it again from its file."""
+    again = spec(autotuning={"overwrite": True})
+    study, _ = store.create(again)
+    with changing(store.engine, study.id, state="finished"):
+        pass
+    monkeypatch.setenv("DSOPT_KEYS", str(tmp_path))
+    keys.create_key()
+    signed, is_new = store.create(again)
+    assert (signed.id, is_new, signed.distrust) == (study.id, False, None)
+    assert store.create(again)[1]
+
+
+def test_a_study_that_another_one_starts_from_stays_until_that_is_finished(store: Store) -> None:
+    earlier, _ = store.create(spec("earlier"))
+    later, _ = store.create(spec("later", warm_start=["earlier"]))
+    with pytest.raises(DsoptError, match=r"'later' starts from its results.*dsopt study delete later"):
+        store.delete(earlier)
+    assert store.get("earlier").id == earlier.id
+    with changing(store.engine, later.id, state="finished"):
+        pass
+    store.delete(earlier)
+    assert [header.name for header in store.headers()] == ["later"]
+
+
 def test_stop_and_resume(store: Store) -> None:
     study, _ = store.create(spec())
     assert not store.resume(study)
@@ -102,6 +161,22 @@ def test_a_study_is_there_only_with_all_of_its_parts(store: Store, monkeypatch: 
     assert store.headers() == []
     study, _ = store.create(spec())
     assert [store.optuna_study(study, part).trials for part in study.parts] == [[] for _ in study.parts]
+
+
+@pytest.mark.parametrize("has_trial", [True, False])
+def test_a_study_of_optunas_that_somebody_else_made_stays(store: Store, has_trial: bool) -> None:
+    """It was emptied or mixed up with a part of that name, and went with the study."""
+    own = optuna.create_study(study_name="s/z1", storage=store.optuna_storage)
+    if has_trial:
+        own.add_trial(optuna.trial.create_trial(value=1.0))
+    else:
+        own.set_user_attr("note", "mine")
+    optuna.create_study(study_name="s/z0", storage=store.optuna_storage)
+    with pytest.raises(DsoptError, match=r"an Optuna study 's/z1' that is not dsopt's\. It stays as it is"):
+        store.create(spec())
+    assert sorted(optuna.get_all_study_names(store.optuna_storage)) == ["s/z0", "s/z1"]
+    assert (len(own.trials) == 1) == has_trial
+    assert store.headers() == []
 
 
 @pytest.mark.parametrize("marks", ["x", "[]", '{"z0": 5}'])
@@ -163,14 +238,15 @@ def test_an_earlier_study_to_begin_with_has_to_be_there(store: Store) -> None:
     assert store.create(later)[1]
 
 
-def test_a_finished_study_is_read_though_the_one_it_began_with_is_gone(store: Store) -> None:
+def test_a_study_is_read_though_the_one_it_began_with_is_gone(store: Store) -> None:
     store.create(spec())
     study, _ = store.create(spec("later", warm_start=["s"]))
+    with changing(store.engine, study.id, state="finished"):
+        pass
     store.delete(store.header("s"))
-    with pytest.raises(DsoptError, match="study 'later': warm_start: no study 's'"):
-        load_history(store, study)
-    with store.engine.begin() as connection:
-        connection.execute(sa.text("UPDATE dsopt_studies SET state = 'finished' WHERE name = 'later'"))
+    assert load_history(store, study).everything == []
+    with store.engine.begin() as connection:  # as `dsopt study resume` does where nothing was confirmed
+        connection.execute(sa.text("UPDATE dsopt_studies SET state = 'confirming' WHERE name = 'later'"))
     assert load_history(store, study).everything == []
 
 

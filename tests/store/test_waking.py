@@ -86,6 +86,26 @@ def test_it_looks_without_a_transaction_or_a_question_of_its_own(sqlite_url: str
         store.close()
 
 
+def test_it_goes_on_after_what_others_tell(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged file, such as: who asks it for something says so, in one line."""
+    looked = threading.Event()
+
+    def look(_: Waker) -> None:
+        if looked.is_set():
+            raise ValueError("the waker has gone on")
+        looked.set()
+        raise sa.exc.DatabaseError("PRAGMA", {}, Exception("database disk image is malformed"))
+
+    monkeypatch.setattr(Waker, "_look", look)
+    monkeypatch.setattr(Waker, "_listen", look)
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: died.append(args.exc_type))
+    waker = Waker(store.engine, lambda: None)
+    wait_for(lambda: bool(died))
+    waker.close()
+    assert died == [ValueError]
+
+
 def test_it_listens_again_after_its_connection_was_cut(postgres_url: str) -> None:
     mine, theirs = Store.open(postgres_url, make=True), Store.open(postgres_url)
     study, _ = theirs.create(spec())

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dsopt.study.inside import aio_inside, candidate_inside
+from dsopt.study.inside import aio_inside, candidate_inside, may_be_tried
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, ZERO, Candidate
 from dsopt.study.spec import StudySpec
 
@@ -50,6 +50,33 @@ def test_what_the_spec_does_not_allow_does_not_lie_in_it(changes: dict[str, obje
     assert candidate_inside(known, 3, params) is not None
     assert candidate_inside(known, 3, {**params, **changes}) is None
     assert candidate_inside(known, 2, params) is None, "the study does not try this stage"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "autotuning", "inside", "outside"),
+    [
+        ({}, {}, [(1, 1), (LARGEST, LARGEST)], []),
+        ({MICRO_BATCH: [2, 4]}, {}, [(2, 1), (4, 8), (5, 1)], [(1, 1), (3, 1), (8, 1)]),
+        ({MICRO_BATCH: 2}, {}, [(1, 1), (64, 1)], []),
+        ({}, {"min_train_micro_batch_size_per_gpu": 4, "max_train_micro_batch_size_per_gpu": 8},
+         [(4, 1), (8, 9)], [(3, 1), (9, 1)]),
+        ({}, {"max_train_batch_size": 64}, [(64, 1), (8, 8)], [(65, 1), (8, 9)]),
+        ({ACCUMULATION: [1, 4]}, {}, [(2, 1), (2, 4), (2, 7)], [(2, 2)]),
+        ({ACCUMULATION: 4}, {"max_train_batch_size": 64}, [(2, 4)], [(2, 2), (2, 32)]),
+        ({ACCUMULATION: [4]}, {"max_train_batch_size": 64}, [(2, 4), (2, 32)], [(2, 33)]),
+        ({ACCUMULATION: 4}, {"global_batch": "keep"}, [(2, 2)], []),
+        ({MICRO_BATCH: 4, ACCUMULATION: [8, 1]}, {"max_train_batch_size": 16}, [(4, 8), (16, 1)], [(8, 8)]),
+    ],
+)  # fmt: skip
+def test_batch_sizes_are_those_that_the_user_allows(
+    sizes: dict, autotuning: dict, inside: list[tuple[int, int]], outside: list[tuple[int, int]]
+) -> None:
+    """A script may keep its own, of 5 rows and 7 passes here."""
+    keys = {"global_batch": autotuning.pop("global_batch")} if "global_batch" in autotuning else {}
+    known = spec(ds_config={**sizes, "zero_optimization": {"stage": 1}}, autotuning=autotuning, **keys)
+    for expected, pairs in ((True, inside), (False, outside)):
+        for size, gas in pairs:
+            assert may_be_tried(known, Candidate(stage=1, micro_batch=size, gas=gas), (5, 7)) is expected, (size, gas)
 
 
 def test_a_candidate_has_the_values_of_the_space_itself() -> None:

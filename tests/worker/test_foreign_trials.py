@@ -124,9 +124,15 @@ def test_a_trial_that_was_altered_does_not_count_and_its_candidate_runs_again(ds
     assert "planted" not in in_reach(dsopt)
 
 
+def plant_size(begun: dict) -> None:
+    begun["params"].update(train_micro_batch_size_per_gpu=999)
+    begun["attributes"].update(candidate="z1_gas1_tmbspg999")
+
+
 CHANGES = {
     "params": ("z1", lambda begun: begun["params"].update({EVIL: "$(touch planted)"}), {}),
     "size": ("z1", lambda begun: begun["params"].update({"train_micro_batch_size_per_gpu": 999}), {}),
+    "size and name": ("z1", plant_size, {"candidate": "z1_gas1_tmbspg999"}),
     "name": (
         "reference",
         lambda begun: begun["attributes"].update(candidate="../../planted"),

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsopt.launch.processes import processes_of
+from dsopt.protocol.run_dir import RunDir
+from dsopt.store.studies import Store
 from tests.conftest import Dsopt
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 from tests.worker.test_ending_while_waiting import until_said
@@ -37,9 +39,14 @@ def test_work_goes_on_from_an_older_copy(dsopt: Dsopt, tmp_path: Path) -> None:
     dsopt("db", "backup", "older.db")
     begun = [path for path in tmp_path.glob("autotuning_results/*") if (path / "ds_config.json").exists()]
     _wait_for_runs(tmp_path, 5)
+    earlier = {*tmp_path.glob("autotuning_results/*")}
     _put_back(tmp_path)
     output, _ = worker.communicate(timeout=200)
     assert worker.returncode == 0, output
+    later = {path for path in tmp_path.glob("autotuning_results/*") if RunDir(path).mark.exists()} - earlier
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    assert later and not [path for path in later if RunDir(path).is_of_another(store.identity)]
+    store.close()
     check_nothing_lost_nothing_doubled(dsopt)
     counted = {run["run_dir"] for run in dsopt.json("study", "show", "simulated")["runs"] if run["round"] == 0}
     assert counted >= set(map(str, begun[:2])), "what had run by that copy was measured, and ran again"
@@ -58,10 +65,12 @@ def test_a_run_that_an_older_copy_does_not_know_ends(dsopt: Dsopt, tmp_path: Pat
     dsopt("db", "backup", "older.db")
     first.terminate()
     first.communicate(timeout=60)
-    _wait_for_runs(tmp_path, 2)
-    [unknown] = [path for path in tmp_path.glob("autotuning_results/baseline*") if processes_of(path)]
-    _put_back(tmp_path)
     deadline = time.monotonic() + 100
+    while not (going := [path for path in tmp_path.glob("autotuning_results/baseline*") if processes_of(path)]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    [unknown] = going
+    _put_back(tmp_path)
     while processes_of(unknown):
         assert time.monotonic() < deadline, "it goes on, on devices that others may have"
         time.sleep(0.1)

@@ -2,14 +2,19 @@
 
 import json
 import os
+import shutil
 import socket
+import time
 from pathlib import Path
 
 import optuna
 import pytest
 import yaml
 
-from dsopt.experiment.outcome import Outcome, Slow
+from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import Failed, Outcome, Slow
+from dsopt.launch.outside import note_after, note_before
+from dsopt.protocol.run_dir import RunDir
 from dsopt.store.attempts import NewTask
 from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs
@@ -17,6 +22,7 @@ from dsopt.study.own_sources import Sources, script_source, sources_now
 from dsopt.study.part import Part
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH
 from dsopt.study.spec import StudySpec
+from dsopt.worker.final_training import check_leftovers
 from dsopt.worker.history import load_history
 from dsopt.worker.takeover import _without_open_races, take_over
 from tests.conftest import Dsopt
@@ -148,9 +154,10 @@ def test_a_study_of_which_nothing_can_be_the_same_is_refused_before_anything_is_
 
 
 def run_of(
-    store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", sources: Sources | None = None
-) -> None:
-    """Records a run of a study as a worker does."""
+    store: Store, source: StudySpec, name: str, outcome: Outcome, part: str = "z0", sources: Sources | None = None,
+    run_dir: str | None = None, **attrs: object,
+) -> None:  # fmt: skip
+    """Records a run of a study as a worker does, with what it showed."""
     study, _ = store.create(source)
     sizes = {}
     if part != "reference":
@@ -161,8 +168,9 @@ def run_of(
     )  # fmt: skip
     ledger = ledger_of(store)
     new = NewTask(part=Part(part), name=name, round=0, frozen=frozen)
-    task, attempt = begin(ledger, study, new, store, run_dir=f"/tmp/{name}")
-    ledger.end(study, task, attempt, outcome, {"sources": json.dumps(dict(sources))} if sources else {}, is_told=True)
+    task, attempt = begin(ledger, study, new, store, run_dir=run_dir or f"/tmp/{name}")
+    shown = {**attrs, **({"sources": json.dumps(dict(sources))} if sources else {})}
+    ledger.end(study, task, attempt, outcome, shown, is_told=True)
 
 
 def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
@@ -176,6 +184,50 @@ def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
     [_, kept] = earlier_runs(store, study)
     assert kept.outcome == measured()
     assert ledger_of(store).adopt(study) is None
+
+
+def test_that_runs_would_meet_in_a_folder_is_taken_over_from_any_run_of_the_same_script(
+    store: Store, tmp_path: Path
+) -> None:
+    """Nothing shows it anew: the user's own configuration, which runs alone, is not run again."""
+    (tmp_path / "t.py").write_text("# saves")
+    keys = {"cwd": str(tmp_path), "command": "deepspeed --num_gpus 2 t.py --deepspeed_config c.json"}
+    old, new = spec("old", **keys), spec("new", **keys)
+    run_of(store, old, "baseline", measured(), part="reference", sources=script_source(old))
+    crashed = Failed(reason="crash", message="KeyError")
+    run_of(store, old, "z0_gas1_tmbspg2", crashed, sources=script_source(old), saves_in_place=True)
+    study, _ = store.create(new)
+    assert take_over(store, study, store.get("old")).taken == ["baseline"]
+    assert load_history(store, study).saves_in_place
+    (tmp_path / "t.py").write_text("# saves no more")
+    run_of(store, old, "z0_gas1_tmbspg4", measured(), sources=script_source(old))
+    mended, _ = store.create(spec("mended", **keys))
+    assert take_over(store, mended, store.get("old")).taken == ["z0_gas1_tmbspg4"]
+    assert not load_history(store, mended).saves_in_place
+
+
+def test_a_training_does_not_begin_on_what_runs_left_that_were_taken_over(store: Store, tmp_path: Path) -> None:
+    old = spec("old", cwd=str(tmp_path))
+    run_dir, left = RunDir.create(tmp_path / "earlier", "baseline"), tmp_path / "checkpoint-7"
+    note_before(run_dir, tmp_path, [tmp_path / "earlier"])
+    left.mkdir()
+    (left / "model.pt").write_text("weights")
+    note_after(run_dir, time.time_ns(), is_in_place=False, is_late=False)
+    run_of(
+        store, old, "baseline", measured(), part="reference", run_dir=str(run_dir.path), wrote_outside="checkpoint-7"
+    )
+    study, _ = store.create(spec("new", cwd=str(tmp_path)))
+    take_over(store, study, store.get("old"))
+    history = load_history(store, study)
+    with pytest.raises(DsoptError, match=r"the training does not begin.*checkpoint-7 appeared or changed"):
+        check_leftovers(study.spec, history, time.time(), study.spec.launch)
+    shutil.rmtree(left)
+    left.mkdir()
+    (left / "model.pt").write_text("the user's, trained since")
+    check_leftovers(study.spec, history, time.time(), study.spec.launch)
+    shutil.rmtree(tmp_path / "earlier")  # now nobody knows whose it is
+    with pytest.raises(DsoptError, match=r"checkpoint-7 appeared or changed"):
+        check_leftovers(study.spec, history, time.time(), study.spec.launch)
 
 
 @pytest.mark.parametrize(

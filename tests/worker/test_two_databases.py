@@ -1,9 +1,11 @@
 """Workers of one machine on two databases: leases keep nobody off the other's devices, so the second is refused."""
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
 from dsopt.launch import device_locks
@@ -83,3 +85,14 @@ def test_a_database_is_the_same_however_it_is_reached(storage_url: str, tmp_path
     another.close()
     first.close()
     same.close()
+
+
+def test_a_file_in_the_place_of_the_former_is_another_database(sqlite_url: str, tmp_path: Path) -> None:
+    store, path = Store.open(sqlite_url, make=True), Path(sqlite_url.removeprefix("sqlite:///"))
+    former = store.identity
+    path.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(sa.exc.OperationalError, match="unable to open database file"):
+        _ = store.identity
+    shutil.copy(tmp_path / "elsewhere.db", path)
+    assert store.identity not in (former, "")
+    store.close()
