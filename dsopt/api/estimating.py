@@ -90,17 +90,18 @@ def _known_of(name: str, storage: str | None) -> ModelFacts:
     """What a study's runs have shown of its model.
 
     Raises:
-        DsoptError: there is no such study, or it has not run anything yet.
+        DsoptError: there is no such study, or no run of it has shown its model yet.
     """
     from dsopt.api.studies import load_study  # the other sources need no database
 
     with load_study(name, storage=storage) as study:
         facts = study.model
         if facts is None:
-            raise DsoptError(
-                f"--study: '{name}' has not run anything yet, so its model is not known. "
-                f"Run it first: dsopt worker {name}"
+            is_stopped = study.state == "stopped"
+            advice = (
+                f"Resume it first: dsopt study resume {name}" if is_stopped else f"Run it first: dsopt worker {name}"
             )
+            raise DsoptError(f"--study: no run of '{name}' has shown its model yet. {advice}")
         return replace(facts, world_size=max(1, facts.world_size // study.spec.resources.nodes))
 
 

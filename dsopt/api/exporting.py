@@ -1,21 +1,16 @@
 """Exports a study's launches to a file: CSV, which needs nothing else, or Parquet."""
 
-import contextlib
 import csv
 import datetime
 import io
-import os
-import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.api.output import refuse_existing
+from dsopt.api.output import refuse_existing, write_whole
 from dsopt.api.run_table import TIMES, RunTable, run_table
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
-from dsopt.protocol.private import FILE_MODE
 from dsopt.worker.history import load_history
 
 _SUFFIXES: Final[Mapping[str, str]] = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
@@ -48,7 +43,7 @@ def export_runs(study: Study, file: str | Path, *, file_format: str | None = Non
     to_bytes = _writer(path, file_format)
     refuse_existing(path, example="runs.csv", force=force)
     table = table_of(study)
-    _write(path, to_bytes(table), force=force)
+    write_whole(path, to_bytes(table), example="runs.csv", force=force)
     return len(table.rows)
 
 
@@ -128,21 +123,3 @@ def _writer(path: Path, file_format: str | None) -> Callable[[RunTable], bytes]:
             f"{path}: {given}. Expected a name that ends in .csv or .parquet, or the format csv or parquet."
         )
     return to_csv if chosen == "csv" else to_parquet
-
-
-def _write(path: Path, content: bytes, *, force: bool) -> None:
-    """Writes a file whole or not at all."""
-    target = Path(os.path.realpath(path))  # a link stays a link
-    part = target.with_name(f".{uuid.uuid4().hex}.part")
-    try:
-        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, FILE_MODE)) as file:
-            file.write(content)
-        if target.exists():
-            shutil.copymode(target, part)
-        refuse_existing(path, example="runs.csv", force=force)  # whatever came meanwhile
-        part.replace(target)
-    except OSError as error:
-        raise DsoptError(f"{path}: cannot be written: {error.strerror}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

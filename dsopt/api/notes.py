@@ -17,7 +17,11 @@ def notes_on(studies: Sequence[Study]) -> list[str]:
 def _elsewhere(study: Study) -> str | None:
     """A folder may be a copy of the study's, with the database in it: runs are those of the first one's script."""
     ran, here = script_file(study.spec), Path(study.spec.launch.script).absolute()
-    if ran is None or not here.is_file() or here.samefile(ran):
+    try:
+        is_another = ran is not None and here.is_file() and not here.samefile(ran)
+    except OSError:  # a folder is closed to this user
+        return None
+    if not is_another:
         return None
     return (
         f"study '{study.name}' runs {ran}, and not {here}. To tune this one, create a study of it under another name "

@@ -59,10 +59,13 @@ def _of_comparison(table: ComparisonTable) -> StudyOutcome:
         said = "The comparison was stopped." if table.state == "stopped" else "Not all rounds have run yet."
         return StudyOutcome(state=table.state, sentence=said)
     best = next((row for row in table.rows if row.name == table.fastest and row.value is not None), None)
+    measured = sum(row.value is not None for row in table.rows)
     if best is None:
-        return StudyOutcome(state=table.state, sentence="No configuration could be measured.")
+        said = "No configuration ran each time." if measured else "No configuration could be measured."
+        return StudyOutcome(state=table.state, sentence=said)
     factor = best.factor
-    said = f"{best.name} is the fastest: {number(best.value)} {table.unit}."
+    what = "the only configuration that ran each time" if len(table.whole) == 1 < measured else "the fastest"
+    said = f"{best.name} is {what}: {number(best.value)} {table.unit}."
     if table.simulated is not None:
         said = f"Simulated: {said}"
     return StudyOutcome(

@@ -1,6 +1,7 @@
 """The results of a study: its best configuration, and its runs."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -152,7 +153,7 @@ def runs_of(store: Store, study: StoredStudy, history: History) -> list[Run]:
             needed_memory_bytes=None if row["metric"] is None else needed.get((row["candidate"], row["round"])),
             why=whys.get(row["candidate"]) if row["round"] == 0 else None,
             taken_over=sources.get((row["candidate"], row["round"])),
-            devices=None if row["devices"] is None else _devices(json.loads(row["devices"])),
+            devices=_devices(row["devices"]),
             beside=_beside(study.name, met.get(row["id"], ())),
         )
         for row in store.runs(study)
@@ -165,10 +166,19 @@ def _beside(own: str, met: Sequence[Neighbour]) -> str | None:
     return ", ".join(dict.fromkeys(names)) or None
 
 
-def _devices(by_node: Mapping[str, Sequence[str]]) -> str:
-    """The devices of nodes as DeepSpeed's `--include` has them, from names in leases, such as `gpu:0/UUID`."""
-    numbers = {node: [re.split("[/@]", name)[0].partition(":")[2] for name in names] for node, names in by_node.items()}
-    return "@".join(f"{node}:{','.join(sorted(set(each), key=int))}" for node, each in numbers.items())
+def _devices(text: str | None) -> str | None:
+    """The devices of nodes as DeepSpeed's `--include` has them, from names in leases, such as `gpu:0/UUID`.
+
+    None: they are unknown, or somebody has written something else into the database.
+    """
+    try:
+        numbers = {
+            node: {int(re.split("[/@]", name)[0].partition(":")[2]) for name in names}
+            for node, names in json.loads(text or "").items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return "@".join(f"{node}:{','.join(map(str, sorted(each)))}" for node, each in numbers.items())
 
 
 def find_best(
@@ -193,7 +203,7 @@ def find_best(
     scale_lr = were_scaled(study.spec, study.created_at, study.finished_at) if scale_lr is None else scale_lr
     best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:
-        files = ensure_results(store, study, scale_lr=scale_lr)
+        files = _result_files(store, study, scale_lr=scale_lr)
         config = next(file for file in files if file.name == CONFIG)
     else:
         config = save_config(study.spec, Path(output), best.ds_config, force=force)
@@ -223,6 +233,16 @@ def find_best(
     )
 
 
+def _result_files(store: Store, study: StoredStudy, *, scale_lr: bool) -> list[Path]:
+    try:
+        return ensure_results(store, study, scale_lr=scale_lr)
+    except PermissionError as error:
+        raise DsoptError(
+            f"study '{study.name}': {error.filename}: is closed to you, as another user's. For a file of your own: "
+            f"dsopt study best {study.name} --output FILE"
+        ) from None
+
+
 def _hidden_text(command: str) -> list[str]:
     """What to do with a command that has a secret which is not shown."""
     return [f"In place of {HIDDEN} goes what you typed there: dsopt shows no secret."] if HIDDEN in command else []
@@ -236,7 +256,7 @@ def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any], *, 
     """
     path = output.absolute()
     own = spec.launch.config
-    if own is not None and path == (Path(spec.cwd) / own).absolute():
+    if own is not None and os.path.realpath(path) == os.path.realpath(Path(spec.cwd) / own):
         raise DsoptError(f"--output: {path} is your own configuration, which dsopt never changes. Name another file.")
     refuse_existing(path, example=CONFIG, force=force)
     try:

@@ -1,11 +1,13 @@
 """A study's launches as a table: one row each, flat columns, units in their names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dsopt.api.results import Run
 from dsopt.search.history import History
+from dsopt.search.run_cost import whole_seconds
+from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
@@ -35,10 +37,23 @@ def run_table(spec: StudySpec, runs: Sequence[Run], history: History) -> RunTabl
     """The table of a study's launches."""
     candidates = {o.name: o.candidate for o in history.observations if o.candidate is not None}
     rows = [_row(run, candidates.get(run.candidate), spec.autotuning.unit) for run in runs]
+    if spec.simulation is not None:  # here they took no time
+        on_cluster = dict(_on_cluster(spec, history))
+        for row in rows:
+            row["run_seconds"] = on_cluster.get((row["stage"], row["trial"], row["state"]))
     fields = [key for key in Run.__dataclass_fields__ if key not in _LAST]
     fields.insert(fields.index("metric") + 1, "metric_unit")
     params = dict.fromkeys(key for row in rows for key in row if key.startswith("params_"))
     return RunTable(columns=[*fields, "run_seconds", "zero_stage", *params, *_LAST], rows=rows)
+
+
+def _on_cluster(spec: StudySpec, history: History) -> Iterator[tuple[tuple[str, int, str], float]]:
+    """The seconds that each run of a dry run would have taken on the cluster, by part, trial and how it ended."""
+    stages = ((Part.of(stage), seen) for stage, seen in history.stages.items())
+    for part, seen in ((REFERENCE, history.reference), *stages):
+        for o in seen:
+            if o.seconds is not None:
+                yield (part, o.trial, o.state), whole_seconds(spec, o)
 
 
 def _row(run: Run, candidate: Candidate | None, unit: str) -> dict[str, Any]:

@@ -56,7 +56,13 @@ def watch(devices: str) -> Iterator[Callable[[Event], None]]:
         with Plain(view) as plain:
             yield plain.show
         return
-    with Live(console=console, get_renderable=view.render, refresh_per_second=4, transient=True) as live:
+    with Live(
+        console=console,
+        get_renderable=view.render,
+        refresh_per_second=4,
+        transient=True,
+        redirect_stderr=sys.stderr.isatty(),
+    ) as live:
 
         def show(event: Event) -> None:
             view.update(event)

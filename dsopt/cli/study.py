@@ -48,7 +48,7 @@ def create(
     storage: str | None,
     as_json: bool,
 ) -> None:
-    """Create a study from a YAML FILE. Creating the same study again changes nothing.
+    """Create a study from a YAML FILE. Creating the same study again changes nothing, unless overwrite: true is in it.
 
     If the settings have changed, give the study another name, and reuse what would run the same:
       dsopt study create FILE --name NEW --take-over OLD

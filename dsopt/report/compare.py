@@ -64,8 +64,8 @@ class ComparisonTable:
         reference: name of the row that factors are relative to: yours, or the first that runs; None if none does.
         rounds: launches of each configuration that runs.
         rows: in the given order, after the vanilla run and yours.
-        fastest: name of the best row; None if nothing was measured.
-        probability: that it is the best of them.
+        fastest: name of the best row of which no launch failed; None if there is none.
+        probability: that it is the best of those.
         simulated: what a dry run simulates; None if runs are real.
         nodes: what is to know of scripts that changed, launches that contradict each other, and nodes.
     """
@@ -105,7 +105,7 @@ class ComparisonTable:
             lines.append("Not all rounds have run yet.")
         if not measured:
             return [*lines, "No configuration could be measured."]
-        if self.fastest is not None and self.probability is not None and len(measured) > 1:
+        if self.fastest is not None and self.probability is not None and len(self.whole) > 1:
             lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the fastest.")
         launches = sum(row.runs for row in measured)
         lines.append(
@@ -116,6 +116,11 @@ class ComparisonTable:
         if self.reference != YOURS:
             lines.append(f"Your own configuration does not run, so factors are relative to {self.reference}.")
         return lines
+
+    @property
+    def whole(self) -> list[ComparedRow]:
+        """Those that ran each time."""
+        return [row for row in self.rows if row.value is not None and row.reason is None]
 
     @property
     def header(self) -> list[str]:
@@ -158,7 +163,9 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
     names.insert(1 if VANILLA in names[:1] else 0, BASELINE)
     measured = [name for name in names if standing is not None and name in standing.names]
     reference = BASELINE if BASELINE in measured else measured[0] if measured else None
-    best = standing.best if standing is not None else None
+    rows = {name: _row(spec, history, standing, name, reference) for name in names}
+    whole = [name for name, row in rows.items() if row.reason is None]  # what fails sometimes is no choice
+    choice = standing.among(whole) if standing is not None else None
     return ComparisonTable(
         study=spec.name,
         state=state,
@@ -166,9 +173,9 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
         unit=spec.autotuning.unit,
         reference=_shown(reference),
         rounds=rounds_of(spec),
-        rows=[_row(spec, history, standing, name, reference) for name in names],
-        fastest=_shown(best),
-        probability=standing.certainty()[0][best] if standing is not None and best is not None else None,
+        rows=[*rows.values()],
+        fastest=_shown(choice.best) if choice is not None else None,
+        probability=choice.certainty()[0][choice.best] if choice is not None else None,
         simulated=simulated(spec),
         nodes=_doubts(spec, history, standing, reference),
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dsopt.report.failures import has_alternatives
 from dsopt.report.numbers import speedup_text
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.readable import readable_name
@@ -76,6 +77,7 @@ class Diff:
     Attributes:
         study, metric, unit: what it is about.
         comparison: the result, with the factor of all changes together.
+        alternatives: whether anything but the user's own was measured.
         changes: what the best changes; empty when it is the user's own.
         following: what changes with them.
     """
@@ -84,6 +86,7 @@ class Diff:
     metric: str
     unit: str
     comparison: Comparison
+    alternatives: bool
     changes: Sequence[Change]
     following: Sequence[Following]
 
@@ -101,6 +104,8 @@ class Diff:
 
     def sentence(self) -> str:
         """What all changes are worth together, and which single worths are unknown."""
+        if not self.alternatives:
+            return "Nothing to compare: only your own configuration was measured, so dsopt cannot judge the others."
         if not self.changes:
             return "Nothing to change: your own configuration is the best."
         result = self.comparison
@@ -155,6 +160,7 @@ def best_diff(spec: StudySpec, history: History) -> Diff:
         metric=spec.autotuning.metric,
         unit=spec.autotuning.unit,
         comparison=comparison,
+        alternatives=has_alternatives(spec, history),
         changes=changes,
         following=following,
     )

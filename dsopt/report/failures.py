@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.report.numbers import number
+from dsopt.search.baseline_twin import baseline_test
+from dsopt.search.history import History
 from dsopt.search.unconfirmed import Unconfirmed
+from dsopt.study.spec import StudySpec
 
 
 def not_confirmed_text(found: Unconfirmed, unit: str, study: str) -> str:
@@ -41,6 +44,12 @@ def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None, is_refus
     name, message = crashed[0]
     runs = "1 run" if len(crashed) == 1 else f"{len(crashed)} runs"
     return f"{alone}, so dsopt cannot judge the others: {runs} failed. The first, {name}: {message}"
+
+
+def has_alternatives(spec: StudySpec, history: History) -> bool:
+    """Whether anything but the user's own configuration was measured."""
+    is_own = baseline_test(spec, history)
+    return any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations)
 
 
 def left_out_lines(failed: Sequence[tuple[str, int, str]]) -> list[str]:

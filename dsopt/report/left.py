@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dsopt.search.history import History
+from dsopt.search.history import History, Observation
 from dsopt.search.left import runs_left
 from dsopt.search.run_cost import whole_seconds
 from dsopt.study.spec import StudySpec
@@ -79,9 +79,14 @@ def cluster_seconds(spec: StudySpec, history: History) -> float:
     return sum(_seconds(spec, history))
 
 
-def _seconds(spec: StudySpec, history: History) -> list[float]:
+def launches_in_seconds(spec: StudySpec, history: History) -> list[tuple[Observation, float]]:
+    """The runs that have ended, each with its seconds; of a dry run, those that it would take on the cluster."""
     ended = [o for o in history.everything if o.seconds is not None and o.is_spent and o.state != "running"]
-    return [whole_seconds(spec, o) for o in ended]
+    return [(o, whole_seconds(spec, o)) for o in ended]
+
+
+def _seconds(spec: StudySpec, history: History) -> list[float]:
+    return [seconds for _, seconds in launches_in_seconds(spec, history)]
 
 
 def time_range(low: float, high: float) -> str:

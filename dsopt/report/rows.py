@@ -10,6 +10,7 @@ from dsopt.report.readable import outcome_text, readable, readable_name
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch
 from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.sifting import PROFILE
 from dsopt.search.standing import standing_of
 from dsopt.search.unconfirmed import left_out
 from dsopt.study.space import Candidate
@@ -70,6 +71,11 @@ class Row:
     is_imported: bool
 
     @property
+    def value(self) -> float | None:
+        """Its metric: by all runs together if there is such a figure, else in the search."""
+        return self.searched if self.estimate is None else self.estimate
+
+    @property
     def outcome(self) -> str:
         """Why it was not measured, or its state, in words."""
         return outcome_text(self.state, None if self.state == "running" else self.reason)
@@ -84,7 +90,7 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     """What was tried, the best first; `best`: the result, if there is one."""
     estimates, facts = _estimated(spec, history, best), history.facts_for(spec)
     own = own_batch(spec, history, facts) if facts is not None else None
-    first = [o for o in history.reference if o.round == 0]
+    references = [o for o in history.reference if o.round == 0]
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
     again: dict[str, list[str]] = {}
     for o in history.reference:
@@ -92,7 +98,7 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
             again.setdefault(o.name, []).append(_again(o, spec.autotuning.unit))
     plain, special = _plain_rows(history, facts), {*estimates, *failed, *again, best}
     rows = []
-    for seen in [*first, *history.observations]:
+    for seen in [*references, *history.observations]:
         is_plain = seen.candidate is not None and seen.name not in special
         if is_plain and id(seen) in plain:
             rows.append(plain[id(seen)][1])
@@ -104,10 +110,13 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
         if is_plain:
             plain[id(seen)] = (seen, rows[-1])
     sign = -1 if history.maximize else 1
+    standing = standing_of(spec, history) if estimates else None
+    first = best if best is not None or standing is None else standing.best
 
-    def order(row: Row) -> tuple[bool, int, float]:
-        value = next((v for v in (row.estimate, row.searched, row.bound) if v is not None), None)
-        return row.estimate is None, _ORDER.index(row.state), sign * value if value is not None else 0.0
+    def order(row: Row) -> tuple[bool, bool, int, float]:
+        value = row.bound if row.value is None else row.value
+        is_searched = best is not None and row.estimate is None  # before there is a result, few ran again
+        return row.name != first, is_searched, _ORDER.index(row.state), sign * value if value is not None else 0.0
 
     return sorted(rows, key=order)
 
@@ -217,9 +226,26 @@ def _estimated(
     return found
 
 
+def factor_of(best: Row | None, own: Row | None, *, maximize: bool) -> float | None:
+    """How many times as good as the user's own configuration the best is: both by all their runs, or by one each.
+
+    None if the best is the user's own, or imported, or one of the two has no figure.
+    """
+    if best is None or own is None or best.is_own or best.is_imported:
+        return None
+    both = (best.searched, own.searched) if best.estimate is None else (best.estimate, own.estimate)
+    if both[0] is None or both[1] is None:
+        return None
+    return both[0] / both[1] if maximize else both[1] / both[0]
+
+
 def best_row(rows: Sequence[Row]) -> Row | None:
-    """The best that was measured so far: confirmed before searched, measured here before imported."""
-    measured = [row for row in rows if row.state == "measured" and row.unconfirmed is None]  # the best first
+    """The best that was measured so far, of rows that are in order: measured here before imported.
+
+    The least-memory profile shows what fits, and is never a result.
+    """
+    may_win = [row for row in rows if row.name != PROFILE and row.unconfirmed is None]
+    measured = [row for row in may_win if row.state == "measured"]  # the best first
     here = [row for row in measured if not row.is_imported]
     if all(row.is_own for row in here) and len(measured) > len(here):
         return next(row for row in measured if row not in here)

@@ -13,7 +13,7 @@ from dsopt.report.first_run import memory_lines
 from dsopt.report.left import ON_CLUSTER, cluster_seconds, what_is_left
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
-from dsopt.report.rows import Row, best_row, rows_of
+from dsopt.report.rows import Row, best_row, factor_of, rows_of
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.study.spec import StudySpec
@@ -89,7 +89,7 @@ def standing_of(
         rows = [replace(row, is_best=True) if row is best and not row.is_own else row for row in rows]
     labels = {row.name: row.label for row in rows}
     best, own = best_row(rows), next((row for row in rows if row.is_own), None)
-    factor = None if summary.state == "finished" else _factor(best, own, maximize=summary.maximize)
+    factor = None if summary.state == "finished" else factor_of(best, own, maximize=summary.maximize)
     batch = "" if factor is None else _batches(best, own)
     return Standing(
         study=spec.name,
@@ -134,21 +134,10 @@ def _good(summary: Summary, rows: Sequence[Row], factor: float | None, batch: st
         how = "by all its runs"
     else:
         how = best.origin if best.origin and best.is_imported else f"by one run{_roughly(best, own)}"
-    value = best.searched if best.estimate is None else best.estimate
-    told = f"Best so far: {best.label}, {number(value)} {summary.unit}"
+    told = f"Best so far: {best.label}, {number(best.value)} {summary.unit}"
     if factor is None:
         return f"{told} ({how})."
     return f"{told}, {factor:.2f} times as fast as yours ({how}). {batch}".rstrip()
-
-
-def _factor(best: Row | None, own: Row | None, *, maximize: bool) -> float | None:
-    """How many times as fast as the user's own configuration the best is: both by all their runs, or by one each."""
-    if best is None or own is None or best.is_own or best.is_imported:
-        return None
-    both = (best.searched, own.searched) if best.estimate is None else (best.estimate, own.estimate)
-    if both[0] is None or both[1] is None:
-        return None
-    return both[0] / both[1] if maximize else both[1] / both[0]
 
 
 def _batches(best: Row | None, own: Row | None) -> str:

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from dsopt.report.batch_size import BatchAdvice, batch_advice
 from dsopt.report.cost import Cost, cost_of
-from dsopt.report.doubts import doubts_text
+from dsopt.report.doubts import doubts_text, faults_of_machine
 from dsopt.report.dry_run import simulated
 from dsopt.report.durations import duration_text
-from dsopt.report.failures import alone_text, left_out_lines, not_confirmed_text, outside_text
+from dsopt.report.failures import alone_text, has_alternatives, left_out_lines, not_confirmed_text, outside_text
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.named import labels_of, names_in, taken_over
@@ -21,7 +21,6 @@ from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import StageRow, stage_row, stages_table
 from dsopt.report.unlike_runs import unlike_runs
-from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.search.how_many import is_alone
@@ -66,6 +65,7 @@ class Summary:
         duration_seconds: from creation to the end; None before.
         worked_seconds: of these, those during which at least one run ran.
         labels: what people read for the names above.
+        faults: what was not measured for a fault of the machine.
         first_values: what the baseline has of the configuration's lists.
         batch_guess: what to know of the kept global batch, if it is a guess.
     """
@@ -102,6 +102,7 @@ class Summary:
     duration_seconds: float | None
     worked_seconds: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    faults: Sequence[str] = ()
     first_values: str = ""
     batch_guess: str | None = None
 
@@ -153,7 +154,7 @@ class Summary:
         lines += [text for text in (self.batch_guess, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
         lines += self.slow_nodes
-        lines += [f"WARNING: {text}" for text in self.foreign]
+        lines += [f"WARNING: {text}" for text in (*self.foreign, *self.faults)]
         if self.outside:
             lines.append(outside_text(self.outside))
         return lines
@@ -277,7 +278,7 @@ def summarize(
         crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
-        alternatives=_has_alternatives(spec, history),
+        alternatives=has_alternatives(spec, history),
         doubts=[q for q in qualities if q.is_doubtful],
         unlike_runs=unlike_runs(spec, history),
         slow_nodes=slow_nodes(spec, history),
@@ -292,9 +293,4 @@ def summarize(
         first_values=first_values(spec),
         batch_guess=guessed_batch(spec, history),
     )
-    return replace(found, labels=labels_of(history, found.names))
-
-
-def _has_alternatives(spec: StudySpec, history: History) -> bool:
-    is_own = baseline_test(spec, history)
-    return any(o.state in ("measured", "slow") and not is_own(o.candidate) for o in history.observations)
+    return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))

@@ -38,6 +38,7 @@ class Observation:
         engine: what its engine reported, however the run ended; None if none was built here.
         imported: the folder of another tuner's results that it is from; None for what ran here.
         taken_over: the study that it was taken over from; None for this study's own runs.
+        run_dir: its run directory; empty if there is none.
         value_so_far: the metric of a slow run, from the steps until it was stopped; None otherwise.
         value_bound: the metric that a slow run could have reached at best; None otherwise, or if that was not kept.
         half_width: half-width of the 95 % interval of the run's mean step time, relative to it; measured and slow only.
@@ -69,6 +70,7 @@ class Observation:
     engine: Engine | None = None
     imported: str | None = None
     taken_over: str | None = None
+    run_dir: str = ""
     value_so_far: float | None = None
     value_bound: float | None = None
     half_width: float | None = None
@@ -143,6 +145,10 @@ class History:
         """A reference run by name and round."""
         return next((o for o in self.reference if o.name == name and o.round == round_), None)
 
+    def searched(self, name: str) -> Observation | None:
+        """The run of the search of a configuration by its name, or the user's own first run."""
+        return next((o for o in self.observations if o.name == name), None) or self.find(name)
+
     @property
     def measured(self) -> list[Observation]:
         """Every measured candidate of every stage."""
@@ -161,7 +167,8 @@ class History:
     @property
     def wrote_outside(self) -> list[str]:
         """What looks like checkpoints and appeared in the working folder while any of these ran."""
-        return sorted({path for o in self.everything for path in o.wrote_outside.split(", ") if path})
+        own = (o for o in self.everything if o.taken_over is None)
+        return sorted({path for o in own for path in o.wrote_outside.split(", ") if path})
 
     @property
     def saves_in_place(self) -> bool:

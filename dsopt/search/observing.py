@@ -38,6 +38,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         engine=_engine(trial.user_attrs),
         imported=attrs.get("imported"),
         taken_over=attrs.get("taken_over"),
+        run_dir=attrs.get("run_dir", ""),
         value_so_far=attrs.get("value_so_far"),
         value_bound=attrs.get("value_bound"),
         half_width=attrs["interval_percent"] / 100 if "interval_percent" in attrs else None,

@@ -22,6 +22,8 @@ def next_in_rounds(
         kept_after: which of these names the later rounds continue with.
     """
     for round_ in range(1, rounds + 1):
+        if not entries:
+            break
         is_waiting = False
         for name, candidate in entries if round_ % 2 else reversed(entries):
             found = history.find(name, round_)

@@ -1,8 +1,8 @@
 """Which configuration is best, how much faster than the baseline, and how sure that is, from all runs together."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,14 @@ class Standing:
     def best(self) -> str:
         """The configuration with the best estimate."""
         return self.names[int(np.argmax(self.usual.mean))]
+
+    def among(self, names: Collection[str]) -> "Standing | None":
+        """The same of some of the configurations; None if it has none of them."""
+        kept = [index for index, name in enumerate(self.names) if name in names]
+        if not kept:
+            return None
+        found, scores = [self.names[index] for index in kept], [each.take(kept) for each in self.scores]
+        return replace(self, names=found, scores=scores, usual=self.usual.take(kept))
 
     def ratio(self, name: str, other: str) -> Ratio:
         """How many times as good as another a configuration is."""

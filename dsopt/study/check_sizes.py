@@ -1,8 +1,12 @@
 """Refuses sizes and steps of a study that contradict each other, or leave nothing to try."""
 
+from typing import Final
+
 from dsopt.errors import DsoptError
 from dsopt.study.own_sizes import smallest_micro_batch
 from dsopt.study.spec import StudySpec
+
+_LEAST_OF_A_DEVICE: Final = 2**20
 
 
 def check_window(spec: StudySpec, where: str) -> None:
@@ -13,6 +17,13 @@ def check_window(spec: StudySpec, where: str) -> None:
             f"{where}: autotuning.end_profile_step: {autotuning.end_profile_step} is before "
             f"start_profile_step {autotuning.start_profile_step}. Expected a later step."
         )
+
+
+def check_device_memory(spec: StudySpec, where: str) -> None:
+    """Refuses gigabytes without a unit."""
+    size = spec.memory_per_device
+    if size is not None and size < _LEAST_OF_A_DEVICE:
+        raise DsoptError(f"{where}: memory_per_device: {size} bytes. Expected a device's memory, such as 80GiB.")
 
 
 def check_sizes(spec: StudySpec, where: str) -> None:

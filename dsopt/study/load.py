@@ -13,7 +13,7 @@ from dsopt.study.check_dimensions import check_dimensions
 from dsopt.study.check_mappings import full_paths
 from dsopt.study.check_resources import check_resources
 from dsopt.study.check_simulation import check_simulation
-from dsopt.study.check_sizes import check_sizes, check_window
+from dsopt.study.check_sizes import check_device_memory, check_sizes, check_window
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import config_warnings, secret_warnings
 from dsopt.study.documents import check_text, is_folder, read_yaml
@@ -182,9 +182,32 @@ def _check_json(ds_config: Mapping[str, Any], where: str) -> None:
     """Refuses values that YAML can express and DeepSpeed's configuration cannot."""
     try:
         plain = {key: value for key, value in ds_config.items() if key != "autotuning"}
-        json.dumps(plain, allow_nan=False, ensure_ascii=False).encode("utf-8")
+        _write_json(plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DsoptError(f"{where}: cannot be written as JSON: {error}. Correct the value.") from None
+        try:
+            path = _unwritable(plain)
+        except RecursionError:  # it contains itself
+            path = ""
+        named = f"key '{path}' " if path else ""
+        raise DsoptError(f"{where}: {named}cannot be written as JSON: {error}. Correct the value.") from None
+
+
+def _unwritable(value: Any, path: str = "") -> str:  # noqa: ANN401 - anything that YAML can express
+    """The path of the first value that JSON cannot express; empty if none is."""
+    if isinstance(value, Mapping | list) and value:
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return next(
+            (found for key, each in items if (found := _unwritable(each, f"{path}.{key}" if path else f"{key}"))), ""
+        )
+    try:
+        _write_json(value)
+    except (TypeError, ValueError):
+        return path
+    return ""
+
+
+def _write_json(value: Any) -> bytes:  # noqa: ANN401 - anything that YAML can express
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
 
 
 def _with_mappings(
@@ -213,6 +236,7 @@ def _check_together(
     mistakes.check(("autotuning.start_profile_step", "autotuning.end_profile_step"), check_window, spec, where)
     mistakes.check(("launcher", *_RANKS), check_simulation, spec, where)
     mistakes.check((*_RANKS, *_BATCH, *_BOUNDS), check_sizes, spec, where)
+    mistakes.check(("memory_per_device",), check_device_memory, spec, where)
     warnings = mistakes.check(_RANKS, check_resources, spec, where)
     for key, folder in (("autotuning.results_dir", spec.results_dir), ("autotuning.exps_dir", spec.exps_dir)):
         mistakes.check((key,), check_path, Path(spec.cwd), folder, f"{where}: {key}")

@@ -255,6 +255,22 @@ def test_the_table_of_a_comparison(metric: str, factor: float) -> None:
     assert json.dumps(table.to_json())
 
 
+def test_what_fails_in_a_later_round_is_not_called_the_fastest() -> None:
+    spec = comparison("mine", "more", rounds=2)
+    history = Comparing(spec, {"baseline": 10, "mine": 20, "more": 15}).run().history
+    broken = [
+        replace(o, state="failed", reason="crash", message="it broke", value=None, facts=None)
+        if (o.name, o.round) == ("mine", 2)
+        else o
+        for o in history.reference
+    ]
+    table = comparison_table(spec, replace(history, reference=broken, learnt={}), "finished")
+    assert "mine: not launched again after round 2: does not run: it broke" in table.text()
+    assert table.fastest == "more" and "more is" in table.text() and "mine is" not in table.text()
+    alone = comparison_table(comparison("mine", rounds=2), replace(history, reference=broken, learnt={}), "finished")
+    assert alone.fastest == "yours" and "likely to be the fastest" not in alone.text()
+
+
 def test_without_yours_factors_are_relative_to_the_first_that_runs() -> None:
     spec = comparison("vanilla", "mine", "more")
     figures = {"baseline": "crash", "vanilla": "oom", "mine": 20, "more": 30}

@@ -51,12 +51,21 @@ def test_a_best_that_is_the_users_own_changes_nothing(dsopt: Dsopt) -> None:
     assert dsopt.json("diff", "simulated")["changes"] == []
 
 
-def test_what_is_no_finished_study_is_refused(dsopt: Dsopt) -> None:
-    assert "there is no study yet" in dsopt("diff", "nothing", code=1)
+def test_where_nothing_else_was_measured_nothing_is_called_the_best(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd)
+    (dsopt.cwd / "ds.json").write_text(json.dumps({MICRO_BATCH: [16, 4], "zero_optimization": {"stage": [1]}}))
+    dsopt.environment["SIMULATED_FAILURES"] = "z1*:0"
     dsopt("study", "create", "study.yaml")
-    assert "nothing" in dsopt("diff", "nothing", code=1)
-    assert "has no result yet" in dsopt("diff", "simulated", "--json", code=1)
-    dsopt("study", "stop", "simulated")
-    assert "its state is 'stopped'" in dsopt("diff", "simulated", code=1)
-    assert "Missing argument 'STUDY'" in dsopt("diff", code=2)
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    assert "Nothing to compare: only your own configuration was measured" in dsopt("diff", "simulated")
+
+
+def test_what_is_no_finished_study_is_refused(dsopt_at_first: Dsopt) -> None:
+    assert "there is no study yet" in dsopt_at_first("diff", "nothing", code=1)
+    write_study(dsopt_at_first.cwd)
+    dsopt_at_first("study", "create", "study.yaml")
+    assert "nothing" in dsopt_at_first("diff", "nothing", code=1)
+    assert "has no result yet" in dsopt_at_first("diff", "simulated", "--json", code=1)
+    dsopt_at_first("study", "stop", "simulated")
+    assert "its state is 'stopped'" in dsopt_at_first("diff", "simulated", code=1)
+    assert "Missing argument 'STUDY'" in dsopt_at_first("diff", code=2)

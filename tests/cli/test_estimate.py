@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.dry import dry_run
 from tests.conftest import Dsopt
 from tests.estimates.test_table import PUBLISHED, T0_3B_CONFIG, zero3_table
 
@@ -60,6 +61,15 @@ def test_mistakes(dsopt: Dsopt, args: str, code: int, message: str) -> None:
     output = dsopt("estimate", *args.split(), code=code)
     assert message in output
     assert "Traceback" not in output
+
+
+def test_a_study_whose_runs_have_shown_no_model_is_told_what_to_do(dsopt: Dsopt) -> None:
+    (dsopt.cwd / "dry.yaml").write_text(json.dumps(dry_run(dsopt.cwd)))
+    dsopt("study", "create", "dry.yaml")
+    told = "no run of 'dry' has shown its model yet. "
+    assert f"{told}Run it first: dsopt worker dry" in dsopt("estimate", "--study", "dry", code=1)
+    dsopt("study", "stop", "dry")
+    assert f"{told}Resume it first: dsopt study resume dry" in dsopt("estimate", "--study", "dry", code=1)
 
 
 @pytest.mark.slow

@@ -31,6 +31,14 @@ def finished(dsopt: Dsopt) -> api.Study:
     return study
 
 
+def test_a_dry_runs_times_and_costs_are_the_clusters(dsopt: Dsopt) -> None:
+    study = create(dsopt, price_per_gpu_hour=3.6)  # a thousandth a second
+    dsopt("worker", "dry", "--devices", "cpu:1")
+    seconds = [float(row["run_seconds"]) for row in csv.DictReader(io.StringIO(dsopt("export", "dry", "-o", "-")))]
+    assert len(seconds) == len(study.runs) and min(seconds) > 10
+    assert dsopt.json("study", "show", "dry")["cost"]["study"] == pytest.approx(sum(seconds) * 16 / 1000)
+
+
 def test_every_run_is_a_row_of_csv_and_of_parquet(dsopt: Dsopt) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     study = finished(dsopt)

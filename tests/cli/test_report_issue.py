@@ -55,12 +55,12 @@ def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
     assert "no study 'other'" in dsopt("report-issue", "other", code=1)
 
 
-def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt: Dsopt) -> None:
-    report = dsopt("report-issue")
+def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt_at_first: Dsopt) -> None:
+    report = dsopt_at_first("report-issue")
     assert "- optuna: " in report
     assert "no such file; there is no study yet" in report
     assert "## Study" not in report
-    refused = dsopt("report-issue", "--storage", "postgresql://u:secret-51f2@127.0.0.1:1/d")
+    refused = dsopt_at_first("report-issue", "--storage", "postgresql://u:secret-51f2@127.0.0.1:1/d")
     assert "cannot be reached" in refused
     assert "51f2" not in refused
 

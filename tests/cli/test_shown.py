@@ -125,10 +125,11 @@ def test_the_best_so_far_needs_no_end(url: str, tmp_path: Path) -> None:
     found = best_so_far(done, tmp_path / "found.json")
     done.close()
     assert str(found).startswith("So far: ZeRO 1 · 4 × 1, ")
-    assert str(found).endswith("(single runs of the search). Its global batch is 64 samples, yours 32.")
+    assert str(found).endswith("(by all its runs). Its global batch is 64 samples, yours 32.")
     assert found.factor is not None and found.factor > 1
     assert found.command is not None and str(tmp_path / "found.json") in found.command
-    assert json.loads((tmp_path / "found.json").read_text())["train_micro_batch_size_per_gpu"] == 4
+    assert found.ds_config["train_micro_batch_size_per_gpu"] == 4  # and not the user's own
+    assert json.loads((tmp_path / "found.json").read_text()) == found.ds_config
     begun = dsopt.create_study({**dry_run(tmp_path), "name": "begun"}, storage=url)
     with pytest.raises(dsopt.DsoptError, match="study 'begun' has measured nothing yet"):
         best_so_far(begun)

@@ -1,7 +1,11 @@
 """What a person sees in a real terminal, narrow or wide: nothing is cut, boxes close, and colour is there if wanted."""
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from rich.cells import cell_len
 
 from tests.api.dry import dry_run
 from tests.conftest import Dsopt
+from tests.studies import write_study
 from tests.terminal import Shown, run_in_terminal
 
 WIDTHS = [60, 80, 140]
@@ -69,3 +74,78 @@ def test_an_error_is_broken_between_words(tmp_path: Path, dsopt: Dsopt) -> None:
     found = run_in_terminal(["study", "create", str(tmp_path / "none.yaml")], tmp_path, dsopt.environment, width=60)
     assert found.code == 1
     assert all(len(line.rstrip()) <= 60 or " " not in line.strip() for line in found.lines)
+
+
+def test_a_worker_goes_on_after_its_terminal_is_closed(dsopt: Dsopt) -> None:
+    """`dsopt worker & disown`, and the user logs out."""
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "dsopt", "worker", "simulated", "--devices", "cpu:2"]
+    environment = {**dsopt.environment, "TERM": "xterm-256color"}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    worker = subprocess.Popen(command, cwd=dsopt.cwd, env=environment, start_new_session=True, **streams)
+    os.close(theirs)
+    _read_until(b"samples/s", ours)
+    os.close(ours)
+    assert worker.wait(timeout=300) == 0
+    assert "finished" in dsopt("study", "list")
+
+
+def test_what_is_said_in_a_terminal_that_was_closed_ends_nothing(tmp_path: Path) -> None:
+    """Also by libraries that write to what lies below Python's streams, while the live view is on."""
+    ours, theirs = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    command = [sys.executable, "-c", _SAYS, str(tmp_path)]
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    os.close(theirs)
+    shown = _read_until(b"waiting; cpu:1", ours)
+    (tmp_path / "seen").touch()
+    shown += _read_until(b"a sentence", ours)
+    assert b"waiting; cpu:1a sentence" not in shown  # the live view was removed first
+    os.close(ours)
+    (tmp_path / "closed").touch()
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "over").exists()
+
+
+def test_errors_that_go_to_a_file_go_there_during_the_live_view(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    for name in ("seen", "closed"):
+        (tmp_path / name).touch()
+    with (tmp_path / "errors").open("w") as errors:
+        subprocess.run([sys.executable, "-c", _SAYS, str(tmp_path)], stdout=theirs, stderr=errors, check=True)
+    assert (tmp_path / "errors").read_text() == "a sentence\na warning\na line\n"
+    for terminal in (ours, theirs):
+        os.close(terminal)
+
+
+def _read_until(text: bytes, terminal: int) -> bytes:
+    shown = b""
+    while text not in shown:
+        shown += os.read(terminal, 65536)
+    return shown
+
+
+_SAYS = """
+import sys, time
+from pathlib import Path
+import click
+from dsopt.cli.live import watch
+from dsopt.cli.prose import say
+from dsopt.cli.streams import prepare_streams
+def wait_for(name):
+    while not Path(sys.argv[1], name).exists():
+        time.sleep(0.02)
+prepare_streams()
+with watch("cpu:1"):
+    wait_for("seen")
+    say("a sentence", err=True)
+    wait_for("closed")
+    say("a warning", err=True)
+    say("a sentence")
+    click.echo("a line", err=True)
+    click.echo("a line")
+Path(sys.argv[1], "over").touch()
+"""

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dsopt.report.answer import Answer, AnswerRow
-from dsopt.report.rows import Row, bound_text, rows_of
+from dsopt.report.rows import Row, best_row, bound_text, rows_of
 from dsopt.report.standing import Now, Standing, standing_of
 from dsopt.report.summary import summarize
 from dsopt.search.giving_up import why_nothing_runs
@@ -47,6 +49,15 @@ def test_what_was_tried_comes_best_first_and_what_did_not_run_last() -> None:
     assert found[0].searched_percent == 1.0
     assert [row.batch for row in found] == [8, 2, 4, 16]
     assert found[1].is_own
+
+
+def test_the_least_memory_profile_is_never_the_best() -> None:
+    profile = replace(observation(SMALL, 999.0, facts=facts(zero_stage=1, micro_batch=2)), name="profile")
+    found = rows(replace(TRIED, reference=[*TRIED.reference, profile]))
+    assert found[0].name == "profile"
+    best = best_row(found)
+    assert best is not None and best.label == "ZeRO 1 · 4 × 1"
+    assert best_row(found[:1]) is None
 
 
 def test_less_is_better_for_some_metrics() -> None:
@@ -96,6 +107,16 @@ def test_during_the_confirmation_confirmed_figures_count() -> None:
         "Best so far: ZeRO 1 · 4 × 1, 144.1 samples/s, 1.47 times as fast as yours (by all its runs). "
         "Its global batch is 8 samples, yours 2."
     )
+
+
+@pytest.mark.parametrize("state", ["confirming", "stopped"])
+@pytest.mark.parametrize("again", [(None, 101.0), (SMALL, 91.0)])
+def test_what_ran_again_is_not_the_best_for_that(state: str, again: tuple[Candidate | None, float]) -> None:
+    """The user's own configuration is the first that is measured again."""
+    found = standing(confirmed(TRIED, again), state)
+    assert found.good.startswith("Best so far: ZeRO 1 · 4 × 1, 150 samples/s, 1.50 times as fast as yours (by one run)")
+    assert [row.label for row in found.rows if row.is_best] == ["ZeRO 1 · 4 × 1"] and found.rows[0].is_best
+    assert found.factor == 1.5
 
 
 def test_a_gain_that_may_come_from_a_larger_batch_is_told_before_the_end() -> None:

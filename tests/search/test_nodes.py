@@ -236,6 +236,20 @@ def test_rounds_bring_each_configuration_to_each_node() -> None:
     assert (step.name, step.avoid) == (of_round[1].name, ["n2"])
 
 
+def test_rounds_end_where_nothing_is_left_of_them() -> None:
+    """However many were asked for."""
+    asked: list[int] = []
+
+    def none_is_kept(round_: int, _: list[str]) -> list[str]:
+        asked.append(round_)
+        return []
+
+    history = History(reference=[replace(observation(None, 400.0), round=1)], stages={})
+    step = next_in_rounds(history, [(history.reference[0].name, None)], 1000, none_is_kept)
+    assert isinstance(step, Finish)
+    assert asked == [1]
+
+
 def compared(*runs: Observation) -> History:
     return History(reference=list(runs), stages={})
 

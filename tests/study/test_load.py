@@ -108,6 +108,7 @@ def test_a_spec_survives_its_json_and_keeps_its_digest(folder: Path) -> None:
         ({"memory_per_device": True}, "memory_per_device: True."),
         ({"timeout_seconds": "soon"}, "timeout_seconds: 'soon'."),
         ({"memory_per_device": "lots"}, "memory_per_device: 'lots'. Expected a number of bytes"),
+        ({"memory_per_device": 80}, "memory_per_device: 80 bytes. Expected a device's memory, such as 80GiB"),
         ({"measurement": {"precison": 1}}, "Did you mean 'measurement.precision'?"),
         ({"confirmation": {"rounds": 0}}, "confirmation.rounds: 0."),
         ({"confirmation": {"certainty": 1}}, "confirmation.certainty: 1."),
@@ -203,6 +204,12 @@ def test_what_json_cannot_hold_is_refused_in_an_inline_configuration(folder: Pat
     for value, why in ((b"bytes", no_json), (circle, no_json), (float("nan"), no_json), ("\ud800", "not UTF-8 text")):
         with pytest.raises(DsoptError, match=why):
             build_spec({**BASE, "cwd": str(folder), "ds_config": {"my_section": value}}, "study.yaml")
+
+
+def test_a_number_that_json_cannot_hold_is_named(folder: Path) -> None:
+    content = {"optimizer": {"params": {"betas": [0.9, float("inf")]}}}
+    with pytest.raises(DsoptError, match=r"key 'optimizer\.params\.betas\.1' cannot be written as JSON"):
+        build_spec({**BASE, "cwd": str(folder), "ds_config": content}, "study.yaml")
 
 
 def test_variables_in_a_typed_command_have_their_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
