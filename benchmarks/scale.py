@@ -45,7 +45,7 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
-from dsopt.worker.ground import Hand
+from dsopt.worker.hand import Hand
 from dsopt.worker.node_speed import NodeSpeed
 
 SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32]

@@ -38,6 +38,7 @@ from dsopt.report.failures import outside_text, put_back_text
 from dsopt.report.first_run import first_run_lines as first_run_lines
 from dsopt.report.left import what_is_left
 from dsopt.report.readable import readable_name
+from dsopt.search.standing import standing_of
 from dsopt.study.part import REFERENCE
 
 _SLOW_START_SECONDS: Final = 30.0  # from where people ask what takes so long
@@ -68,8 +69,8 @@ def event_line(event: Event) -> str | None:
             return "Going on."
         case DeviceSetAside(task=task, device=device, why=why):
             return f"{label_of(task):<34} GPU {device} is set aside: {why}"
-        case NodeAvoided(task=task, node=node, why=why):
-            return f"{label_of(task):<34} node {node} is avoided from now on: {why}"
+        case NodeAvoided(task=task, node=node, why=why, is_for_now=is_for_now):
+            return f"{label_of(task):<34} node {node} is avoided {'for now' if is_for_now else 'from now on'}: {why}"
         case NodeMeasured():
             return measured_text(event)
         case RunsAlone(task=task):
@@ -174,9 +175,18 @@ def best_text(study: StoredStudy, history: History | None) -> str:
             return "none yet"
         return f"yours: {significant(baseline.value)} {study.spec.autotuning.unit}"
     best = max(history.measured, key=history.score)
+    repeated, standing = {o.name for o in history.reference if o.round and o.value is not None}, None
+    if repeated:  # it may be less good than it seemed
+        standing = standing_of(study.spec, history)
+    if standing is not None:
+        best = history.searched(standing.best) or best
+    figure = best.value or 0.0
+    if standing is not None and best.name in repeated:
+        level = standing.level(best.name).factor
+        figure = level if history.maximize else 1 / level
     against = f" (baseline {significant(baseline.value)})" if baseline and baseline.value is not None else ""
     origin = " (imported)" if best.imported is not None else ""
-    value = f"{significant(best.value or 0.0)} {study.spec.autotuning.unit}"
+    value = f"{significant(figure)} {study.spec.autotuning.unit}"
     return f"{readable_name(best.name, best.candidate)}{origin}: {value}{against}"
 
 

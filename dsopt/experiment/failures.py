@@ -182,6 +182,8 @@ def ended(seen: Seen, exit_code: int, last_output: str, launch: Launch) -> Faile
 
 def stage_reached(seen: Seen, launch: Launch) -> str:
     """How far a run got, as a clause."""
+    if seen.steps and seen.engine is None:
+        return f"the script had told of {len(seen.steps)} steps, and of no engine as docs/run-protocol.md has it,"
     if seen.steps:
         return f"the script had done only {len(seen.steps)} optimizer steps"
     if launch.plain is not None:

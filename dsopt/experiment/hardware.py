@@ -3,11 +3,11 @@
 import re
 from typing import Final
 
-from dsopt.experiment.outcome import Failed
+from dsopt.experiment.outcome import Failed, FailedReason
 from dsopt.experiment.reason import in_one_line, raised_by
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
-from dsopt.protocol.events import NODE_LOST, Error
+from dsopt.protocol.events import NODE_LOST, NODE_TAKEN, Error
 
 # `cudaGetErrorString` of errors 214, 220, 721, 802 (driver_types.h); what NVML and the driver say of a lost GPU
 _OF_DEVICE: Final = re.compile(
@@ -44,10 +44,11 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
     """The outcome of a run that a GPU, its machine, or a rank that is gone has ended, if one has: it is tried again."""
     told = [problem for problem in seen.problems if isinstance(problem, Error)]
     log = f"Log: {launch.run_dir.stderr}"
-    lost = next((error for error in told if error.type == NODE_LOST), None)
+    lost = next((error for error in told if error.type in (NODE_LOST, NODE_TAKEN)), None)
     if lost is not None and launch.placement is not None:
         node = launch.placement.node_of(lost.rank)
-        return Failed(reason="hardware", message=f"{in_one_line(lost.message)} {log}", retryable=True, node=node)
+        reason: FailedReason = "hardware" if lost.type == NODE_LOST else "taken"
+        return Failed(reason=reason, message=f"{in_one_line(lost.message)} {log}", retryable=True, node=node)
     faulty = next((error for error in told if _OF_DEVICE.search(error.message)), None)
     if faulty is not None:
         device, said = _device_of(faulty.rank, launch), f"rank {faulty.rank}: {in_one_line(faulty.message)}"
@@ -58,9 +59,17 @@ def not_its_fault(seen: Seen, launch: Launch) -> Failed | None:
         message = f"{raised_by(told[0])} Another rank had ended, or cannot be reached, and none said why. {log}"
         return Failed(reason="crash", message=message, retryable=True)
     first = min(told, key=lambda error: error.time, default=None)
-    if first is not None and (first.type in _NETWORK or _OF_MACHINE.search(first.message)):
+    if first is None:
+        return None
+    if _misses_script(first, launch) or first.type in _NETWORK or _OF_MACHINE.search(first.message):
         return Failed(reason="machine", message=f"{raised_by(first)} {log}", retryable=True)
     return None
+
+
+def _misses_script(error: Error, launch: Launch) -> bool:
+    """Whether the script itself was not there, as while a branch is checked out, or a disk is away."""
+    path = error.message.rpartition(": ")[2].strip("'\" ")
+    return error.type == "FileNotFoundError" and f"/{path}".endswith(f"/{launch.command.script.lstrip('/')}")
 
 
 def _device_of(rank: int, launch: Launch) -> int | None:

@@ -31,7 +31,7 @@ InfeasibleReason = Literal[
     "overflow",
     "nonfinite_loss",
 ]
-FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost"]
+FailedReason = Literal["crash", "hardware", "machine", "timeout", "no_metrics", "lost", "taken"]
 CancelledReason = Literal["cancelled", "suspended", "no_room", "removed", "shared"]
 
 

@@ -22,20 +22,22 @@ from dsopt.store.burying import Burying
 from dsopt.store.leases import can_take, count_free, is_folder_free
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
-from dsopt.store.transactions import DevicesTaken, LeftToOthers, StudyChanged
+from dsopt.store.transactions import DevicesTaken, LeftToOthers, MustBeAlone, StudyChanged
 from dsopt.store.turns import Turns
 from dsopt.store.workers import nodes_at_work
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import Candidate
 from dsopt.worker.assignment import Assignment
 from dsopt.worker.capacity import files_of, places_of_runs, request_of
-from dsopt.worker.foreign import Foreign, is_own, reference_candidate
-from dsopt.worker.ground import Bears, Hand, StudyGround
+from dsopt.worker.foreign import BEYOND_LIMITS, Foreign, is_beyond_limits, is_own, reference_candidate
+from dsopt.worker.ground import Bears, StudyGround
+from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.holders import Holders
 from dsopt.worker.spooled import attributes_noted, known_outcome
 
+_WAITS_SECONDS: Final = 30.0  # a trial that needs nodes of a training lets others begin
 _LEFT_SECONDS: Final = 20.0  # and as long as a run takes, a run is left to other nodes
 _LOOK_SECONDS: Final = 4.0  # so often, a worker looks whether others have died
 _LOOK_SECONDS_EACH: Final = 0.25  # or so often, times how many there are: all of them look as often as sixteen
@@ -74,6 +76,7 @@ class Asker:
         self._told = -1  # how many trials were over when watchers were last told
         self._idle_at: int | None = None  # the version at which there was nothing to run
         self._changes_told: tuple[list[str], int] = [], 0  # of the script: files, and runs before
+        self._waits_until: dict[tuple[Part, int], float] = {}  # trials that others left, until they are tried again
         self._left_since: dict[tuple[str, int], float] = {}  # by name and round
         self._is_leaving = False  # a run to workers of other nodes, for a while
         self._lacks_devices = False  # others had them when it last planned
@@ -235,12 +238,16 @@ class Asker:
     def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""
         hand, study = self._hand, self._study
-        task = hand.ledger.adopt(study, is_avoided=self._is_avoided) if ground.known.has_free else None
+        task = hand.ledger.adopt(study, is_avoided=self._is_left_alone) if ground.known.has_free else None
         if task is None:
             return None
         ground.look_again()
         if not is_own(task.part, task.trial, ground.history):
             return self._adopted(ground)  # the snapshot has left it out
+        if task.part != REFERENCE and is_beyond_limits(study, self._candidate(task, ground), ground.history):
+            self._foreign.leave(task.part, task.trial, BEYOND_LIMITS)
+            ground.look_again()
+            return self._adopted(ground)
         attempts = hand.store.attempts_for(study, task)
         known = known_outcome(study.spec, attempts)
         if known is not None:
@@ -254,9 +261,18 @@ class Asker:
             return self._adopted(ground)
         try:
             return ground.begin(task, self._candidate(task, ground))
-        except (DevicesTaken, OSError, StudyChanged):
+        except (DevicesTaken, OSError, StudyChanged) as error:
             hand.ledger.leave(study, task)
-            raise
+            if not isinstance(error, DevicesTaken) or isinstance(error, MustBeAlone) or not hand.taken_nodes.now:
+                raise
+            # for as long as a training lasts; what needs fewer nodes may begin meanwhile
+            self._waits_until[task.key] = time.monotonic() + _WAITS_SECONDS
+            ground.look_again()
+            return None
+
+    def _is_left_alone(self, trial: tuple[Part, int]) -> bool:
+        """Whether a trial that others left is not to be adopted now."""
+        return self._is_avoided(trial) or time.monotonic() < self._waits_until.get(trial, -math.inf)
 
     def _candidate(self, task: Task, ground: StudyGround) -> Candidate | None:
         """The point of the space that an adopted task runs; None for the user's own configuration."""

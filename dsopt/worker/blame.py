@@ -14,10 +14,11 @@ from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.study.part import Part
 
-_NOT_COUNTED: Final = ("lost", "hardware")  # nobody's attempts
+_NOT_COUNTED: Final = ("lost", "hardware", "taken")  # nobody's attempts
 _OF_THE_BASELINE: Final = 2  # starts that an exception may end
 _SUSPECT: Final = 3  # so many different candidates in a row
-_TOLD: Final = ("hardware", "machine")  # what ranks have said; only those that die without a word make a node suspect
+# what ranks have said, or a node; only runs that die without a word make a node suspect
+_TOLD: Final = ("hardware", "machine", "taken")
 _REPEATS: Final = 3
 _MOST_CANCELLED: Final = 5  # runs of one candidate in one round, for the same reason
 _AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
@@ -68,7 +69,7 @@ class NodeHealth:
 
     def avoid(self, task: Task) -> None:
         """Leaves a task to other nodes, for a while: they may have their own reasons not to begin it."""
-        self._avoided[task.part, task.trial] = time.monotonic() + _AVOIDED_SECONDS
+        self._avoided[task.key] = time.monotonic() + _AVOIDED_SECONDS
 
     def avoids(self, trial: tuple[Part, int]) -> bool:
         """Whether a trial should still be left to other nodes, if there are any."""
@@ -107,8 +108,8 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
     It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
-    does not count, unless runs of one candidate have met it on several. One that raised an exception, as
-    `may_be_chance` allows, is tried once more.
+    does not count, unless runs of one candidate have met it on several; a training on the node never does. One that
+    raised an exception, as `may_be_chance` allows, is tried once more.
 
     Args:
         outcome: what came of it.
@@ -118,11 +119,13 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
         others_live: whether a worker of another node works on the study.
     """
     faults = sum(row["reason"] == "hardware" for row in attempts)
-    on = [row["node"] for row in attempts if row["state"] == "failed" and row["reason"] not in _NOT_COUNTED]
+    of_machine = outcome.reason == "machine"  # whether these count is for `Outage` to say, and they count by themselves
+    alike = [row for row in attempts if row["state"] == "failed" and (row["reason"] == "machine") == of_machine]
+    on = [row["node"] for row in alike if row["reason"] not in _NOT_COUNTED]
     died, most = 1 + len(on), most if outcome.retryable else _OF_THE_BASELINE
     if others_live and died < _REPEATS * most:
         died = len({*on, node})
-    if (died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT:
+    if outcome.reason != "taken" and ((died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT):
         return "tell"
     return "elsewhere" if others_live else "again"
 

@@ -138,6 +138,15 @@ def _places_by_host_file(spec: StudySpec, pool: DevicePool, command: LaunchComma
     return Places(pool=replace(pool, indices=tuple(sorted(here))), count=len(here), hosts=named)
 
 
+def without_nodes(places: Places, nodes: Collection[str]) -> Places:
+    """The same without some of the nodes that dsopt itself may start a run on."""
+    wanted = places.wanted
+    if wanted is None or not nodes:
+        return places
+    hosts = {name: indices for name, indices in wanted.hosts.items() if name not in nodes}
+    return replace(places, wanted=replace(wanted, hosts=hosts))
+
+
 def without_slow(places: Places, slow: Mapping[str, Collection[int]], own: str) -> Places:
     """The same without devices that are slower than the others of their node, if a run can do without them.
 

@@ -59,15 +59,15 @@ class Company:
     def begun(self, assignment: Assignment) -> None:
         """Notes what begins."""
         spec, task = assignment.study.spec, assignment.task
-        if _key(task) in self._waiting:
-            self._waiting.remove(_key(task))
-            self._on_trial = _key(task)
+        if task.key in self._waiting:
+            self._waiting.remove(task.key)
+            self._on_trial = task.key
         if _runs_alone(spec, task.round, assignment.candidate):
-            self._alone = _key(task)
+            self._alone = task.key
 
     def is_doubtful(self, task: Task, outcome: Outcome, *, had_company: bool) -> bool:
         """Takes in an outcome. Whether the run should be tried again alone before it counts."""
-        key = _key(task)
+        key = task.key
         if key == self._alone:
             self._alone = None
         if key == self._on_trial:
@@ -75,7 +75,7 @@ class Company:
             self.bears_none = self.bears_none or isinstance(outcome, Measured | Slow)
             self._own_faults += isinstance(outcome, Failed) and outcome.reason in _EXCEPTIONS
             self._own_timeouts += isinstance(outcome, Failed) and outcome.reason == "timeout"
-            if isinstance(outcome, Cancelled):
+            if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason == "taken"):
                 self._tried.discard(key)
             return False
         if not (self._is_in_doubt(outcome) and had_company) or key in self._tried:
@@ -92,7 +92,7 @@ class Company:
 
     def failed_beside_others(self, task: Task) -> bool:
         """Whether an attempt of this task does not count, because it had company."""
-        return _key(task) in self._tried
+        return task.key in self._tried
 
 
 def _runs_alone(spec: StudySpec, round_: int, candidate: Candidate | None) -> bool:
@@ -103,7 +103,3 @@ def _runs_alone(spec: StudySpec, round_: int, candidate: Candidate | None) -> bo
         return spec.offload != ("none", "none")
     offload = offload_of(spec, candidate.stage, candidate.knobs)
     return (offload.optimizer, offload.param) != ("none", "none")
-
-
-def _key(task: Task) -> tuple[Part, int]:
-    return (task.part, task.trial)

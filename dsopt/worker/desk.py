@@ -18,10 +18,11 @@ from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict, why_
 from dsopt.worker.company import Company
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
-from dsopt.worker.ground import Hand
-from dsopt.worker.happenings import DeviceSetAside, NodeAvoided, RunsAlone, TaskEnded, TaskStarted
+from dsopt.worker.hand import Hand
+from dsopt.worker.happenings import DeviceSetAside, RunsAlone, TaskEnded, TaskStarted
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
+from dsopt.worker.outage import Outage
 from dsopt.worker.patience import Patience
 from dsopt.worker.settling import settle
 
@@ -61,13 +62,12 @@ class Desk:
         lanes: int,
     ) -> None:
         self._hand, self._study = hand, study
-        self._heart = heart
-        self._patience = patience
+        self._heart, self._patience = heart, patience
         self._ask: Callable[[Callable[[], Any]], Any] = patience
         self._ending, self._wake = ending, wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
-        self._health = NodeHealth()
-        self._company = Company()
+        self._health, self._company = NodeHealth(), Company()
+        self._outage = Outage(hand.tell)
         self._results = results_folder(study.spec)
         self._room = Room(self._results, hand.tell)
         self._settled_for: object = None
@@ -124,7 +124,8 @@ class Desk:
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())
         self._is_idle = False
-        if not self._begins_nothing() and self._room.is_there() and not self._heart.is_over:
+        may_begin = not (self._begins_nothing() or self._heart.is_over or self._outage.is_on)
+        if may_begin and self._room.is_there():
             self._begin_runs(now.version)
         if self._begins_nothing() or (self._is_idle and self._ending.until_idle):
             return self._count_in_hand() > 0
@@ -148,7 +149,7 @@ class Desk:
                     hand = self._hand
                     if not self._count_in_hand() and not hand.strangers.on(hand.pool.indices):
                         hand.speed.measure_if_due(
-                            self._study, hand.ledger.me, hand.pool, hand.lost_nodes, self._ask, self._should_end
+                            self._study, hand.ledger.me, hand.pool, hand.avoided_nodes, self._ask, self._should_end
                         )
                     assignment = self._ask(lambda: self._asker.next(version))
                 except Fenced as fenced:
@@ -159,10 +160,11 @@ class Desk:
                         raise
                     return  # the next round waits for room
                 if assignment is None:
-                    self._is_idle = not self._asker.may_begin_soon
+                    self._is_idle = not (self._asker.may_begin_soon or self._outage.is_waited_for)
                     return
                 self._has_begun = True
                 self._company.begun(assignment)
+                self._outage.begun(assignment.task, assignment.nodes)
                 self._hand.tell(TaskStarted(study=assignment.study, task=assignment.task, history=assignment.history))
                 lane.give(assignment)
                 note_company([lane.in_hand for lane in self._lanes])
@@ -216,10 +218,12 @@ class Desk:
         if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
             self._set_aside(outcome)
         self._health.refuse_repeats(study.name, task)
+        self._outage.refuse(study.name)
 
     def _verdict(self, study: StoredStudy, run: RunInHand, outcome: Outcome, *, others_live: bool) -> Verdict:
         """What follows from an outcome."""
-        task, bore_company = run.assignment.task, not self._company.bears_none
+        task, bore_company, most = run.assignment.task, not self._company.bears_none, study.spec.max_attempts
+        self._outage.note(task, outcome)
         if self._company.is_doubtful(task, outcome, had_company=run.had_company):
             return "again"
         self._health.note(task, outcome)
@@ -228,8 +232,10 @@ class Desk:
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
+        if outcome.reason == "machine" and not self._outage.is_own(task, most, attempts):
+            return "elsewhere" if others_live else "again"
         counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
-        return verdict(outcome, counted, study.spec.max_attempts, node=node, others_live=others_live)
+        return verdict(outcome, counted, most, node=node, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
@@ -240,18 +246,15 @@ class Desk:
 
     def _avoid_what_failed(self, task: Task, outcome: Failed) -> None:
         """Goes on without a GPU of its own that has failed, and takes nodes that it has lost only if it must."""
-        if outcome.retryable:
+        if outcome.retryable and outcome.reason != "taken":
             self._hand.speed.measure_again()
         if outcome.device is not None:
             self.faulty.add(outcome.device)
             self._hand.tell(DeviceSetAside(task=task, device=outcome.device, why=outcome.message))
-        if outcome.node is not None:
-            self._hand.lost_nodes.append(outcome.node)
-            self._hand.tell(NodeAvoided(task=task, node=outcome.node, why=outcome.message))
+        self._hand.avoid_node(task, outcome)
 
     def _keep_aio(self, study: StoredStudy, aio: Any) -> None:  # noqa: ANN401 - a section of a configuration
-        known = self._ask(lambda: self._asker.snapshot().history.aio)
-        if known is None:
+        if self._ask(lambda: self._asker.snapshot().history.aio) is None:
             self._ask(lambda: self._hand.ledger.mark_part(study, REFERENCE, {AIO: dict(aio)}))
 
     def _settle(self, fenced: Fenced) -> None:
@@ -294,4 +297,4 @@ class Desk:
         return bool(nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node})
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
-        return self._health.avoids(trial) and self._do_others_live()
+        return self._outage.avoids(trial) or (self._health.avoids(trial) and self._do_others_live())

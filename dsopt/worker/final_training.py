@@ -1,5 +1,7 @@
 """The devices of the real training that `dsopt run` starts: no run of dsopt begins on them while it trains."""
 
+import contextlib
+import itertools
 import math
 import threading
 import time
@@ -11,12 +13,11 @@ from dsopt.errors import DsoptError
 from dsopt.launch.device_locks import DeviceLocks, release, reserve
 from dsopt.launch.devices import DevicePool
 from dsopt.launch.foreground import train
-from dsopt.launch.outside import shown_paths, still_left
+from dsopt.launch.outside import left_by, shown_paths, still_left
 from dsopt.launch.put_back import still_away
 from dsopt.launch.trainings import Mark
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import History
-from dsopt.store.identity import identity_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
@@ -70,7 +71,7 @@ def train_best(
     waiting = Waiting(store, pool, tell, others_of(command, Path(spec.cwd)))
     _wait(lambda: waiting.for_files(results_folder(spec), Path(spec.cwd)), tell_once)
     check()
-    locks = DeviceLocks(patience(lambda: identity_of(store.engine)), store.shown_url)
+    locks = DeviceLocks(patience(lambda: store.identity), store.shown_url)
     mark = Mark(script=command.script)
     try:
         files = _reserve(waiting, locks, pool, spec.cwd, mark, tell_once)
@@ -96,6 +97,7 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
         DsoptError: there is.
     """
     seen = {*history.wrote_outside, *shown_paths(Path(spec.cwd), still_left(results_folder(spec)))}
+    seen |= _left_by_earlier(spec, history)
     paths = [Path(spec.cwd) / path for path in sorted(seen) if not path.endswith(_NO_WEIGHTS)]
     latest = math.inf if until is None else until + _CLOCK_SECONDS
     left = [str(path.relative_to(spec.cwd)) for path in paths if path.exists() and path.stat().st_mtime <= latest]
@@ -105,6 +107,16 @@ def check_leftovers(spec: StudySpec, history: History, until: float | None, comm
             f"and your script may go on from there. {_yours(spec)}Remove what an experiment has left, name its flag "
             f"with --isolate next time, and start the training yourself: {command}"
         )
+
+
+def _left_by_earlier(spec: StudySpec, history: History) -> set[str]:
+    """What runs of studies have left that this one took runs over from; of one that cannot be read, what it wrote."""
+    taken, found = [o for o in history.everything if o.taken_over and o.run_dir], list[Path]()
+    for folder in {Path(o.run_dir).parent for o in taken}:
+        with contextlib.suppress(OSError):  # another user's
+            found += still_left(folder)
+    unread = [o.wrote_outside.split(", ") for o in taken if left_by(Path(o.run_dir)) is None]
+    return {*shown_paths(Path(spec.cwd), found), *filter(None, itertools.chain.from_iterable(unread))}
 
 
 def _yours(spec: StudySpec) -> str:

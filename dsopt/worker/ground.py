@@ -2,17 +2,15 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from dsopt.launch.devices import DevicePool
 from dsopt.launch.maker import this_process
 from dsopt.launch.placement import Placement
 from dsopt.launch.placers.placer import ChoosingPlacer, LeasingPlacer
-from dsopt.launch.strangers import Strangers
 from dsopt.protocol.run_dir import RunDir
 from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
@@ -25,11 +23,9 @@ from dsopt.search.tuners import tuner_named
 from dsopt.store import trials
 from dsopt.store.attempts import NewTask, Task
 from dsopt.store.leases import is_folder_free
-from dsopt.store.ledger import Ledger
 from dsopt.store.reading import kept_trials
 from dsopt.store.stored import StoredStudy
-from dsopt.store.studies import Store
-from dsopt.store.transactions import DevicesTaken, LeftToOthers
+from dsopt.store.transactions import DevicesTaken, LeftToOthers, MustBeAlone
 from dsopt.study.comparison import spec_of_run
 from dsopt.study.folders import results_folder
 from dsopt.study.own_sources import script_source
@@ -38,46 +34,13 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.capacity import Places, files_of, places_of, request_of, without_slow
+from dsopt.worker.capacity import Places, files_of, places_of, request_of
 from dsopt.worker.foreign import reference_candidate
-from dsopt.worker.happenings import Happening, StageClosed, TaskSkipped
+from dsopt.worker.hand import Hand
+from dsopt.worker.happenings import StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
-from dsopt.worker.node_speed import NodeSpeed
 
 Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
-    """What a worker carries a plan out with: where it is stored, in whose name, on which devices, and who is told.
-
-    `speed` measures this worker's node, and `strangers` sees who else is on its GPUs; `wake` is called when it is worth
-    asking again; `note_database` where another database may be in the place of the former; `lost_nodes` are nodes that
-    were lost during runs, which others are preferred to.
-    """
-
-    store: Store
-    ledger: Ledger
-    pool: DevicePool
-    tell: Callable[[Happening], None]
-    speed: NodeSpeed
-    strangers: Strangers
-    wake: Callable[[], None] = lambda: None
-    note_database: Callable[[], None] = lambda: None
-    lost_nodes: list[str] = field(default_factory=list)
-
-    def free_of(self, places: Places) -> Places:
-        """The same without this node's GPUs that strangers use, and without slow devices if a run can do without."""
-        spared = without_slow(places, self.speed.slow, self.ledger.me.node)
-        if not spared.count and spared.wanted is None:
-            return spared
-        used = self.strangers.on(spared.pool.indices)
-        return replace(spared, pool=spared.pool.without(used)) if used else spared
-
-    def release(self, placement: Placement | None) -> None:
-        """Gives back what an engine had granted for a run that is over."""
-        if placement is not None and isinstance(self.pool.placer, ChoosingPlacer):
-            self.pool.placer.release(placement)
 
 
 class StudyGround:
@@ -188,13 +151,13 @@ class StudyGround:
             left_by: of some nodes, those to take only if no others are free.
 
         Raises:
-            DevicesTaken: not enough devices are free now, or the run must wait until it is alone.
+            DevicesTaken: not enough devices are free now; `MustBeAlone`: the run must wait until it is alone.
             Fenced: the study has changed, or the task is not this worker's.
             OSError: the run directory cannot be made.
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):
-            raise DevicesTaken
+            raise MustBeAlone
         places, script, files = self._places(study.spec, candidate), script_source(study.spec), self._folder(study.spec)
         with self._granted(places) as granted:
             request = request_of(places, [*hand.lost_nodes, *left_by(places.nodes)], granted, files)

@@ -89,11 +89,12 @@ class NodeMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAvoided:
-    """A node was lost during a run. The run is tried again, on other nodes if there are enough."""
+    """A node was lost during a run, or, for now, a training has it. The run is tried again, if possible without it."""
 
     task: Task
     node: str
     why: str
+    is_for_now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ class DevicesAwaited:
             is deleted, and empty if a worker measures its node.
         engine: what grants devices and has none now; None: this database knows who has them.
         training: how many of this machine a training of `dsopt run` has.
-        strangers: which GPUs programs use that are no runs of dsopt, as text.
+        strangers: what uses devices that this database does not know of, such as programs on GPUs, as text.
         files_of: the study whose run saves in the same working folder, where they go one after the other, empty if
             it is deleted; None: none.
     """

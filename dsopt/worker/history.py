@@ -134,11 +134,13 @@ class HistoryReader:
 
 
 def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier | None:
-    """An earlier study whose results this one starts from; None: it is gone, and this one has finished without it.
+    """An earlier study whose results this one starts from; None: it is gone, and this one goes on without it.
 
     Raises:
-        DsoptError: there is none of that name.
+        DsoptError: it cannot be read, or is not to be trusted.
     """
+    if all(header.name != name for header in store.headers()):
+        return None
     try:
         found = store.read(name) if study.distrust else store.get(name)  # what is never run may show others' figures
     except DsoptError as error:

@@ -6,7 +6,7 @@ from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store.stored import StoredStudy
 from dsopt.store.who_works import holder_of_files, holders_on
 from dsopt.worker.capacity import request_of, smallest_of
-from dsopt.worker.ground import Hand
+from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import DevicesAwaited
 
 
@@ -37,6 +37,7 @@ class Holders:
         not_reserved = without_reserved(hand.pool).indices
         training = len(hand.pool.indices) - len(not_reserved)
         strangers = [used_by(*one) for one in hand.strangers.on(not_reserved).items()]
+        strangers += [f"a training of 'dsopt run' has devices of {node}" for node in hand.taken_nodes.now]
         have_come_free = self._were_some and not holders and engine is None  # just now: the next look tells
         self._were_some = bool(holders or holder)
         self.are_soon_gone = have_come_free or any(name == "" for _, name, _ in holders)

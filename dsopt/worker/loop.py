@@ -14,10 +14,10 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import withheld
 from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.launch.strangers import Strangers
+from dsopt.launch.tidied import tidy_left
 from dsopt.launch.undone import undo_left
 from dsopt.store.engine import sever_connections
 from dsopt.store.frozen import end_frozen_holder
-from dsopt.store.identity import identity_of
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
@@ -28,12 +28,13 @@ from dsopt.worker.capacity import lanes_of
 from dsopt.worker.check_node import check_node
 from dsopt.worker.desk import LEFT, Desk
 from dsopt.worker.ending import Ending
-from dsopt.worker.ground import Hand
+from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import DriverSilent, Happening, SecretsWithheld, StudyFinished
 from dsopt.worker.heart import Heart
 from dsopt.worker.node_speed import NodeSpeed
 from dsopt.worker.patience import Patience
 from dsopt.worker.results import ensure_results
+from dsopt.worker.taken_nodes import TakenNodes
 
 _LOOK_SECONDS: Final = 0.1
 _SILENT_SECONDS: Final = 90.0  # no server takes so long for an answer: it gives up after a minute
@@ -64,6 +65,7 @@ class Worker:
         self._wake = threading.Event()
         self._patience = Patience(ending.stop, self._tell, lambda: end_frozen_holder(store.engine))
         self._problem: BaseException | None = None
+        self._taken_nodes = TakenNodes()
 
     def work(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         """Works on studies, one after the other.
@@ -102,7 +104,7 @@ class Worker:
         self._strangers = Strangers(self._pool, lambda: self._tell(DriverSilent()))
         heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         waker = Waker(self._store.engine, self._wake.set)
-        self._locks = DeviceLocks(identity_of(self._store.engine), self._store.shown_url)
+        self._locks = DeviceLocks(self._store.identity, self._store.shown_url)
         try:
             problems = self._take_turns(find, heart)
         finally:
@@ -150,8 +152,7 @@ class Worker:
         return problems
 
     def _note_database(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # it is being replaced; then this is asked again
-            self._locks.belong_to(identity_of(self._store.engine))
+        self._locks.belong_to(self._store.identity)
 
     def _work_on_one(self, study: StoredStudy, heart: Heart) -> bool:
         """Works on a study. Returns whether it has begun a run."""
@@ -179,6 +180,7 @@ class Worker:
             strangers=self._strangers,
             wake=self._wake.set,
             note_database=self._note_database,
+            taken_nodes=self._taken_nodes,
         )
         lanes = lanes_of(study.spec, self._pool)
         desk = Desk(hand, study, heart, self._patience, self._ending, self._wake, lanes)
@@ -186,6 +188,9 @@ class Worker:
             return desk.work()
         finally:
             self._pool = self._pool.without(desk.faulty)
+            if (results := find_results_folder(study.spec)) is not None:
+                with contextlib.suppress(OSError):
+                    tidy_left(results)  # runs of other machines may have been the last to end
 
     def _is_left(self, study: StoredStudy) -> bool:
         """Whether there is nothing more to do for a study; writes the files of a finished one.

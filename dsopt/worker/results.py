@@ -10,6 +10,7 @@ from dsopt.report.compare import ComparisonTable, comparison_table
 from dsopt.report.doubts import qualities_of
 from dsopt.report.durations import covered_seconds
 from dsopt.report.files import FilesOf, write_files, write_table, written_files
+from dsopt.report.left import launches_in_seconds
 from dsopt.report.standing import Now
 from dsopt.report.summary import Summary, summarize
 from dsopt.search.history import History
@@ -25,8 +26,14 @@ from dsopt.worker.history import load_history
 
 
 def summary_of(store: Store, study: StoredStudy, history: History | None = None) -> Summary:
-    """The summary of a study so far; `history` saves reading it again."""
+    """The summary of a study so far; `history` saves reading it again.
+
+    Raises:
+        DsoptError: it was deleted; another one may have its name.
+    """
     now = store.read(study.name)
+    if now.id != study.id:
+        raise DsoptError(f"study '{study.name}' was deleted and created anew: this one's results are gone.")
     history = history or load_history(store, now)
     finished_at = now.finished_at if now.state == "finished" else None
     summary = summarize(
@@ -71,7 +78,12 @@ def worked_seconds(store: Store, study: StoredStudy, history: History) -> float:
 
 
 def _launches(store: Store, study: StoredStudy, history: History) -> list[tuple[str, float]]:
-    """What each launch ran, and for how many seconds it held its devices: a lost one, until it was missed."""
+    """What each launch ran, and for how many seconds it held its devices: a lost one, until it was missed.
+
+    Those of a dry run would have held the cluster's.
+    """
+    if study.spec.simulation is not None:
+        return [(o.name, seconds) for o, seconds in launches_in_seconds(study.spec, history)]
     ended = _ended_launches(store, study, history)
     return [(run["candidate"], max(0.0, run["finished_at"] - run["started_at"])) for run in ended]
 

@@ -13,7 +13,7 @@ from dsopt.store.attempts import Attempt, Task
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import Fenced
 from dsopt.study.trial_attributes import TrialAttributes
-from dsopt.worker.ground import Hand
+from dsopt.worker.hand import Hand
 from dsopt.worker.lanes import RunInHand
 from dsopt.worker.spooled import attributes_noted, left_by
 
@@ -31,7 +31,7 @@ def settle(
     """
     ledger = hand.ledger
     held = {run.assignment.attempt.id: run for run in lanes if run is not None}
-    tasks = {(run.assignment.task.part, run.assignment.task.trial) for run in held.values()}
+    tasks = {run.assignment.task.key for run in held.values()}
     with contextlib.suppress(Fenced):
         running = ask(lambda: ledger.running(study))
         for run in held.values():  # others may have its devices by now
@@ -41,7 +41,7 @@ def settle(
                 outcome, left = ask(partial(_outcome, hand, study, task, attempt))
                 ask(partial(ledger.end, study, task, attempt, outcome, left, is_told=True))
         for task in ask(lambda: ledger.claimed(study)):
-            if (task.part, task.trial) not in tasks:
+            if task.key not in tasks:
                 ask(partial(ledger.leave, study, task))
 
 

@@ -60,7 +60,7 @@ class Waiting:
         Raises:
             DsoptError: something cannot be undone.
         """
-        return self._unless_away(lambda: self._files(results) or self._saved_elsewhere(working))
+        return self._unless_away(lambda: self._files(results) or self._elsewhere(working))
 
     def for_devices(self) -> str | None:
         """Why the devices are not free; None: they are."""
@@ -81,6 +81,12 @@ class Waiting:
         if not left:
             return None
         return f"the run in {left[0]} goes on, or another one uses what it has left"
+
+    def _elsewhere(self, working: Path) -> str | None:
+        if self._saved_elsewhere(working) is None:
+            return None
+        self._bury()  # its worker may be dead, and no other one work on its study
+        return self._saved_elsewhere(working)
 
     def _saved_elsewhere(self, working: Path) -> str | None:
         """Whether runs of other studies, on whatever machine, have saved or moved something in a working folder."""

@@ -13,6 +13,11 @@ from tests.conftest import Dsopt
 from tests.studies import wait_until_nothing_runs, write_study
 
 
+def test_where_nothing_was_ever_created_nobody_works(dsopt_at_first: Dsopt) -> None:
+    assert "There is no worker on" in dsopt_at_first("workers")
+    assert dsopt_at_first.json("workers") == []
+
+
 def test_it_says_who_works_where_on_what_and_who_is_silent(dsopt_on: Dsopt) -> None:
     assert "There is no worker on" in dsopt_on("workers")
     assert dsopt_on.json("workers") == []

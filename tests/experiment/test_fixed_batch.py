@@ -1,5 +1,7 @@
 """A script with sizes of its own: how a refusal reads, and that the search tries no other size after the first."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from dsopt.experiment.outcome import Infeasible
@@ -10,6 +12,7 @@ from dsopt.search.plan import next_step
 from dsopt.search.steps import CloseStage, Explore, GiveUp
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+from dsopt.worker.foreign import is_beyond_limits
 from tests.made_up import GIB, facts, history, observation, sequential, spec
 from tests.runs import batch, engine, outcome_of, rules
 
@@ -146,6 +149,28 @@ def test_after_the_first_refusal_the_size_is_kept_and_all_else_is_tried(
     assert {4} <= {candidate.micro_batch for candidate in tried}
     assert len({candidate.stage for candidate in tried}) >= 2
     assert len({candidate.knobs for candidate in tried}) >= 2
+
+
+@pytest.mark.parametrize("make", [spec, sequential])
+@pytest.mark.parametrize(
+    ("config", "tuning"),
+    [
+        ({"train_micro_batch_size_per_gpu": [2, 8]}, {}),
+        ({}, {"max_train_micro_batch_size_per_gpu": 2}),
+        ({}, {"min_train_micro_batch_size_per_gpu": 16}),
+    ],
+)
+def test_what_a_script_keeps_outside_of_the_limits_goes_on_after_its_worker_died(
+    make, config: dict, tuning: dict
+) -> None:
+    """It is the study's own, and nobody has altered it."""
+    study = make({**config, "zero_optimization": {"stage": "all"}}, tuner_early_stopping=100, **tuning)
+    known = history(refused("fixed_batch", micro_batch=8), baseline=BASELINE)
+    tried = everything_tried(study, known)
+    assert {candidate.micro_batch for candidate in tried} == {4}
+    stored = SimpleNamespace(spec=study)
+    assert not [candidate for candidate in tried if is_beyond_limits(stored, candidate, known)]
+    assert is_beyond_limits(stored, Candidate(stage=1, micro_batch=5, gas=1), known)
 
 
 def test_without_a_refusal_other_sizes_are_tried() -> None:

@@ -76,6 +76,24 @@ def test_what_the_machine_lacked_for_a_moment_is_tried_again(message: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("type_", "path", "is_machines"),
+    [
+        ("FileNotFoundError", "train.py", True),
+        ("FileNotFoundError", "/made/up/train.py", True),
+        ("FileNotFoundError", "/made/up/data.bin", False),
+        ("FileNotFoundError", "/made/up/pretrain.py", False),
+        ("OSError", "train.py", False),
+    ],
+)
+def test_a_script_that_is_away_is_no_candidates_fault(type_: str, path: str, is_machines: bool) -> None:
+    """It is while somebody checks out another branch, or a disk is not mounted."""
+    found = Seen()
+    found.add(Error(rank=0, type=type_, message=f"[Errno 2] No such file or directory: '{path}'", time=1.0))
+    outcome = not_its_fault(found, ON_GPUS)
+    assert (outcome is not None and outcome.reason == "machine") == is_machines
+
+
+@pytest.mark.parametrize(
     "message",
     ["an illegal memory access", "401 Client Error: Unauthorized", "a hardware error flag", "Connection reset by peer"],
 )

@@ -17,10 +17,12 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.store import claims
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
+from dsopt.store.transactions import DevicesTaken
 from dsopt.store.workers import leave
 from dsopt.worker.asking import Asker
 from dsopt.worker.assignment import Assignment
-from dsopt.worker.ground import Hand
+from dsopt.worker.ground import StudyGround
+from dsopt.worker.hand import Hand
 from dsopt.worker.history import load_history
 from dsopt.worker.node_speed import NodeSpeed
 from tests.store.ledger import POOL, ledger_of, measured, spec, sweep_now
@@ -35,6 +37,7 @@ class Worker:
         hand = Hand(
             store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed, strangers=self.strangers
         )
+        self.taken_nodes = hand.taken_nodes
         self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
 
     def next(self) -> Assignment | None:
@@ -141,3 +144,21 @@ def test_a_stopped_study_adopts_nothing(store: Store, study: StoredStudy) -> Non
     store.stop(study, "enough")
     assert Worker(store, study).next() is None
     assert [run["state"] for run in store.runs(study)] == ["failed"]
+
+
+def test_a_trial_that_needs_a_node_of_a_training_lets_others_begin(
+    store: Store, study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is not taken up and left again without an end, which would wake all workers each time."""
+    lost_baseline(store, study)
+    worker = Worker(store, study)
+    worker.taken_nodes.note("b")
+
+    def begin(*_: object, **__: object) -> None:
+        raise DevicesTaken
+
+    monkeypatch.setattr(StudyGround, "begin", begin)
+    assert worker.next() is None
+    version = store.now(study).version
+    assert worker.next() is None
+    assert store.now(study).version == version

@@ -59,6 +59,15 @@ def test_what_ranks_say_of_their_machine_makes_no_node_suspect() -> None:
     assert not health.is_suspect
 
 
+def test_faults_of_the_machine_and_deaths_count_by_themselves() -> None:
+    fault = Failed(reason="machine", message="no network", retryable=True)
+    met, died = ([{"state": "failed", "reason": reason, "node": "me"}] for reason in ("machine", "crash"))
+    assert verdict(DIED, met * 5, 2, node="me", others_live=False) == "again"
+    assert verdict(fault, died * 5, 2, node="me", others_live=False) == "again"
+    assert verdict(fault, met, 2, node="me", others_live=False) == "tell"
+    assert verdict(fault, met, 2, node="me", others_live=True) == "elsewhere"
+
+
 def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
     failed = [{"state": "failed", "reason": "hardware", "node": "me"}] * 2
     assert verdict(FAULTY, failed, 1, node="me", others_live=False) == "again"
@@ -67,6 +76,17 @@ def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
     health = NodeHealth()
     for name in ("a", "b", "c"):
         health.note(task(name), FAULTY)
+    assert not health.is_suspect
+
+
+def test_a_training_on_a_node_is_charged_to_nobody_however_long_it_lasts() -> None:
+    taken = Failed(reason="taken", message="a training of 'dsopt run' has 8 GPUs there", retryable=True, node="b")
+    row = {"state": "failed", "reason": "taken", "node": "me"}
+    assert verdict(taken, [row] * 500, 1, node="me", others_live=False) == "again"
+    assert verdict(DIED, [row] * 500, 2, node="me", others_live=False) == "again"
+    health = NodeHealth()
+    for name in ("a", "b", "c"):
+        health.note(task(name), taken)
     assert not health.is_suspect
 
 

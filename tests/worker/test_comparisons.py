@@ -84,6 +84,7 @@ def test_a_finished_study_is_compared_with_what_people_would_do(dsopt: Dsopt) ->
     assert "is already a comparison" in dsopt("compare", "simulated-compare", code=1)
     changed = dsopt(*line[:2], "--devices", "cpu:2", code=1)
     assert "exists with a different spec" in changed
+    assert "--take-over" not in changed  # `dsopt compare` has no such option
 
 
 def test_what_does_not_run_is_a_row_with_its_reason(command: Dsopt) -> None:

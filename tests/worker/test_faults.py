@@ -3,9 +3,7 @@
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,7 +16,14 @@ from dsopt.store.transactions import writing
 from dsopt.worker import heart
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import Server, on_node
-from tests.studies import STUDY, check_nothing_lost_nothing_doubled, wait_until_nothing_runs, write_study
+from tests.studies import (
+    STUDY,
+    check_nothing_lost_nothing_doubled,
+    runs_of,
+    until,
+    wait_until_nothing_runs,
+    write_study,
+)
 from tests.worker.test_protocol_runs import wait_for_a_run
 
 pytestmark = pytest.mark.slow
@@ -30,19 +35,6 @@ def create(dsopt: Dsopt, seconds: float = 0.2, **keys: object) -> None:
     dsopt.environment["SIMULATED_SECONDS"] = str(seconds)
     write_study(dsopt.cwd, **keys)
     dsopt("study", "create", "study.yaml")
-
-
-def until(what: Callable[[], Any], seconds: float = 60.0, look_seconds: float = 0.1) -> Any:
-    """Waits until something holds, and returns it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(look_seconds)
-    return found
-
-
-def runs_of(dsopt: Dsopt) -> list[dict]:
-    return dsopt.json("study", "show", "simulated")["runs"]
 
 
 def test_a_restart_of_the_database_ends_no_worker_and_no_run(server: Server, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dsopt.launch.processes import is_alive
 from dsopt.launch.trainings import Mark
 from dsopt.study.command import LaunchCommand
 from dsopt.worker import final_training
-from tests.worker.test_faults import until
+from tests.studies import until
 
 GPUS = DevicePool(kind="gpu", indices=(0, 1, 2), uuids={0: "GPU-a", 1: "GPU-b", 2: "GPU-c"})
 TRAINS = """

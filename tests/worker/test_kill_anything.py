@@ -31,7 +31,7 @@ from tests.studies import write_study
 TRIALS = 150  # of each of two stages
 OTHERS = 4  # of the one stage of the study that is deleted and created again
 MISCHIEF_SECONDS = 150
-CALM_SECONDS = 400  # a frozen holder's lease is over after a minute
+CALM_SECONDS = 900  # it takes half of that beside another seed; a frozen holder's lease is over after a minute
 SIZES = [1, 2, 4, 8, 16]
 
 

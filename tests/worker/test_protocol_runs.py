@@ -125,8 +125,15 @@ def test_a_configuration_that_does_not_fit_still_gets_its_best(dsopt: Dsopt) -> 
 
 @pytest.mark.chaos
 def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt) -> None:
-    """The study has some thirty runs of a second at least, so that it cannot end within the twenty seconds of kills."""
-    write_study(dsopt_on.cwd, confirmation={"finalists": 1, "rounds": 12})
+    """The grid has 24 points, each a run of a second at least: it cannot end within the twenty seconds of kills."""
+    write_study(
+        dsopt_on.cwd,
+        ds_config={
+            "train_micro_batch_size_per_gpu": list(range(1, 9)),
+            "zero_optimization": {"stage": [0, 1, 2]},
+        },
+        autotuning={"tuner_type": "gridsearch"},
+    )
     dsopt_on.environment["SIMULATED_SECONDS"] = "1"
     dsopt_on("study", "create", "study.yaml")
     for kill in range(10):
@@ -139,6 +146,8 @@ def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt)
     dsopt_on.environment["SIMULATED_SECONDS"] = "0"
     dsopt_on("worker", "simulated", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt_on)
+    runs = dsopt_on.json("study", "show", "simulated")["runs"]
+    assert len({run["candidate"] for run in runs if run["state"] == "measured"}) == 24  # the first is the baseline
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -385,6 +394,8 @@ def test_a_confirmation_that_fails_is_no_result_and_is_tried_again_when_asked(ds
     assert "Not confirmed." in (results / "summary.txt").read_text()
     assert not (results / "ds_config_optimal.json").exists()
     assert "is not confirmed" in dsopt_on("study", "best", "simulated", code=1)
+    so_far = dsopt_on("study", "best", "simulated", "--so-far")
+    assert "Failed when measured again: ZeRO 1 · 16 × 1: " in so_far and "16 × 1, " not in so_far
     assert "is not confirmed" in dsopt_on("worker", "simulated", code=1)
 
     del dsopt_on.environment["SIMULATED_FAILURES"]

@@ -17,9 +17,8 @@ from dsopt.launch.strangers import Strangers, Visits
 from dsopt.protocol.run_dir import RunDir
 from tests.conftest import Dsopt
 from tests.lagging.rig import build_nvml, gpu_line
-from tests.studies import baseline_ends, check_nothing_lost_nothing_doubled, wait_for_a_run, write_study
+from tests.studies import baseline_ends, check_nothing_lost_nothing_doubled, until, wait_for_a_run, write_study
 from tests.worker.test_ending_while_waiting import until_said
-from tests.worker.test_faults import until
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from dsopt.worker import training_devices
 from dsopt.worker.training_devices import Waiting, devices_of
 from tests.probe.rank import run, write_old
 from tests.store.ledger import ledger_of, new_task, spec
-from tests.worker.test_faults import until
+from tests.studies import until
 
 SLOT = DevicePool(kind="cpu", indices=(0,))
 # a worker that begins a run and waits to be killed
@@ -121,6 +121,21 @@ def test_what_a_killed_worker_of_a_closed_study_held_is_freed_and_undone(
         assert (tmp_path / "work" / "model.pt").read_text() == "the user's"
         assert rank.wait(timeout=10) == -signal.SIGKILL
     assert waiting.for_devices() is None
+
+
+def test_what_a_killed_worker_of_another_study_has_left_is_undone(
+    store: Store, worker: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """No worker need come by again that looks after that study."""
+    run_dir = RunDir(tmp_path / "results" / "r")
+    run(run_dir, tmp_path / "work", "os.remove('model.pt')")
+    waiting = Waiting(store, SLOT, nobody)
+    why = f"the run in {run_dir.path} goes on, and saves in this folder"
+    assert waiting.for_files(tmp_path / "results of the other", tmp_path / "work") == why
+    worker.kill()
+    worker.wait()
+    until(lambda: waiting.for_files(tmp_path / "results of the other", tmp_path / "work") is None)
+    assert (tmp_path / "work" / "model.pt").read_text() == "the user's"
 
 
 def test_after_an_outage_nobody_is_taken_for_dead_at_once(

@@ -1,0 +1,175 @@
+"""Faults of the machine that runs tell of: nobody is charged, unless something else goes well after them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from dsopt.errors import DsoptError
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome
+from dsopt.store.attempts import Task
+from dsopt.study.part import REFERENCE, Part
+from dsopt.worker import outage
+from dsopt.worker.happenings import WorkerPaused, WorkerWentOn
+from dsopt.worker.outage import Outage
+from tests.conftest import Dsopt
+from tests.store.ledger import measured
+from tests.studies import check_nothing_lost_nothing_doubled, runs_of, until, write_study
+
+FAULT = Failed(reason="machine", message="no network", retryable=True)
+BASELINE = Task(part=REFERENCE, trial=3, name="baseline", round=1)
+A, B = (Task(part=Part("z1"), trial=number, name=name, round=0) for number, name in enumerate("ab"))
+ONE = [{"state": "failed", "reason": "machine", "node": "n1"}]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which only a test changes."""
+    now = [1000.0]
+    monkeypatch.setattr(outage, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+@pytest.fixture
+def told() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def found(clock: list[float], told: list[object]) -> Outage:
+    return Outage(told.append)
+
+
+def run(found: Outage, task: Task, outcome: Outcome, *nodes: str) -> None:
+    found.begun(task, nodes or ("n1",))
+    found.note(task, outcome)
+
+
+def test_a_run_that_met_a_fault_waits_while_another_begins(found: Outage, clock: list[float]) -> None:
+    run(found, A, FAULT)
+    assert found.avoids(A.key)
+    assert not found.is_on
+    assert not found.avoids(B.key)
+    run(found, B, FAULT)
+    assert found.is_on
+    clock[0] += 2
+    assert not found.is_on
+    assert [found.avoids(task.key) for task in (A, B)] == [True, True]  # new ones have their turn first
+    clock[0] += 8
+    assert [found.avoids(task.key) for task in (A, B)] == [False, True]
+    run(found, A, FAULT)
+    clock[0] += 12
+    assert [found.avoids(task.key) for task in (A, B)] == [True, False]
+    assert found.is_waited_for
+    clock[0] += 300  # other workers have taken both
+    assert not found.is_waited_for
+
+
+def test_what_fails_after_the_machine_was_well_is_the_candidates_own(found: Outage) -> None:
+    run(found, A, FAULT)
+    assert not found.is_own(A, 2, [])
+    run(found, B, Infeasible(reason="oom", message="no memory"))  # says nothing of the network
+    run(found, B, Cancelled())
+    run(found, A, FAULT)
+    assert not found.is_own(A, 2, ONE)
+    run(found, B, measured())
+    assert not found.is_waited_for
+    run(found, A, FAULT)
+    assert not found.is_own(A, 3, ONE * 2)
+    run(found, B, measured())
+    run(found, A, FAULT)
+    assert found.is_own(A, 3, ONE * 3)
+    assert not found.is_waited_for
+    assert not found.is_own(B, 1, [])
+
+
+@pytest.mark.parametrize("nodes", [("n2",), ("n1", "n2")])
+def test_a_run_proves_nothing_that_had_begun_before_or_was_elsewhere(found: Outage, nodes: tuple[str, ...]) -> None:
+    """It may have read its data before the network was gone."""
+    found.begun(B, ["n1"])
+    run(found, A, FAULT)
+    found.note(B, measured())
+    assert found.avoids(A.key)
+    run(found, A, FAULT)
+    run(found, B, measured(), *nodes)
+    assert found.is_waited_for == (nodes == ("n2",))
+    run(found, A, FAULT)
+    assert found.is_own(A, 1, ONE * 2) == (nodes != ("n2",))
+
+
+def test_a_worker_waits_for_longer_each_time_and_ends_after_ten(
+    found: Outage, clock: list[float], told: list[object]
+) -> None:
+    """Runs that fail side by side are one fault."""
+    began = clock[0]
+    run(found, BASELINE, measured())
+    for number, pause in enumerate((2, 4, 8, 16, 32, 64, 120, 120, 120)):
+        for task in (A, replace(B, trial=10 + number)):  # a new one each time
+            run(found, task, FAULT)
+        found.refuse("tune")
+        clock[0] += pause - 0.5
+        assert found.is_on
+        clock[0] += 0.5
+        assert not found.is_on
+    assert [type(one) for one in told] == [WorkerPaused]
+    assert clock[0] - began > 480
+    run(found, A, FAULT)
+    assert not found.is_own(A, 2, ONE * 9)
+    with pytest.raises(DsoptError, match=r"runs met a fault .* The last: no network They \(a, b\) do not"):
+        found.refuse("tune")
+    run(found, B, measured())
+    found.refuse("tune")
+    assert isinstance(told[-1], WorkerWentOn)
+    run(found, A, FAULT)
+    assert found.is_own(A, 9, ONE * 29)  # for ever it is not tried
+
+
+@pytest.mark.parametrize("has_run_well", [True, False])
+def test_runs_that_alone_are_left_end_nothing(found: Outage, clock: list[float], has_run_well: bool) -> None:
+    """As of a comparison whose last configuration never runs; if nothing ran well, nobody knows whose fault it is."""
+    if has_run_well:
+        run(found, BASELINE, measured())
+    for _ in range(5):
+        for task in (A, B):
+            assert not found.is_own(task, 1, ONE)
+            clock[0] += 120
+            run(found, task, FAULT)
+    if not has_run_well:
+        with pytest.raises(DsoptError, match="met a fault of this machine"):
+            found.refuse("tune")
+        return
+    for task in (A, B):
+        found.refuse("tune")
+        assert found.is_own(task, 2, ONE * 5)
+    assert not found.is_waited_for
+
+
+def test_a_network_that_is_away_for_a_while_changes_no_result(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    until((dsopt.cwd / "autotuning_results" / "baseline" / "metrics.json").exists, 120)
+    (dsopt.cwd / "outage").write_text("*")
+    until(lambda: [run["reason"] for run in runs_of(dsopt)].count("machine") >= 3, 120, look_seconds=0.3)
+    (dsopt.cwd / "outage").unlink()
+    output, _ = worker.communicate(timeout=120)
+    assert worker.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt)
+    assert dsopt.json("study", "best", "simulated")["comparison"]["best"] == "z1_gas1_tmbspg16"
+    runs = runs_of(dsopt)
+    assert {run["candidate"] for run in runs if run["state"] == "failed"} <= {
+        run["candidate"] for run in runs if run["state"] == "measured"
+    }
+    assert "fault of the machine" not in dsopt("study", "show", "simulated")
+
+
+def test_a_fault_that_only_one_configuration_meets_is_its_own_and_told(dsopt: Dsopt) -> None:
+    """Such as a disk that is too small for what it offloads."""
+    write_study(dsopt.cwd)
+    (dsopt.cwd / "outage").write_text("z1_gas1_tmbspg16:0")
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt)
+    assert dsopt.json("study", "best", "simulated")["comparison"]["best"] != "z1_gas1_tmbspg16"
+    assert [run["reason"] for run in runs_of(dsopt)].count("machine") == 2
+    assert "1 configuration met a fault of the machine and could not be measured" in dsopt("study", "show", "simulated")
