@@ -134,8 +134,8 @@ def diff_of(store: Store, study: StoredStudy) -> Diff:
     Raises:
         DsoptError: the study has no result.
     """
-    confirmed_summary(store, study)
     history = load_history(store, study)
+    confirmed_summary(store, study, history)
     return best_diff(study.spec, history)
 
 
@@ -197,9 +197,9 @@ def find_best(
         DsoptError: the study has no result, or `output` is the user's own configuration, exists or cannot be written.
     """
     study.check_trust()
-    summary = confirmed_summary(store, study)
-    assert summary.comparison is not None
     history = load_history(store, study)
+    summary = confirmed_summary(store, study, history)
+    assert summary.comparison is not None
     scale_lr = were_scaled(study.spec, study.created_at, study.finished_at) if scale_lr is None else scale_lr
     best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:

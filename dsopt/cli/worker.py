@@ -194,16 +194,17 @@ def _end_of(study: "Study", scale_lr: bool | None) -> tuple[Callable[[], None], 
         ending = told.get(state, f"is not finished. Continue with: dsopt worker {study.name}")
         return lambda: say(f"\nStudy '{study.name}' {ending}"), False
     study.write_files(apply_lr_scaling=scale_lr)
-    if study.is_comparison or study.summary.comparison is None:
-        show = partial(say, study.outcome.text())
-    else:
+    summary = None if study.is_comparison else study.summary
+    if summary is not None and summary.comparison is not None:
         show = partial(show_answer, study.find_best(apply_lr_scaling=scale_lr))
+    else:
+        show = partial(say, (summary or study.table).text())
 
     def show_finished() -> None:
         click.echo(f"\nStudy '{study.name}' is finished.\n")
         show()
 
-    return show_finished, study.is_unconfirmed
+    return show_finished, summary is not None and summary.unconfirmed is not None
 
 
 def _watch(start: "Callable[[], WorkerThread]", notifier: Notifier, names: "Sequence[str]" = ()) -> list[str]:

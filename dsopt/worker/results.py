@@ -102,14 +102,14 @@ def check_is_search(study: StoredStudy) -> None:
         raise DsoptError(f"study '{study.name}' is a comparison, not a search. See: dsopt study show {study.name}")
 
 
-def confirmed_summary(store: Store, study: StoredStudy) -> Summary:
-    """The summary of a study that has a result.
+def confirmed_summary(store: Store, study: StoredStudy, history: History | None = None) -> Summary:
+    """The summary of a study that has a result; `history` saves reading it again.
 
     Raises:
         DsoptError: it has none, or none yet; the message says what to do.
     """
     check_is_search(study)
-    summary = summary_of(store, study)
+    summary = summary_of(store, study, history)
     if summary.unconfirmed is not None:
         raise not_confirmed([study.name])
     if summary.comparison is None and summary.state == "finished":
@@ -175,4 +175,5 @@ def ensure_results(store: Store, study: StoredStudy, *, scale_lr: bool | None = 
             return there
         if now.spec.compare:
             return write_table(now.spec, about, table_of(store, now).text())
-        return write_files(now.spec, about, load_history(store, now), summary_of(store, now))
+        history = load_history(store, now)
+        return write_files(now.spec, about, history, summary_of(store, now, history))
