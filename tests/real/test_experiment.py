@@ -2,8 +2,12 @@
 
 import importlib.metadata
 import json
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,9 @@ from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Ou
 from dsopt.experiment.rules import OwnSizes
 from dsopt.experiment.run import run_experiment
 from dsopt.launch.devices import DevicePool, free_ports
+from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.leftovers import remove_shared_memory
+from dsopt.launch.process import Process
 from dsopt.launch.processes import processes_of
 from dsopt.protocol.run_dir import RunDir
 from dsopt.study.space import Candidate
@@ -35,6 +41,7 @@ def has_fp16() -> bool:
     return torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_fp16_supported()
 
 
+Run = Callable[..., Outcome]
 needs_fp16 = pytest.mark.skipif(not has_fp16(), reason="neither a GPU nor a CPU that computes in fp16")
 
 
@@ -46,10 +53,42 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setenv(name, value)
 
 
-def run(
+def knows(packages: str, folder: Path, tell: Callable[[str], None]) -> ForkedStarts:
+    """A starter that has learned from a run of a script which imports these packages and nothing more."""
+    run_dir = RunDir.create(folder, "learned")
+    code = f"import {packages}; from dsopt.probe.imported import *; ImportRecord().write(RunDir({str(run_dir.path)!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    forked = ForkedStarts(lambda: False, tell)
+    forked.learn(run_dir)
+    return forked
+
+
+class Starter:
+    """Forks ranks, as a worker does from its second run on: what they import has been imported once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cwd = folder
+        self.why: list[str] = []
+        self.forked = knows("deepspeed, torch._dynamo", folder, self.why.append)
+
+
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    made = Starter(tmp_path_factory.mktemp("cwd"))
+    yield made
+    made.forked.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, starter: Starter) -> Run:
+    return partial(run_here, tmp_path, starter=starter)
+
+
+def run_here(
     tmp_path: Path,
     how: str,
     *,
+    starter: Starter | None = None,
     config: dict | None = None,
     timeout_seconds: float = 120,
     memory_limit_bytes: int | None = None,
@@ -62,33 +101,43 @@ def run(
     ranks: int = 1,
     **further: object,
 ) -> Outcome:
-    """One run of the misbehaving script, under `further` rules; checks that nothing of it is left."""
+    """One run of the misbehaving script, under `further` rules; checks that nothing of it is left.
+
+    A starter forks the rank where that needs no other process than all the others.
+    """
     run_dir = RunDir.create(tmp_path, how)
     run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
     port = next(free_ports())
     launcher, script = f"OMP_NUM_THREADS=1 deepspeed --num_gpus {ranks}", SCRIPTS / "behaves.py"
+    forks = starter is not None and not (is_lagging() or leases or by_launcher or ranks > 1)
     leases = leases or ("gpu" if is_lagging() else "cpu")
     started = launch(
         f"{launcher} {script} {how} {script_args} --deepspeed_config {run_dir.ds_config}",
-        cwd=tmp_path,
+        cwd=starter.cwd if starter is not None else tmp_path,
         run_dir=run_dir,
         port=port,
         memory_limit_bytes=memory_limit_bytes,
         count_flops=needs_flops,
         devices=DevicePool(kind=leases, indices=tuple(range(ranks))),
-        start="launcher" if by_launcher else "direct",
+        start="launcher" if by_launcher else "warm" if forks else "direct",
     )
     under = rules(timeout_seconds=timeout_seconds, expected=expected, needs_flops=needs_flops, **further)
-    outcome = run_experiment(started, under, (stop or threading.Event()).is_set, lambda progress: None)
+    start = partial(Process, forked=starter.forked if starter is not None and forks else None)
+    asked_to_stop = (stop or threading.Event()).is_set
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_CURRENT_TEST", "any")  # or each would have another environment
+        outcome = run_experiment(started, under, asked_to_stop, lambda progress: None, start)
     assert processes_of(run_dir.path) == []
     assert remove_shared_memory(port) == []
+    if starter is not None and forks:
+        assert starter.forked.has_forked(run_dir), starter.why
     return outcome
 
 
 @on_both_devices
-def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
+def test_a_run_is_measured_with_what_stands_behind_it(run: Run, tmp_path: Path) -> None:
     asked = Candidate(stage=0, micro_batch=4, gas=1)
-    outcome = run(tmp_path, "trains", expected=asked, needs_flops=True, by_launcher=not is_lagging(), ranks=2)
+    outcome = run("trains", expected=asked, needs_flops=True, by_launcher=not is_lagging(), ranks=2)
     assert isinstance(outcome, Measured), outcome
     assert outcome.engine.world_size == 2
     assert outcome.engine.num_params == outcome.engine.largest_layer_params == 64 * 64 + 64
@@ -112,67 +161,67 @@ def test_a_run_is_measured_with_what_stands_behind_it(tmp_path: Path) -> None:
 
 
 @on_both_devices
-def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "evaluates-first", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
+def test_an_evaluation_before_the_first_step_is_no_training(run: Run) -> None:
+    outcome = run("evaluates-first", expected=Candidate(stage=0, micro_batch=4, gas=1), needs_flops=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.rows == 4
     assert outcome.flops_per_step == 2 * (2 * 4 * 64 * 64)
 
 
-def test_a_model_that_stays_in_evaluation_mode_trains_all_the_same(tmp_path: Path) -> None:
+def test_a_model_that_stays_in_evaluation_mode_trains_all_the_same(run: Run) -> None:
     """Those that are read from files are in it, and not every script leaves it."""
-    outcome = run(tmp_path, "stays-in-evaluation", needs_flops=True)
+    outcome = run("stays-in-evaluation", needs_flops=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.rows == 4
     assert all(outcome.metric(name) > 0 for name in ("forward", "backward", "step"))
 
 
 @on_both_devices
-def test_an_engine_that_is_compiled_is_measured_as_any_other(tmp_path: Path) -> None:
+def test_an_engine_that_is_compiled_is_measured_as_any_other(run: Run) -> None:
     """`torch.compile(engine)` traces what the probe has put around it, and could not hash it."""
-    outcome = run(tmp_path, "compiles", expected=Candidate(stage=0, micro_batch=4, gas=1))
+    outcome = run("compiles", expected=Candidate(stage=0, micro_batch=4, gas=1))
     assert isinstance(outcome, Measured), outcome
     assert (outcome.rows, outcome.passes) == (4, 1)
     assert all(outcome.metric(name) > 0 for name in ("forward", "backward", "step"))
 
 
 @pytest.mark.parametrize("teacher", ["has-a-teacher", "has-a-teacher-in-bf16"])
-def test_a_frozen_engine_that_is_built_first_is_not_the_one_that_trains(tmp_path: Path, teacher: str) -> None:
+def test_a_frozen_engine_that_is_built_first_is_not_the_one_that_trains(run: Run, teacher: str) -> None:
     """As of a teacher at ZeRO 3, or a reference model at ZeRO 0: it has something in its optimizer's place."""
-    outcome = run(tmp_path, teacher, expected=Candidate(stage=0, micro_batch=4, gas=1))
+    outcome = run(teacher, expected=Candidate(stage=0, micro_batch=4, gas=1))
     assert isinstance(outcome, Measured), outcome
     assert (outcome.engine.zero_stage, outcome.rows) == (0, 4)
     assert outcome.engine.engines == 1
 
 
-def test_a_further_engine_that_trains_is_counted(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "has-a-critic")
+def test_a_further_engine_that_trains_is_counted(run: Run) -> None:
+    outcome = run("has-a-critic")
     assert isinstance(outcome, Measured), outcome
     assert (outcome.engine.engines, outcome.engine.num_params) == (2, 64 * 64 + 64)
 
 
 @on_both_devices
 @pytest.mark.parametrize("how", ["evaluates-between-steps", "evaluates-between-steps-by-its-module"])
-def test_an_evaluation_between_two_steps_belongs_to_neither(tmp_path: Path, how: str) -> None:
+def test_an_evaluation_between_two_steps_belongs_to_neither(run: Run, how: str) -> None:
     """The Trainer evaluates the model itself."""
-    outcome = run(tmp_path, how)
+    outcome = run(how)
     assert isinstance(outcome, Measured), outcome
     assert max(outcome.step_seconds[1:]) < 0.5
 
 
-def test_an_evaluation_in_each_step_is_part_of_it(tmp_path: Path) -> None:
+def test_an_evaluation_in_each_step_is_part_of_it(run: Run) -> None:
     """As in reinforcement learning, where each step begins with what the model says now."""
-    outcome = run(tmp_path, "evaluates-in-each-step")
+    outcome = run("evaluates-in-each-step")
     assert isinstance(outcome, Measured), outcome
     assert outcome.measurement.step_seconds > 0.05
 
 
 @on_both_devices
-def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_path: Path) -> None:
+def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(run: Run) -> None:
     zero = {"stage": 1, "reduce_bucket_size": 10**6}  # at stage 0 none may; the usual bucket fills the lagging device
     config = {**CONFIG, "gradient_accumulation_steps": 2, "zero_optimization": zero}
     config["bf16"] = {"enabled": True}
-    outcome = run(tmp_path, "calls-backward-of-its-loss", config=config, needs_flops=True)
+    outcome = run("calls-backward-of-its-loss", config=config, needs_flops=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.passes == 2
     assert (outcome.weight_bytes, outcome.gradient_bytes, outcome.optimizer_bytes) == (2.0, 2.0, 12.0)
@@ -180,36 +229,36 @@ def test_operations_are_counted_of_a_script_that_calls_backward_of_its_loss(tmp_
 
 
 @on_both_devices
-def test_a_script_that_catches_out_of_memory_does_not_hide_it(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "catches-out-of-memory")
+def test_a_script_that_catches_out_of_memory_does_not_hide_it(run: Run) -> None:
+    outcome = run("catches-out-of-memory")
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
 
 
-def test_a_run_on_other_devices_than_it_leased_ends(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", leases="gpu")
+def test_a_run_on_other_devices_than_it_leased_ends(run: Run) -> None:
+    outcome = run("trains", leases="gpu")
     assert isinstance(outcome, Failed), outcome
     assert "dsopt gave this run GPUs, but DeepSpeed would train on the CPU" in outcome.message
 
 
-def test_an_exception_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "raises", by_launcher=True, ranks=2)
+def test_an_exception_is_that_of_the_rank_that_failed_first(run: Run) -> None:
+    outcome = run("raises", by_launcher=True, ranks=2)
     assert isinstance(outcome, Failed), outcome
     assert outcome.reason == "crash"
     assert outcome.message.startswith("rank 1: ValueError: the second rank has had enough.")
     assert "stderr.log" in outcome.message
 
 
-def test_the_memory_limit_is_enforced_and_met_as_out_of_memory(tmp_path: Path) -> None:
+def test_the_memory_limit_is_enforced_and_met_as_out_of_memory(run: Run) -> None:
     """16 GiB of inputs in the third step, on a rank that may have 4 GiB."""
-    outcome = run(tmp_path, "hogs", memory_limit_bytes=4 * 2**30)
+    outcome = run("hogs", memory_limit_bytes=4 * 2**30)
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "oom"
     assert "can't allocate memory" in outcome.message
 
 
-def test_a_configuration_that_deepspeed_refuses_is_infeasible(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", config={**CONFIG, "zero_optimization": {"stage": 7}})
+def test_a_configuration_that_deepspeed_refuses_is_infeasible(run: Run) -> None:
+    outcome = run("trains", config={**CONFIG, "zero_optimization": {"stage": 7}})
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "invalid_config"
     assert "1 validation error for DeepSpeedZeroConfig: stage: Input should be 0, 1, 2, 3" in outcome.message
@@ -223,29 +272,28 @@ def test_a_configuration_that_deepspeed_refuses_is_infeasible(tmp_path: Path) ->
         ("ends-early", "the script ended after 3 optimizer steps"),
     ],
 )
-def test_a_script_that_gives_nothing_to_measure_is_told_so(tmp_path: Path, how: str, message: str) -> None:
-    outcome = run(tmp_path, how)
+def test_a_script_that_gives_nothing_to_measure_is_told_so(run: Run, how: str, message: str) -> None:
+    outcome = run(how)
     assert isinstance(outcome, Failed), outcome
     assert outcome.reason == "no_metrics"
     assert message in outcome.message
 
 
-def test_a_script_that_hangs_is_ended_at_its_timeout(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "hangs", timeout_seconds=15)
+def test_a_script_that_hangs_is_ended_at_its_timeout(run: Run) -> None:
+    outcome = run("hangs", timeout_seconds=15)
     assert isinstance(outcome, Failed), outcome
     assert outcome.reason == "timeout"
     assert "the script had not built DeepSpeed's engine when timeout_seconds (15 s) had passed" in outcome.message
 
 
-def test_a_script_with_a_configuration_of_its_own_is_found_out(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "own-config", expected=Candidate(stage=1, micro_batch=4, gas=1))
+def test_a_script_with_a_configuration_of_its_own_is_found_out(run: Run) -> None:
+    outcome = run("own-config", expected=Candidate(stage=1, micro_batch=4, gas=1))
     assert isinstance(outcome, Infeasible), outcome
     assert "ZeRO stage 0, micro-batch 5, accumulation 1, not with 1, 4, 1 as configured" in outcome.message
 
 
-def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_path: Path) -> None:
+def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(run: Run) -> None:
     outcome = run(
-        tmp_path,
         "trains",
         config={**CONFIG, "train_micro_batch_size_per_gpu": 8},
         expected=Candidate(stage=0, micro_batch=8, gas=1),
@@ -257,11 +305,10 @@ def test_a_script_with_a_batch_size_of_its_own_is_told_which_flag_to_map(tmp_pat
     assert "'--batch-size 4' in your command has that value" in outcome.message
 
 
-def test_sizes_that_a_script_sets_after_its_engine_was_built_are_told(tmp_path: Path) -> None:
+def test_sizes_that_a_script_sets_after_its_engine_was_built_are_told(run: Run) -> None:
     expected, own = Candidate(stage=0, micro_batch=8, gas=1), OwnSizes(rows=4, micro_batch=4, gas=4)
     config = {**CONFIG, "train_micro_batch_size_per_gpu": 8}
     outcome = run(
-        tmp_path,
         "keeps-its-global-batch",
         config=config,
         expected=expected,
@@ -281,9 +328,9 @@ def fp16(stage: int, power: int) -> dict:
 
 @on_both_devices
 @needs_fp16
-def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
+def test_steps_that_a_loss_scale_skips_are_warm_up(run: Run) -> None:
     """Gradients of 4 overflow in fp16 until 2^24 has been halved ten times."""
-    outcome = run(tmp_path, "trains", config=fp16(1, 24), must_be_sound=True)
+    outcome = run("trains", config=fp16(1, 24), must_be_sound=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.skipped[:8] == tuple(range(8))
     assert outcome.measurement.warmup_steps > len(outcome.skipped) - 1
@@ -296,40 +343,40 @@ def test_steps_that_a_loss_scale_skips_are_warm_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "words"), [(0, "the optimizer skipped"), (3, "Current loss scale already at minimum")]
 )
-def test_a_loss_of_nan_in_fp16_is_an_overflow(tmp_path: Path, stage: int, words: str) -> None:
+def test_a_loss_of_nan_in_fp16_is_an_overflow(run: Run, stage: int, words: str) -> None:
     """ZeRO 0 skips for ever; the other stages raise once the loss scale is 1."""
-    outcome = run(tmp_path, "diverges", config=fp16(stage, 2))
+    outcome = run("diverges", config=fp16(stage, 2))
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "overflow"
     assert words in outcome.message
     assert "train it in bf16 or fp32" in outcome.message
 
 
-def test_steps_that_are_skipped_in_bf16_are_an_overflow(tmp_path: Path) -> None:
+def test_steps_that_are_skipped_in_bf16_are_an_overflow(run: Run) -> None:
     """DeepSpeed counts them as with fp16, and any CPU computes in bf16."""
     zero = {"stage": 1, "reduce_bucket_size": 1_000_000}
     config = {**CONFIG, "zero_optimization": zero, "bf16": {"enabled": True, "check_grad_overflow": True}}
-    outcome = run(tmp_path, "diverges", config=config, must_be_sound=True)
+    outcome = run("diverges", config=config, must_be_sound=True)
     assert isinstance(outcome, Infeasible), outcome
     assert outcome.reason == "overflow"
     assert "the optimizer skipped" in outcome.message
 
 
 @pytest.mark.slow
-def test_a_loss_of_nan_is_seen_and_refused_only_where_the_users_own_run_is_better(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "diverges")
+def test_a_loss_of_nan_is_seen_and_refused_only_where_the_users_own_run_is_better(run: Run) -> None:
+    outcome = run("diverges")
     assert isinstance(outcome, Measured), outcome
     assert outcome.nonfinite == tuple(range(2, len(outcome.step_seconds)))
     assert outcome.skipped == ()
     assert outcome.nonfinite_share == 1
-    candidate = run(tmp_path, "diverges", must_be_sound=True)
+    candidate = run("diverges", must_be_sound=True)
     assert isinstance(candidate, Infeasible), candidate
     assert candidate.reason == "nonfinite_loss"
 
 
-def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
+def test_a_run_is_cancelled_at_once(run: Run) -> None:
     stop = threading.Event()
     threading.Timer(6, stop.set).start()
     started = time.monotonic()
-    assert isinstance(run(tmp_path, "hangs", stop=stop, by_launcher=True), Cancelled)
+    assert isinstance(run("hangs", stop=stop, by_launcher=True), Cancelled)
     assert time.monotonic() - started < 100  # it would hang for 600

@@ -11,7 +11,7 @@ from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.study.space import Candidate
 from tests.conftest import TINY_GPT, Dsopt
 from tests.lagging import rig
-from tests.real.test_experiment import CONFIG, run
+from tests.real.test_experiment import CONFIG, run_here
 from tests.studies import check_nothing_lost_nothing_doubled
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
@@ -30,7 +30,7 @@ def lagging(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_time_is_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its host has long gone on when a forward pass ends: by its clock that would be of some 0.2 ms."""
     monkeypatch.setenv("LAGGING_OP_SECONDS", "0.005")
-    outcome = run(tmp_path, "trains")
+    outcome = run_here(tmp_path, "trains")
     assert isinstance(outcome, Measured), outcome
     parts = [outcome.metric(name) for name in ("forward", "backward", "step")]
     assert all(part >= 5 for part in parts), parts
@@ -39,7 +39,7 @@ def test_time_is_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("lagging")
 def test_memory_is_the_allocators(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", expected=Candidate(stage=0, micro_batch=4, gas=1))
+    outcome = run_here(tmp_path, "trains", expected=Candidate(stage=0, micro_batch=4, gas=1))
     assert isinstance(outcome, Measured), outcome
     assert outcome.engine.device_memory_bytes == 256 * MIB
     assert outcome.outside_bytes == OUTSIDE
@@ -60,7 +60,7 @@ def test_memory_is_the_allocators(tmp_path: Path) -> None:
 def test_out_of_memory_is_real(tmp_path: Path, rows: int, limit_bytes: int | None, is_too_much: bool) -> None:
     """By the device's capacity, and by a limit, which includes what torch does not count."""
     batch = {"config": {**CONFIG, "train_micro_batch_size_per_gpu": rows}, "script_args": f"--batch-size {rows}"}
-    outcome = run(tmp_path, "trains", memory_limit_bytes=limit_bytes, **batch)
+    outcome = run_here(tmp_path, "trains", memory_limit_bytes=limit_bytes, **batch)
     if not is_too_much:
         assert isinstance(outcome, Measured), outcome
         return

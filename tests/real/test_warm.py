@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Infeasible, Measured, Outcome
 from dsopt.launch.devices import free_ports
-from dsopt.launch.forked import ForkedStarts
 from dsopt.launch.launch import Launch
 from dsopt.launch.leftovers import remove_shared_memory
 from dsopt.launch.process import Process
@@ -25,7 +23,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.spec import MeasurementBudget
 from tests.conftest import SCRIPTS
-from tests.real.test_experiment import CONFIG
+from tests.real.test_experiment import CONFIG, knows
 from tests.runs import launch, rules
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("real")]
@@ -38,7 +36,8 @@ import json, sys, time
 from pathlib import Path
 from dsopt.launch.guard import Guard
 from dsopt.launch.process import Process
-from tests.real.test_warm import knows, launch_of
+from tests.real.test_experiment import knows
+from tests.real.test_warm import launch_of
 folder = Path(sys.argv[1])
 warm = knows("torch", folder, print)
 launch = launch_of(folder, "behaves.py hangs")
@@ -65,16 +64,6 @@ def launch_of(tmp_path: Path, typed: str, **changes: object) -> Launch:
         start="warm",
         **changes,
     )
-
-
-def knows(package: str, tmp_path: Path, tell: Callable[[str], None]) -> ForkedStarts:
-    """A starter that has learned from a run of a script which imports a package and nothing more."""
-    run_dir = RunDir.create(tmp_path, "learned")
-    code = f"import {package}; from dsopt.probe.imported import *; ImportRecord().write(RunDir({str(run_dir.path)!r}))"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    warm = ForkedStarts(lambda: False, tell)
-    warm.learn(run_dir)
-    return warm
 
 
 def ends(condition, seconds: float = 15) -> bool:
