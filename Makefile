@@ -29,8 +29,8 @@ test: install ## what every change must pass: half an hour on two cores
 test-slow: install ## longer studies, and outages
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "slow and not cluster" $$(grep -rl --include='*.py' mark.slow tests)
 
-test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=1-20 chooses seeds
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos $$(grep -rl --include='*.py' mark.chaos tests)
+test-chaos: install ## workers killed again and again, with real runs too; DSOPT_CHAOS_SEEDS=101-120 chooses seeds, whole
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m chaos $$(grep -rl --include='*.py' mark.chaos tests)
 
 NO_BROWSER := SKIPPED: no page was tested in a browser: chromium is not here, and apt-get could not install it (see above).
 START := chromium --headless --no-sandbox --dump-dom about:blank
@@ -43,7 +43,7 @@ test-browser: install ## the pages in a real browser, where Debian's chromium is
 
 test-trackers: install ## exports to MLflow and Weights & Biases, which it installs in half a minute
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,mlflow,wandb]'
-	$(BIN)/python -m pytest tests/cli/test_trackers.py
+	$(BIN)/python -m pytest -n 2 tests/cli/test_trackers.py
 
 CLUSTERS := openssh-server openssh-client pdsh slurm-wlm munge
 test-cluster: install ## real clusters on this machine: Slurm, OpenSSH, Ray; needs root, and Debian's packages or apt-get
