@@ -28,15 +28,21 @@ _OF_MACHINE: Final = re.compile(
     r"no space left on device|disk quota exceeded|\[errno 5\]|stale file handle|address already in use"
     r"|PytorchStreamWriter failed|died with <signals\.|killed signal terminated program|exit status (137|-9)\b"
     r"|no such file or directory: '[^']*torch_extensions[^']*/lock'"
-    # the network, of a script that reads its data from there
-    r"|caused by \w*(connection|timeout)\w*:|couldn't connect to 'https?:|\b(429 client|5\d\d server) error"
-    r"|http error (429|5\d\d)\b",
+    # the network, of a script that reads its data from there: errno(3), urllib3, huggingface_hub
+    r"|\[errno (32|10[0-4]|11[0-3])\]|max retries exceeded|couldn't connect to 'https?:"
+    r"|caused by \w*(connect|timeout|ssl|proxy|protocol|resolution|response|read)\w*[(:]"
+    r"|\b(429 client|5\d\d server) error|http error (429|5\d\d)\b",
     re.IGNORECASE,
 )
+# exceptions of the network, of Python and of what scripts fetch their data with
 _NETWORK: Final = (
-    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectTimeout", "ReadTimeout"),
-    *("ReadTimeoutError", "LocalEntryNotFoundError", "URLError", "gaierror", "ConnectError", "ClientConnectorError"),
-    *("ChunkedEncodingError", "ServerDisconnectedError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"),
+    *("TimeoutError", "Timeout", "ConnectTimeout", "ReadTimeout", "ReadTimeoutError", "ConnectTimeoutError"),
+    *("URLError", "gaierror", "RemoteDisconnected", "IncompleteRead", "BadStatusLine", "SSLError", "SSLEOFError"),
+    *("MaxRetryError", "NewConnectionError", "ProtocolError", "ChunkedEncodingError", "ProxyError"),
+    *("ConnectError", "ReadError", "WriteError", "RemoteProtocolError", "PoolTimeout", "WriteTimeout"),
+    *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ServerTimeoutError"),
+    *("EndpointConnectionError", "ConnectionClosedError", "LocalEntryNotFoundError"),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
-from dsopt.report.doubts import doubts_text, qualities_of
+from dsopt.report.doubts import doubts_text, faults_of_machine, qualities_of
 from dsopt.report.dry_run import simulated
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
@@ -183,7 +183,8 @@ def comparison_table(spec: StudySpec, history: History, state: str) -> Compariso
 
 def _doubts(spec: StudySpec, history: History, standing: Standing | None, reference: str | None) -> list[str]:
     doubted = doubts_text([replace(quality, name=_shown(quality.name) or "") for quality in qualities_of(history)])
-    lines = [*unlike_runs(spec, history), *doubted]
+    faults = [f"WARNING: {text}" for text in faults_of_machine(history)]
+    lines = [*faults, *unlike_runs(spec, history), *doubted]
     if standing is None or reference is None:
         return lines
     others = [name for name in standing.names if name != reference]

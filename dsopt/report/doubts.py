@@ -53,11 +53,11 @@ def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
 
 def faults_of_machine(history: History) -> list[str]:
     """What was not measured although its fault was the machine's, as runs said."""
-    met = [o.message for o in history.observations if o.reason == "machine"]
+    met = {o.name: o.message for o in history.everything if o.reason == "machine"}
     if not met:
         return []
     who = "1 configuration" if len(met) == 1 else f"{len(met)} configurations"
     return [
         f"{who} met a fault of the machine and could not be measured, while others went well: the result does not "
-        f"cover that. If it was chance, tune in a new study (another --name). The first: {met[0]}"
+        f"cover that. If it was chance, tune in a new study (another --name). The first: {next(iter(met.values()))}"
     ]

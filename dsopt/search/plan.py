@@ -57,7 +57,7 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return Wait()
     if baseline.state == "measured":
         return None
-    if baseline.reason in ("no_metrics", "timeout", "overflow"):
+    if baseline.reason in ("no_metrics", "timeout", "overflow", "machine"):
         return GiveUp(message=f"the baseline could not be measured: {baseline.message}")
     profile = history.find("profile")
     if profile is None:

@@ -16,7 +16,7 @@ from dsopt.worker.assignment import Assignment
 
 _ENOUGH: Final = 2
 _SHARED: Final = ("host_oom", "timeout")  # others beside a run use up the host's memory and time, too
-_EXCEPTIONS: Final = ("crash", "machine")
+_PORT: Final = "address already in use"  # the one fault of the machine that may come of others beside a run
 
 
 class Company:
@@ -73,9 +73,9 @@ class Company:
         if key == self._on_trial:
             self._on_trial = None
             self.bears_none = self.bears_none or isinstance(outcome, Measured | Slow)
-            self._own_faults += isinstance(outcome, Failed) and outcome.reason in _EXCEPTIONS
+            self._own_faults += _raised(outcome)
             self._own_timeouts += isinstance(outcome, Failed) and outcome.reason == "timeout"
-            if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason == "taken"):
+            if _says_nothing(outcome):
                 self._tried.discard(key)
             return False
         if not (self._is_in_doubt(outcome) and had_company) or key in self._tried:
@@ -85,14 +85,28 @@ class Company:
         return True
 
     def _is_in_doubt(self, outcome: Outcome) -> bool:
-        reason = outcome.reason if isinstance(outcome, Failed | Infeasible) else None
-        if reason in _EXCEPTIONS:
+        if _raised(outcome):
             return self._own_faults < _ENOUGH
+        reason = outcome.reason if isinstance(outcome, Failed | Infeasible) else None
         return reason in _SHARED and not (reason == "timeout" and self._own_timeouts >= _ENOUGH)
 
     def failed_beside_others(self, task: Task) -> bool:
         """Whether an attempt of this task does not count, because it had company."""
         return task.key in self._tried
+
+
+def _raised(outcome: Outcome) -> bool:
+    """Whether the script raised an exception that others beside it may be the reason of."""
+    if not isinstance(outcome, Failed):
+        return False
+    return outcome.reason == "crash" or (outcome.reason == "machine" and _PORT in outcome.message.lower())
+
+
+def _says_nothing(outcome: Outcome) -> bool:
+    """Whether a run that was tried alone has not shown what it does alone."""
+    if isinstance(outcome, Failed):
+        return outcome.reason == "taken" or (outcome.reason == "machine" and not _raised(outcome))
+    return isinstance(outcome, Cancelled)
 
 
 def _runs_alone(spec: StudySpec, round_: int, candidate: Candidate | None) -> bool:

@@ -231,9 +231,9 @@ class Desk:
             self._hand.tell(RunsAlone(task=task))
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
-        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
-        if outcome.reason == "machine" and not self._outage.is_own(task, most, attempts):
+        if outcome.reason == "machine" and not self._outage.is_own(task, most):
             return "elsewhere" if others_live else "again"
+        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
         counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
         return verdict(outcome, counted, most, node=node, others_live=others_live)
 

@@ -1,36 +1,44 @@
-"""Faults of the machine that runs tell of, such as a network that is away: no candidate is charged with them."""
+"""Faults of the machine that runs tell of, such as a network that is away: no candidate is charged without a proof."""
 
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome, Slow
 from dsopt.store.attempts import Task
-from dsopt.store.queries import Row
 from dsopt.study.part import Part
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _Key = tuple[Part, int]
+_CHARGES: Final = "DSOPT_CHARGE_FAULTS"  # `1`: the user says that candidates themselves are at fault
 _NOWHERE: Final = frozenset([""])  # of a dry run
 _FIRST_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 120.0
 _TURN_SECONDS: Final = 8.0  # in which others are begun first: an idle worker looks every five
 _TOLD_FROM: Final = 3  # pauses
 _MOST: Final = 10  # pauses, eight minutes in all
-_MOST_WITHOUT_NEW: Final = 5  # pauses
-_MOST_OF_ONE: Final = 30  # runs of one trial, as three workers one after the other have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """What a run met: the how manieth, the trial's name, and where it was."""
+
+    number: int
+    name: str
+    nodes: frozenset[str]
 
 
 class Outage:
     """What this worker's runs say of the machine.
 
     A run that meets such a fault is tried again after a pause, and others may begin meanwhile: one that begins after
-    the fault where it was, and goes well, proves that the machine is well there. What fails in the same way after that
-    is the candidate's own. Without a proof, once two have met a fault, nothing begins during a pause, and what is new
-    begins first after it; pauses get longer, and after ten the worker ends. If others went well before, and there was
-    nothing new to begin for long, what is left fails by itself.
+    the fault on the same nodes, and goes well, proves that the machine is well there. What fails in the same way after
+    that is the candidate's own. Without a proof nothing is charged: once two have met a fault, nothing begins during a
+    pause, and what is new begins first after it; pauses get longer, and after ten the worker ends.
 
     Args:
         tell: told when runs wait for longer, and when they go on.
@@ -38,46 +46,46 @@ class Outage:
 
     def __init__(self, tell: Callable[[Happening], None]) -> None:
         self._tell = tell
-        self._met: dict[_Key, str] = {}  # what has met a fault since the last proof, by name
-        self._on: dict[_Key, frozenset[str]] = {}  # the nodes of the last run
-        self._before: dict[_Key, frozenset[_Key]] = {}  # what had met a fault there when a run began
+        self._met: dict[_Key, _Fault] = {}  # the last fault of what has met one since the last proof
+        self._on: dict[_Key, frozenset[str]] = {}  # the nodes of runs that go on
+        self._before: dict[_Key, Mapping[_Key, int]] = {}  # the numbers of faults there when they began
         self._proved: Counter[_Key] = Counter()  # how often the machine was well after a trial's fault
-        self._latest: tuple[_Key, str] | None = None  # the last fault
+        self._faults = self._pauses = 0
+        self._last = ""
         self._until = 0.0
-        self._pauses = self._new_at = 0  # so many when the last new trial met a fault
-        self._has_run_well = False
 
     def begun(self, task: Task, nodes: Sequence[str]) -> None:
         """Notes what begins, and on which nodes."""
         here = self._on[task.key] = frozenset(nodes) or _NOWHERE
-        self._before[task.key] = frozenset(key for key in self._met if here & self._on[key])
+        self._before[task.key] = {key: fault.number for key, fault in self._met.items() if fault.nodes <= here}
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in an outcome."""
         key = task.key
-        before = self._before.pop(key, frozenset())
+        nodes, before = self._on.pop(key, _NOWHERE), self._before.pop(key, {})
         if isinstance(outcome, Measured | Slow):
-            self._has_run_well = True
             self._prove(key, before)
         elif isinstance(outcome, Failed) and outcome.reason == "machine":
-            if key not in self._met:
-                self._new_at = self._pauses
-            self._met[key], self._latest = task.name, (key, outcome.message)
-            self._pause(outcome.message)
+            self._faults += 1
+            self._met[key] = _Fault(number=self._faults, name=task.name, nodes=nodes)
+            self._last = outcome.message
+            self._pause()
         elif not isinstance(outcome, Cancelled):
             self._forget(key)
 
-    def _pause(self, why: str) -> None:
+    def _pause(self) -> None:
         if (now := time.monotonic()) < self._until:
             return  # what fails side by side is one fault
         self._until = now + min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self._pauses)
         self._pauses += 1
         if self._pauses == _TOLD_FROM:
-            self._tell(WorkerPaused(why=f"runs meet a fault of this machine, and are tried again. The last: {why}"))
+            why = f"runs meet a fault of this machine, and are tried again. The last: {self._last}"
+            self._tell(WorkerPaused(why=why))
 
-    def _prove(self, by: _Key, before: frozenset[_Key]) -> None:
-        found = before & self._met.keys()
-        self._proved.update(found - {by})
+    def _prove(self, by: _Key, before: Mapping[_Key, int]) -> None:
+        """A run went well: the machine is well where it was, if the last fault there came before it."""
+        found = [key for key, number in before.items() if key in self._met and self._met[key].number == number]
+        self._proved.update(key for key in found if key != by)
         if not found and by not in self._met:
             return
         if self._pauses >= _TOLD_FROM:
@@ -91,28 +99,25 @@ class Outage:
         if not self._met:
             self._pauses, self._until = 0, 0.0
 
-    def is_own(self, task: Task, most: int, attempts: Sequence[Row]) -> bool:
+    def is_own(self, task: Task, most: int) -> bool:
         """Whether a fault that a task has met is its own, and not the machine's; if it is, nothing waits for it.
 
         Args:
             task: what has met it.
             most: how many runs of a trial may fail by themselves.
-            attempts: of the trial, before the one that has just met it.
         """
-        key, runs = task.key, 1 + sum(row["reason"] == "machine" for row in attempts)
-        is_own = self._is_left_over or runs >= _MOST_OF_ONE or self._proved[key] >= max(1, most - 1)
+        is_own = os.environ.get(_CHARGES) == "1" or self._proved[task.key] >= max(1, most - 1)
         if is_own:
-            self._forget(key)
+            self._forget(task.key)
         return is_own
 
-    @property
-    def _is_left_over(self) -> bool:
-        return self._has_run_well and self._pauses >= _MOST and self._pauses - self._new_at >= _MOST_WITHOUT_NEW
-
     def avoids(self, trial: _Key) -> bool:
-        """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longer."""
-        turns = (1 + (self._latest is not None and self._latest[0] == trial)) * (len(self._met) > 1)
-        return trial in self._met and time.monotonic() < self._until + turns * _TURN_SECONDS
+        """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longest."""
+        if trial not in self._met:
+            return False
+        waits_longest = min(self._met.values(), key=lambda fault: fault.number) is self._met[trial]
+        turns = (1 if waits_longest else 2) * (len(self._met) > 1)
+        return time.monotonic() < self._until + turns * _TURN_SECONDS
 
     @property
     def is_on(self) -> bool:
@@ -130,10 +135,10 @@ class Outage:
         Raises:
             DsoptError: so it is.
         """
-        if self._pauses >= _MOST and not self._is_left_over and self._latest is not None:
-            names = ", ".join(dict.fromkeys(self._met.values()))
+        if self._pauses >= _MOST:
+            names = ", ".join(dict.fromkeys(fault.name for fault in self._met.values()))
             raise DsoptError(
-                f"study '{study}': for minutes, runs met a fault of this machine. The last: {self._latest[1]} "
+                f"study '{study}': for minutes, runs met a fault of this machine. The last: {self._last} "
                 f"They ({names}) do not count, and nothing that was recorded is lost. Mend this, then go on with: "
-                f"dsopt worker {study}"
+                f"dsopt worker {study} (if they are at fault themselves: {_CHARGES}=1 dsopt worker {study})"
             )

@@ -76,6 +76,33 @@ def test_what_the_machine_lacked_for_a_moment_is_tried_again(message: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("type_", "message", "is_machines"),
+    [
+        ("TimeoutError", "[Errno 110] Connection timed out", True),
+        ("OSError", "[Errno 101] Network is unreachable", True),
+        ("RemoteDisconnected", "Remote end closed connection without response", True),
+        (
+            "SSLError",
+            "HTTPSConnectionPool(host='h', port=443): Max retries exceeded (Caused by SSLError(SSLEOFError(",
+            True,
+        ),
+        (
+            "DataError",
+            "cannot load\n(Caused by ReadTimeoutError('HTTPSConnectionPool(host=…): Read timed out.'))",
+            True,
+        ),
+        ("DataError", "cannot load\n(Caused by ValueError('too few columns'))", False),
+        ("OSError", "[Errno 22] Invalid argument", False),
+    ],
+)
+def test_a_network_that_is_away_is_the_machines(type_: str, message: str, is_machines: bool) -> None:
+    found = Seen()
+    found.add(Error(rank=0, type=type_, message=message, time=1.0))
+    outcome = not_its_fault(found, ON_GPUS)
+    assert (outcome is not None and outcome.reason == "machine") == is_machines
+
+
+@pytest.mark.parametrize(
     ("type_", "path", "is_machines"),
     [
         ("FileNotFoundError", "train.py", True),
