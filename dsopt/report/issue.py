@@ -80,7 +80,7 @@ def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[st
     files = (folder.command, folder.ds_config, folder.stdout, folder.stderr)
     return [
         f"## Last failure\n{_label(run)}: {run['reason']}\n{_fenced([run['message'] or ''])}",
-        *(f"### {path.name}\n{_fenced(_tail(path))}" for path in files),
+        *(f"### {path.name}\n{_fenced(_tail(path, secrets_of(spec.launch)))}" for path in files),
     ]
 
 
@@ -88,10 +88,11 @@ def _label(run: Mapping[str, Any]) -> str:
     return f"{run['candidate']} (round {run['round']})" if run["round"] else str(run["candidate"])
 
 
-def _tail(path: Path) -> list[str]:
+def _tail(path: Path, secrets: Iterable[str]) -> list[str]:
+    """The last lines of a file, without secrets: a secret of several lines cannot be told by its last ones."""
     if not path.is_file():
         return ["cannot be read: there is no such file"]
-    return tail(path, _TAIL_BYTES).splitlines()[-_TAIL_LINES:] or ["(empty)"]
+    return without_secrets(tail(path, _TAIL_BYTES), secrets).splitlines()[-_TAIL_LINES:] or ["(empty)"]
 
 
 def _fenced(content: str | Iterable[str], kind: str = "text") -> str:

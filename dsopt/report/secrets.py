@@ -16,6 +16,7 @@ _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
 
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+    (re.compile(r"\A.*-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), HIDDEN),  # it began before this text
     (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),  # the name, too
     *FORMS,
     (re.compile(rf"(--?[\w-]*{NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),

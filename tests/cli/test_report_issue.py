@@ -13,9 +13,13 @@ from tests.studies import write_study
 HUB = "hf_" + "AbCd1234" * 4
 SECRETS = {
     "assigned": "assigned-51f2", "flag": "flag-51f2", "key": "key-51f2", "logged": HUB, "url": "url-51f2",
-    "environment": "environment-51f2",
+    "environment": "environment-51f2", "private key": "MIIkey51f2",
 }  # fmt: skip
 LAUNCHER = f"""#!/bin/sh
+echo "-----BEGIN PRIVATE KEY-----" >&2
+for line in $(seq 50); do echo {SECRETS["private key"]} >&2; done  # the report begins in the middle of it
+echo "-----END PRIVATE KEY-----" >&2
+for line in $(seq 20); do echo "  in line $line" >&2; done
 echo "env: WANDB_API_KEY=$WANDB_API_KEY; cloning https://ann:{SECRETS["url"]}@host/repo"
 echo "logged in as $HUB_USER with {HUB} and {SECRETS["environment"]}" >&2
 echo "RuntimeError: no access with {SECRETS["flag"]}" >&2

@@ -1,7 +1,10 @@
 """What is taken out of a report before others read it, and what stays readable."""
 
+from pathlib import Path
+
 import pytest
 
+from dsopt.protocol.run_dir import tail
 from dsopt.report.secrets import HIDDEN, secrets_of, shown_command, without_secrets
 from dsopt.study.command import LaunchCommand
 from dsopt.study.secrets import shown_settings
@@ -46,6 +49,7 @@ WANDB = "0123456789abcdef" * 2 + "01234567"
         ("password = s3cr3t", "s3cr3t"),
         ("Authorization: Bearer s3cr3t-s3cr3t", "s3cr3t"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIs3cr3t\n-----END RSA PRIVATE KEY-----", "s3cr3t"),
+        ("s3cr3t\nqhkiG9w0\n-----END RSA PRIVATE KEY-----\nTraceback", "s3cr3t"),  # the end of a log
         ("the value passed is known-only-by-name", "known-only-by-name"),
     ],
 )
@@ -96,3 +100,12 @@ def test_settings_with_a_telling_name_are_hidden_whatever_they_hold() -> None:
     assert shown_settings(settings) == {
         "comet": {"api_key": HIDDEN}, "steps": [1, {"auth": HIDDEN}], "tokenizer": "gpt2",
     }  # fmt: skip
+
+
+def test_of_a_line_that_is_cut_nothing_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"step 1\rkey hf_AbCd1234\rstep 2\nstep 3\n")
+    assert tail(log, 100) == "step 1\rkey hf_AbCd1234\rstep 2\nstep 3\n"
+    assert tail(log, len("1234\rstep 2\nstep 3\n")) == "step 2\nstep 3\n"
+    log.write_text("".join(f"{number:04}" for number in range(5000)))  # of a line without end, what is after a secret
+    assert tail(log, 8192) == log.read_text()[-4096:]
