@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ def was_there(path: Path, began_ns: int) -> bool:
 
     What the run has appended to was; what it has copied or unpacked was not, whatever its date says.
 
-    A folder that is closed to us was there, and what in a folder is gone meanwhile was not.
+    A folder that is closed to us was there, and what in a folder is gone meanwhile was not. What is younger than now on
+    this machine's own disks was there, too: its clock was ahead before, or the date is another machine's.
 
     Raises:
         OSError: it cannot be looked at.
@@ -37,10 +39,15 @@ def was_there(path: Path, began_ns: int) -> bool:
     changed_ns, kind = path.lstat().st_mtime_ns, _kind_of(path)
     born_ns = None if kind == _OVERLAY else birth_ns(path)
     if born_ns is None:
-        return changed_ns < began_ns - CLOCK_NS
+        is_ahead = kind == _OVERLAY and _is_ahead(changed_ns)
+        return changed_ns < began_ns - CLOCK_NS or is_ahead
     if kind in _LOCAL:  # this machine's clock
-        return born_ns <= began_ns
+        return born_ns <= began_ns or _is_ahead(born_ns)
     return born_ns < began_ns - CLOCK_NS or (born_ns <= began_ns and changed_ns < began_ns - CLOCK_NS)
+
+
+def _is_ahead(date_ns: int) -> bool:
+    return date_ns > time.time_ns() + CLOCK_NS
 
 
 def has_birth(path: Path) -> bool:

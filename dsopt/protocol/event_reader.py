@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from dsopt.protocol.events import KINDS, VERSION, Event, FilePath
+from dsopt.protocol.events import KINDS, VERSION, Engine, Event, FilePath
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.text import plain_text
 
@@ -45,7 +45,7 @@ class EventReader:
 
 
 def parse(line: str | bytes) -> Event | None:
-    """The event in one line, or None if this version does not know it, or a field is missing or of another type.
+    """The event in one line, or None if this version does not know it, or a field is missing or cannot be so.
 
     It ignores unknown fields.
     """
@@ -59,9 +59,10 @@ def parse(line: str | bytes) -> Event | None:
     if kind is None:
         return None
     try:
-        return kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
+        event = kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
     except (KeyError, ValueError):
         return None
+    return None if isinstance(event, Engine) and not event.is_possible else event
 
 
 def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:

@@ -4,7 +4,6 @@ Whoever can write to dsopt's tables can put anything there. So a trial counts on
 candidate that it was claimed for, and lie in the study's space.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -24,6 +23,8 @@ from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
 PROFILE: Final = "profile"
 _OWN: Final = "that the study cannot have made"
+_LEAST, _MOST = 1e-30, 1e30  # of a metric; and of the size of any number
+_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")  # as `Engine.is_possible`
 
 
 def references_of(spec: StudySpec) -> frozenset[str]:
@@ -79,7 +80,7 @@ def _fault_of(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_
         if {candidate.name, attrs.get("candidate", name)} != {name} or attrs.get("round", 0) != round_:
             return f"other parameters than the study gave it ('{name}')"
     is_complete = trial.state == TrialState.COMPLETE
-    if is_complete and (trial.values is None or len(trial.values) != 1 or not math.isfinite(trial.values[0])):
+    if is_complete and (trial.values is None or len(trial.values) != 1 or not _LEAST <= trial.values[0] <= _MOST):
         return f"a value {_OWN}"
     return None
 
@@ -119,8 +120,14 @@ def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
     kinds = _kinds()
     for key, value in attributes.items():
         kind = kinds.get(key)
-        if kind is None or type(value) in kind[0] or (isinstance(value, str) and value in kind[1]):
+        if kind is None or (isinstance(value, str) and value in kind[1]):
             continue
-        return key
-    size = attributes.get("hidden_size")
-    return "hidden_size" if size is not None and not is_hidden_size(size) else None
+        if type(value) not in kind[0] or (isinstance(value, int | float) and not -_MOST <= value <= _MOST):
+            return key
+    size, correlation = attributes.get("hidden_size"), attributes.get("step_correlation", 0)
+    if size is not None and not is_hidden_size(size):
+        return "hidden_size"
+    if not -1 <= correlation < 1:
+        return "step_correlation"
+    sizes = _SIZES if attributes.get("framework") == "torch" else (*_SIZES, "micro_batch")
+    return next((key for key in sizes if attributes.get(key, 1) < 1), None)

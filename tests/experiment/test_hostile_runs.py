@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.study.command import LaunchCommand
 from dsopt.study.own_programs import own_program
 from dsopt.worker.spooled import spooled
-from tests.runs import launch, rules
+from tests.runs import engine, launch, rules
 
 ERROR = '{"v":1,"event":"error","rank":0,"type":"E","message":"a\\u0000b \\ud800 end"}'
 
@@ -134,6 +135,21 @@ def test_a_failure_that_may_lack_a_secret_says_how_to_pass_it(
 )
 def test_a_line_that_is_no_event_is_none(line: str | bytes) -> None:
     assert parse(line) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "framework", "is_one"),
+    [
+        *((field, "deepspeed", False) for field in ("world_size", "num_params", "micro_batch", "gas")),
+        *((field, "deepspeed", False) for field in ("pipeline_stages", "engines")),
+        ("micro_batch", "torch", True),  # it is unknown
+        ("hidden_size", "deepspeed", True),
+    ],
+)
+def test_an_engine_has_one_of_everything(field: str, framework: str, is_one: bool) -> None:
+    """Or what is divided by it would end each worker, and whoever shows the study."""
+    event = {"v": 1, "event": "engine", **asdict(engine(framework=framework)), field: 0}
+    assert (parse(json.dumps(event)) is not None) == is_one
 
 
 def test_whole_numbers_may_be_written_as_floats() -> None:
