@@ -3,9 +3,9 @@
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dsopt.api.workers import Devices
 
 _LOOK_SECONDS = 1.0
+_SILENT_SECONDS: Final = 15.0  # three heartbeats, for which a worker that drains is still waited for
 
 
 @click.command()
@@ -242,11 +243,18 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
             say(f"Draining {awake}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
         if silent:
             say(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
-    left = {worker.id for worker in asked if not worker.is_silent}
-    while left:
+    heard_at = {worker.id: time.monotonic() for worker in asked if not worker.is_silent}
+    while heard_at:
         time.sleep(_LOOK_SECONDS)
-        workers = patiently(lambda: dsopt.list_workers(storage=storage))
-        left &= {worker.id for worker in workers if not worker.is_silent}
+        heard_at = _still_waited_for(heard_at, patiently(lambda: dsopt.list_workers(storage=storage)))
+
+
+def _still_waited_for(heard_at: Mapping[str, float], workers: "Iterable[WorkerInfo]") -> dict[str, float]:
+    """Which workers are there and not silent for long, and when each was last heard, by a clock that nobody sets."""
+    now = time.monotonic()
+    there = {worker.id: worker.silent_seconds > 0 and not worker.is_silent for worker in workers}  # and whether heard
+    last = {each: now if there[each] else since for each, since in heard_at.items() if each in there}
+    return {each: since for each, since in last.items() if now - since <= _SILENT_SECONDS}
 
 
 def _named(workers: "Iterable[WorkerInfo]") -> str:

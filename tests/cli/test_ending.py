@@ -87,7 +87,7 @@ def test_a_drained_worker_ends_well_and_says_what_it_leaves(
 
 def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's preStop hook that fails lets Kubernetes end the runs."""
-    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False)
+    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
     gone = sqlalchemy.exc.OperationalError("SELECT 1", {}, OSError("terminated by an administrator"))
     answers = iter([gone, gone, [me], []])
 
@@ -106,6 +106,30 @@ def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPa
     assert next(answers, None) is None
     answers = iter([DsoptError("a newer version made this database")])
     assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 1
+
+
+@pytest.mark.parametrize("silent", [(0.0, False), (3600.0, True)])
+def test_a_step_of_the_databases_clock_ends_no_draining_nor_holds_it_up(
+    monkeypatch: pytest.MonkeyPatch, silent: tuple[float, bool]
+) -> None:
+    """Set forward, each worker looks silent until it beats again. Set back, a dead one has just beaten."""
+    now, lasting = [0.0], iter([10, 3, 10, 1, 40])  # seconds for which it looks odd, and well, in turn
+    until, is_odd, looked = [0.0], [False], [0.0]
+
+    def look(**_: object) -> list[SimpleNamespace]:
+        looked[0] = now[0]
+        if now[0] >= until[0]:
+            until[0], is_odd[0] = now[0] + next(lasting), not is_odd[0]
+        seconds, is_silent = silent if is_odd[0] else (1.0, False)
+        return [SimpleNamespace(id="w", silent_seconds=seconds, is_silent=is_silent)]
+
+    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
+    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [me])
+    monkeypatch.setattr(dsopt_api, "list_workers", look)
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 0
+    assert 10 + 3 + 10 + 1 + 15 <= looked[0] <= 10 + 3 + 10 + 1 + 18
 
 
 def test_a_database_that_is_away_at_the_end_is_waited_for(dsopt: Dsopt, monkeypatch: pytest.MonkeyPatch) -> None:
