@@ -234,6 +234,7 @@ class Ledger:
             elif is_left:
                 claims.leave(connection, **_trial(study, task))
             if is_told:
+                seconds = attributes.get("run_seconds", seconds)  # somebody may have set the database's clock
                 trials.end(connection, study, task.part, task.trial, outcome, seconds, attributes)
 
     def end_without_a_run(

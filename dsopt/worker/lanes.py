@@ -33,12 +33,14 @@ class RunInHand:
 
     Attributes:
         is_unknown: the database does not know it, so that others may take its devices: it ends at once.
+        seconds: how long it ran, by a clock that nobody sets; None: it goes on.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.progress: Progress | None = None
         self.ended: Ended | None = None
+        self.seconds: float | None = None
         self.had_company = self.is_unknown = False
         self.is_engine_reported = False
         self._reported_at = time.monotonic()
@@ -61,6 +63,8 @@ class RunInHand:
         """What is written on the trial with its outcome."""
         sources = self.progress.sources if self.progress is not None else {}
         attrs = TrialAttributes(run_dir=str(self.assignment.run_dir.path)) | self.assignment.place(sources)
+        if self.seconds is not None:
+            attrs["run_seconds"] = self.seconds
         if (ended := self.ended) is not None:
             paths = sorted({*ended.wrote_outside, *ended.left_before})
             attrs.update(attributes_left(paths, saves_in_place=ended.saves_in_place))
@@ -141,13 +145,14 @@ class LaneThread:
         lane: Lane | None = None
         try:
             while (in_hand := self._todo.get()) is not None:
+                began = time.monotonic()
                 try:
                     lane = lane or self._lane()
                     ended = self._run(in_hand, lane)
                     lane.rest()
                 except BaseException as error:  # such as no more processes for its guard: nobody else would tell
                     ended = Ended(outcome=Cancelled(), error=error)
-                in_hand.ended = ended
+                in_hand.seconds, in_hand.ended = time.monotonic() - began, ended
                 self._wake()
         finally:
             if lane is not None:

@@ -241,6 +241,18 @@ def test_a_step_of_the_machines_clock_buries_nobody(store: Store) -> None:
     assert bury_now(store, two) == 0
 
 
+def test_a_run_took_what_its_worker_has_measured_when_the_databases_clock_is_set(store: Store) -> None:
+    """Three hours more, and a study that weighs what runs cost finds that no further one pays."""
+    study, _ = store.create(spec())
+    ledger = ledger_of(store)
+    claimed, attempt = begin(ledger, study, new_task(), store)
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE dsopt_attempts SET started_at = started_at - 10800"))
+    ledger.end(study, claimed, attempt, measured(), {"run_seconds": 5.0}, is_told=True)
+    [told] = store.optuna_study(study, Part("z0")).get_trials()
+    assert observe(told, Part("z0")).seconds == 5.0
+
+
 def test_attempts_stay_in_order_when_the_databases_clock_is_set_back(store: Store) -> None:
     study, _ = store.create(spec())
     ledger = ledger_of(store)
