@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import sqlalchemy as sa
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.text import plain_text
 from dsopt.store import claims, queries
 from dsopt.store.clock import incarnation
 from dsopt.store.database_file import file_of
@@ -289,11 +290,11 @@ def _stored(row: queries.Row) -> StoredStudy:
     from dsopt.store.keys import trusted_keys
     from dsopt.store.signatures import distrust_of, unsigned_spec_of
 
-    kept = ("id", "state", "note", "created_at", "finished_at")
     distrust = distrust_of(row)
     return StoredStudy(
         spec=unsigned_spec_of(row),
         distrust=distrust,
         checked_by=row["signed_by"] if distrust is None and trusted_keys() else None,
-        **{key: row[key] for key in kept},
+        note=plain_text(row["note"] or "") or None,
+        **{key: row[key] for key in ("id", "state", "created_at", "finished_at")},
     )

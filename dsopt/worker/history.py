@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.text import plain_text
 from dsopt.search.history import Earlier, History, LeftOut, Observation
 from dsopt.search.sifting import not_a_reference, references_of, sift
 from dsopt.store.reading import Kept, kept_trials, known_since
@@ -113,7 +114,7 @@ class HistoryReader:
             stages[stage] = [*self._seen[part].values()]
             verdict = marks.get(part, {}).get(VERDICT)
             if isinstance(verdict, str):
-                verdicts[stage] = verdict
+                verdicts[stage] = plain_text(verdict)
         reference = []
         for o in self._seen[REFERENCE].values():
             why = not_a_reference(o, self._references, stages.values())

@@ -37,6 +37,17 @@ def test_creating_the_same_study_again_changes_nothing(store: Store) -> None:
     assert sorted(names) == ["s/reference", "s/z0", "s/z1", "s/z2", "s/z3"]
 
 
+def test_what_a_terminal_would_obey_is_not_shown(store: Store) -> None:
+    """Whoever can write to the database can put it there."""
+    study, _ = store.create(spec())
+    marks = json.dumps({"z0": {"verdict": "explored\x1b[8m"}})
+    change = "UPDATE dsopt_studies SET state = 'stopped', note = :note, marks = :marks"
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(change), {"note": "enough\x1b]0;title\x07 \u202etxt", "marks": marks})
+    assert store.get(study.name).note == "enough\ufffd]0;title\ufffd \ufffdtxt"
+    assert load_history(store, study).verdicts == {0: "explored\ufffd[8m"}
+
+
 def test_a_different_spec_under_a_used_name_shows_the_difference(store: Store) -> None:
     store.create(spec())
     with pytest.raises(DsoptError) as caught:
