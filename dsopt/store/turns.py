@@ -21,6 +21,7 @@ from dsopt.protocol.private import FILE_MODE
 _KEPT_SECONDS: Final = 2.0  # a plan takes a tenth of a second
 _QUEUE_SECONDS: Final = 45.0  # less than the server allows a statement
 _LOOK_SECONDS: Final = 0.01
+_LOCK_NOT_AVAILABLE: Final = "55P03"  # of PostgreSQL's errors
 
 
 class Turns:
@@ -73,21 +74,31 @@ class _FileLock:
 
 
 class _ServerLock:
-    """An advisory lock in PostgreSQL, of a transaction that does nothing else; the server ends one that lasts long."""
+    """An advisory lock in PostgreSQL, of a transaction that does nothing else; the server ends one that lasts long.
+
+    Any role that may connect could keep it otherwise: whoever has waited in vain waits no more until it was free once.
+    """
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
         limits = {"idle_in_transaction_session_timeout": _KEPT_SECONDS, "lock_timeout": _QUEUE_SECONDS}
         set_limits = [sa.func.set_config(name, f"{1000 * limit:.0f}ms", True) for name, limit in limits.items()]
-        lock = sa.func.pg_advisory_xact_lock(zlib.crc32(f"dsopt:{name}".encode()))
+        key = zlib.crc32(f"dsopt:{name}".encode())
         self._engine = engine
-        self._take = sa.select(*set_limits, sa.cast(lock, sa.Text))
+        self._wait = sa.select(*set_limits, sa.cast(sa.func.pg_advisory_xact_lock(key), sa.Text))
+        self._try = sa.select(set_limits[0], sa.func.pg_try_advisory_xact_lock(key))
+        self._is_kept = False
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Waits until the others have had it."""
         with self._engine.connect() as connection:
-            with contextlib.suppress(sa.exc.OperationalError):
-                connection.execute(self._take)
+            try:
+                if self._is_kept:
+                    self._is_kept = not connection.execute(self._try).one()[1]
+                else:
+                    connection.execute(self._wait)
+            except sa.exc.OperationalError as error:
+                self._is_kept = getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE
             try:
                 yield
             finally:

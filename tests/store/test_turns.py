@@ -1,6 +1,9 @@
 """Workers plan one after another, however many they are, and go on without one that keeps its turn."""
 
+import contextlib
 import threading
+import time
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -63,3 +66,20 @@ def test_nobody_waits_for_one_that_keeps_its_turn(engine: sa.Engine, monkeypatch
     assert gone_on == [True]
     with mine.take():
         pass
+
+
+def test_a_lock_that_somebody_keeps_is_waited_for_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role that may only read can take it, and the server does not end that session."""
+    monkeypatch.setattr(turns, "_QUEUE_SECONDS", 2.0)
+    with contextlib.closing(Store.open(postgres_url, make=True)) as store, store.engine.connect() as stranger:
+        key = zlib.crc32(b"dsopt:turn-study")
+        stranger.execute(sa.select(sa.cast(sa.func.pg_advisory_lock(key), sa.Text)))
+        mine, began = Turns(store.engine, "study"), time.monotonic()
+        for _ in range(20):
+            with mine.take():
+                pass
+        assert 2.0 <= time.monotonic() - began < 20.0  # not two seconds each time
+        assert mine._lock._is_kept
+        stranger.execute(sa.select(sa.func.pg_advisory_unlock(key)))
+        with mine.take():
+            assert not mine._lock._is_kept
