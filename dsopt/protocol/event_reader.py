@@ -62,7 +62,13 @@ def parse(line: str | bytes) -> Event | None:
         event = kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
     except (KeyError, ValueError):
         return None
-    return None if isinstance(event, Engine) and not event.is_possible else event
+    return None if isinstance(event, Engine) and not _is_possible(event) else event
+
+
+def _is_possible(engine: Engine) -> bool:
+    """Whether there is one at least of everything that an engine has; nothing could be told of another one."""
+    sizes = (engine.world_size, engine.num_params, engine.gas, engine.pipeline_stages, engine.engines)
+    return min(sizes) >= 1 and (engine.micro_batch >= 1 or engine.framework != "deepspeed")
 
 
 def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:

@@ -56,12 +56,6 @@ class Engine:
     engines: int = 1
     own_settings: str = ""
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether there is one at least of everything that an engine has; nothing could be told of another one."""
-        sizes = (self.world_size, self.num_params, self.gas, self.pipeline_stages, self.engines)
-        return min(sizes) >= 1 and (self.micro_batch >= 1 or self.framework != "deepspeed")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

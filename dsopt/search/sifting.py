@@ -24,7 +24,7 @@ from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 PROFILE: Final = "profile"
 _OWN: Final = "that the study cannot have made"
 _LEAST, _MOST = 1e-30, 1e30  # of a metric; and of the size of any number
-_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")  # as `Engine.is_possible`
+_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")  # as in `protocol/event_reader.py`
 
 
 def references_of(spec: StudySpec) -> frozenset[str]:
@@ -124,10 +124,8 @@ def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
             continue
         if type(value) not in kind[0] or (isinstance(value, int | float) and not -_MOST <= value <= _MOST):
             return key
-    size, correlation = attributes.get("hidden_size"), attributes.get("step_correlation", 0)
+    size = attributes.get("hidden_size")
     if size is not None and not is_hidden_size(size):
         return "hidden_size"
-    if not -1 <= correlation < 1:
-        return "step_correlation"
     sizes = _SIZES if attributes.get("framework") == "torch" else (*_SIZES, "micro_batch")
     return next((key for key in sizes if attributes.get(key, 1) < 1), None)

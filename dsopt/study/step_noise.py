@@ -13,6 +13,7 @@ _FREEDOM: Final = 2.0
 _CORRELATION: Final = 0.5
 _STEPS: Final = 40
 _MOST_CORRELATION: Final = 0.9
+_CLOSE_TO_ONE: Final = 0.999
 # how likely the steps of one run differ so much, or so little, by chance, before they count for themselves
 _BY_CHANCE: Final = 0.005
 
@@ -42,8 +43,11 @@ class StepNoise:
 
 
 def inflation(correlation: float, steps: int) -> float:
-    """How many times as large the variance of the mean is as that of as many independent steps."""
-    rho = correlation
+    """How many times as large the variance of the mean is as that of as many independent steps.
+
+    One that is corrected for the bias of short series may lie beyond what a correlation can be.
+    """
+    rho = min(max(correlation, -_CLOSE_TO_ONE), _CLOSE_TO_ONE)
     return (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**steps) / (steps * (1 - rho) ** 2)
 
 
