@@ -3,7 +3,8 @@
 from dsopt.api.results import Run
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
-from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.tail import tail
 from dsopt.protocol.text import plain_text, significant
 from dsopt.report.left import ON_CLUSTER
 from dsopt.report.named import labels

@@ -20,7 +20,7 @@ from dsopt.launch.process import Process
 from dsopt.launch.spread import Spread
 from dsopt.protocol.event_reader import EventReader
 from dsopt.protocol.events import Engine, Error, Event, Oom, Step
-from dsopt.protocol.run_dir import tail
+from dsopt.protocol.tail import tail
 from dsopt.protocol.text import plain_text
 from dsopt.study.secrets import hidden
 from dsopt.study.simulation import DRY_START_SECONDS

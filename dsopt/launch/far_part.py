@@ -12,7 +12,8 @@ from typing import Any, Final
 from dsopt.launch.part import SILENCE_SECONDS
 from dsopt.launch.placement import Place
 from dsopt.protocol.private import append_private
-from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir, tail
+from dsopt.protocol.run_dir import RUN_DIR_VARIABLE, RunDir
+from dsopt.protocol.tail import tail
 from dsopt.study.own_programs import own_program
 
 _LAST_LINE_BYTES: Final = 4096

@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 from dsopt.protocol.event_reader import parse
 from dsopt.protocol.events import Event, Found, Moved, Saved
-from dsopt.protocol.run_dir import ASIDE, RunDir, tail
+from dsopt.protocol.run_dir import ASIDE, RunDir
+from dsopt.protocol.tail import tail
 
 _LAST_BYTES: Final = 2**16  # of events; more than the longest has
 _Told = TypeVar("_Told", bound=Event)

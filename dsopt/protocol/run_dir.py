@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import shutil
 import stat
 import tempfile
@@ -20,8 +19,6 @@ from dsopt.protocol.whose import is_users
 RUN_DIR_VARIABLE: Final = "DSOPT_RUN_DIR"
 ASIDE: Final = "dsopt-aside"  # a folder of the user's files, while a run lasts
 _UNDONE: Final = ".undone-"
-_LINE_END: Final = re.compile(rb"[\r\n]")
-_LONGEST_SECRET: Final = 4096  # bytes, in one line
 # on another node, where ranks have a run directory of their own: the worker's
 WORKERS_RUN_DIR_VARIABLE: Final = "DSOPT_WORKERS_RUN_DIR"
 MEMORY_LIMIT_VARIABLE: Final = "DSOPT_MEMORY_LIMIT_BYTES"
@@ -281,23 +278,6 @@ class RunDir:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-
-def tail(path: Path, most_bytes: int) -> str:
-    """The end of a log, which may be larger than memory; empty if the script has removed it.
-
-    It begins with a line, or in one that is too long: half of a secret has no form by which it could be hidden.
-    """
-    try:
-        with open_given(path) as file:
-            start = file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
-            content = file.read(most_bytes)
-    except OSError:
-        return ""
-    if start > 0:
-        end = _LINE_END.search(content)
-        content = content[end.end() if end else min(_LONGEST_SECRET, most_bytes // 2) :]
-    return content.decode("utf-8", "replace")
 
 
 def from_environment() -> RunDir | None:

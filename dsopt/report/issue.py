@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dsopt.launch.machine import gpus, versions
-from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.tail import tail
 from dsopt.report.secrets import secrets_of, shown_command, without_secrets
 from dsopt.study.folders import is_run_directory
 from dsopt.study.secrets import shown_settings

@@ -13,7 +13,8 @@ from typing import Any, Final
 from optuna.trial import FrozenTrial
 
 from dsopt.errors import DsoptError
-from dsopt.protocol.run_dir import RunDir, tail
+from dsopt.protocol.run_dir import RunDir
+from dsopt.protocol.tail import tail
 from dsopt.protocol.text import plain_text
 from dsopt.report.secrets import secrets_of, without_secrets
 from dsopt.search.history import BASELINE

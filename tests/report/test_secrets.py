@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsopt.protocol.run_dir import tail
+from dsopt.protocol.tail import tail
 from dsopt.report.secrets import HIDDEN, secrets_of, shown_command, without_secrets
 from dsopt.study.command import LaunchCommand
 from dsopt.study.secrets import shown_settings
@@ -108,4 +108,6 @@ def test_of_a_line_that_is_cut_nothing_is_read(tmp_path: Path) -> None:
     assert tail(log, 100) == "step 1\rkey hf_AbCd1234\rstep 2\nstep 3\n"
     assert tail(log, len("1234\rstep 2\nstep 3\n")) == "step 2\nstep 3\n"
     log.write_text("".join(f"{number:04}" for number in range(5000)))  # of a line without end, what is after a secret
+    assert tail(log, 8192) == log.read_text()[-4096:]
+    log.write_text(log.read_text() + "\n")
     assert tail(log, 8192) == log.read_text()[-4096:]

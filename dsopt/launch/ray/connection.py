@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsopt.errors import DsoptError
-from dsopt.protocol.run_dir import tail
+from dsopt.protocol.tail import tail
 from dsopt.study.own_programs import own_program
 from dsopt.study.secrets import OWN_ACCESS
 
