@@ -246,7 +246,11 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
     heard_at = {worker.id: time.monotonic() for worker in asked if not worker.is_silent}
     while heard_at:
         time.sleep(_LOOK_SECONDS)
-        heard_at = _still_waited_for(heard_at, patiently(lambda: dsopt.list_workers(storage=storage)))
+        asked_at = time.monotonic()
+        workers = patiently(lambda: dsopt.list_workers(storage=storage))
+        if (now := time.monotonic()) - asked_at > _LOOK_SECONDS:  # nobody could beat either
+            heard_at = dict.fromkeys(heard_at, now)
+        heard_at = _still_waited_for(heard_at, workers)
 
 
 def _still_waited_for(heard_at: Mapping[str, float], workers: "Iterable[WorkerInfo]") -> dict[str, float]:
