@@ -30,19 +30,19 @@ _OF_MACHINE: Final = re.compile(
     r"|no such file or directory: '[^']*torch_extensions[^']*/lock'"
     # the network, of a script that reads its data from there: errno(3), urllib3, huggingface_hub
     r"|\[errno (32|10[0-4]|11[0-3])\]|max retries exceeded|couldn't connect to 'https?:"
-    r"|caused by \w*(connect|timeout|ssl|proxy|protocol|resolution|response|read)\w*[(:]"
+    r"|caused by \w*(connect|timeout|ssl|proxy|protocolerror|resolution|responseerror|incompleteread)\w*[(:]"
+    r"|\bconnection (aborted|broken)\b"
     r"|\b(429 client|5\d\d server) error|http error (429|5\d\d)\b",
     re.IGNORECASE,
 )
 # exceptions of the network, of Python and of what scripts fetch their data with
 _NETWORK: Final = (
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"),
-    *("TimeoutError", "Timeout", "ConnectTimeout", "ReadTimeout", "ReadTimeoutError", "ConnectTimeoutError"),
+    *("TimeoutError", "ConnectTimeout", "ReadTimeout", "ReadTimeoutError", "ConnectTimeoutError", "PoolTimeout"),
     *("URLError", "gaierror", "RemoteDisconnected", "IncompleteRead", "BadStatusLine", "SSLError", "SSLEOFError"),
-    *("MaxRetryError", "NewConnectionError", "ProtocolError", "ChunkedEncodingError", "ProxyError"),
-    *("ConnectError", "ReadError", "WriteError", "RemoteProtocolError", "PoolTimeout", "WriteTimeout"),
-    *("ClientConnectorError", "ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ServerTimeoutError"),
-    *("EndpointConnectionError", "ConnectionClosedError", "LocalEntryNotFoundError"),
+    *("MaxRetryError", "NewConnectionError", "ChunkedEncodingError", "ProxyError", "ConnectError"),
+    *("RemoteProtocolError", "ClientConnectorError", "ServerDisconnectedError", "ClientOSError", "ClientPayloadError"),
+    *("ServerTimeoutError", "EndpointConnectionError", "ConnectionClosedError", "LocalEntryNotFoundError"),
 )
 
 

@@ -52,12 +52,12 @@ def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
 
 
 def faults_of_machine(history: History) -> list[str]:
-    """What was not measured although its fault was the machine's, as runs said."""
+    """What counts as failed although its fault was the machine's, as runs said."""
     met = {o.name: o.message for o in history.everything if o.reason == "machine"}
     if not met:
         return []
-    who = "1 configuration" if len(met) == 1 else f"{len(met)} configurations"
+    whose = "a run of 1 configuration" if len(met) == 1 else f"runs of {len(met)} configurations"
     return [
-        f"{who} met a fault of the machine and could not be measured, while others went well: the result does not "
+        f"{whose} met a fault of the machine, and count{'s' if len(met) == 1 else ''} as failed: the result does not "
         f"cover that. If it was chance, tune in a new study (another --name). The first: {next(iter(met.values()))}"
     ]

@@ -70,6 +70,10 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return Wait()
     if profile.state == "measured":
         return None
+    if profile.reason == "machine":
+        return GiveUp(
+            message=f"your configuration does not run: {baseline.message} Nor could another: {profile.message}"
+        )
     if profile in refusals(history):
         return GiveUp(
             message=f"your configuration does not run: {baseline.message} "

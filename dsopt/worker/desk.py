@@ -235,7 +235,7 @@ class Desk:
             return "elsewhere" if others_live else "again"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
         counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
-        return verdict(outcome, counted, most, node=node, others_live=others_live)
+        return verdict(outcome, counted, self._outage.most(outcome, most), node=node, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome, Slow
@@ -65,7 +65,7 @@ class Outage:
         nodes, before = self._on.pop(key, _NOWHERE), self._before.pop(key, {})
         if isinstance(outcome, Measured | Slow):
             self._prove(key, before)
-        elif isinstance(outcome, Failed) and outcome.reason == "machine":
+        elif _is_of_machine(outcome):
             self._faults += 1
             self._met[key] = _Fault(number=self._faults, name=task.name, nodes=nodes)
             self._last = outcome.message
@@ -106,15 +106,24 @@ class Outage:
             task: what has met it.
             most: how many runs of a trial may fail by themselves.
         """
-        is_own = os.environ.get(_CHARGES) == "1" or self._proved[task.key] >= max(1, most - 1)
+        is_own = _user_charges() or self._proved[task.key] >= max(1, most - 1)
         if is_own:
             self._forget(task.key)
         return is_own
 
+    def most(self, outcome: Outcome, most: int) -> int:
+        """How many runs of a trial may fail so: where the user says whose fault it is, one."""
+        return 1 if _is_of_machine(outcome) and _user_charges() else most
+
     def avoids(self, trial: _Key) -> bool:
-        """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longest."""
+        """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longest.
+
+        Nor while a run goes on that may prove something of its last fault: one that failed meanwhile would not be it.
+        """
         if trial not in self._met:
             return False
+        if any(before.get(trial) == self._met[trial].number for before in self._before.values()):
+            return True
         waits_longest = min(self._met.values(), key=lambda fault: fault.number) is self._met[trial]
         turns = (1 if waits_longest else 2) * (len(self._met) > 1)
         return time.monotonic() < self._until + turns * _TURN_SECONDS
@@ -142,3 +151,11 @@ class Outage:
                 f"They ({names}) do not count, and nothing that was recorded is lost. Mend this, then go on with: "
                 f"dsopt worker {study} (if they are at fault themselves: {_CHARGES}=1 dsopt worker {study})"
             )
+
+
+def _is_of_machine(outcome: Outcome) -> TypeGuard[Failed]:
+    return isinstance(outcome, Failed) and outcome.reason == "machine"
+
+
+def _user_charges() -> bool:
+    return os.environ.get(_CHARGES) == "1"

@@ -16,6 +16,7 @@ from tests.conftest import Dsopt
 from tests.store.ledger import measured
 from tests.studies import check_nothing_lost_nothing_doubled, runs_of, until, write_study
 
+CHARGED = "WARNING: a run of 1 configuration met a fault of the machine, and counts as failed"
 FAULT = Failed(reason="machine", message="no network", retryable=True)
 BASELINE = Task(part=REFERENCE, trial=3, name="baseline", round=1)
 A, B = (Task(part=Part("z1"), trial=number, name=name, round=0) for number, name in enumerate("ab"))
@@ -76,6 +77,17 @@ def test_each_that_waits_has_its_turn(found: Outage, clock: list[float]) -> None
         began.append(free[0].trial)
         run(found, free[0], FAULT)
     assert began == [0, 1, 2, 3] * 2
+
+
+def test_what_waits_is_not_tried_again_before_a_run_that_may_prove_something_has_ended(found: Outage) -> None:
+    """Or one that fails within seconds would fail again during each run of minutes: none would be after its last."""
+    run(found, A, FAULT)
+    found.begun(B, ["n1"])
+    assert found.avoids(A.key)
+    found.note(B, measured())
+    assert not found.avoids(A.key)
+    run(found, A, FAULT)
+    assert found.is_own(A, 2)
 
 
 def test_what_fails_after_the_machine_was_well_is_the_candidates_own(found: Outage) -> None:
@@ -192,7 +204,9 @@ def test_a_fault_that_only_one_configuration_meets_is_its_own_and_told(dsopt: Ds
     check_nothing_lost_nothing_doubled(dsopt)
     assert dsopt.json("study", "best", "simulated")["comparison"]["best"] != "z1_gas1_tmbspg16"
     assert [run["reason"] for run in runs_of(dsopt)].count("machine") == 2
-    assert "1 configuration met a fault of the machine and could not be measured" in dsopt("study", "show", "simulated")
+    assert "a run of 1 configuration met a fault of the machine, and counts as failed" in dsopt(
+        "study", "show", "simulated"
+    )
 
 
 def test_nobody_is_charged_without_a_proof_but_the_user_may_say_so(dsopt: Dsopt) -> None:
@@ -208,7 +222,9 @@ def test_nobody_is_charged_without_a_proof_but_the_user_may_say_so(dsopt: Dsopt)
     dsopt.environment["DSOPT_CHARGE_FAULTS"] = "1"
     dsopt("worker", "simulated", "--devices", "cpu:2")
     check_nothing_lost_nothing_doubled(dsopt)
-    assert "1 configuration met a fault of the machine and could not be measured" in dsopt("study", "show", "simulated")
+    assert "a run of 1 configuration met a fault of the machine, and counts as failed" in dsopt(
+        "study", "show", "simulated"
+    )
 
 
 def test_a_baseline_that_meets_it_is_never_said_not_to_run(dsopt: Dsopt) -> None:
