@@ -10,8 +10,8 @@ _T = TypeVar("_T")
 _LOOK_SECONDS: Final = 1.0
 
 
-def patiently(ask: Callable[[], _T]) -> _T:
-    """The answer of a database, as soon as it gives one; says once that it waits."""
+def patiently(ask: Callable[[], _T], on_away: Callable[[], object] = lambda: None) -> _T:
+    """The answer of a database, as soon as it gives one; says once that it waits. `on_away`: told if it is away."""
     from dsopt.api.storage import database_error, is_away
 
     is_told = False
@@ -24,4 +24,5 @@ def patiently(ask: Callable[[], _T]) -> _T:
             if not is_told:
                 say(f"Waiting: {database_error(error) or error}", err=True)
             is_told = True
+            on_away()
             time.sleep(_LOOK_SECONDS)

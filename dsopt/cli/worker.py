@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -243,13 +244,14 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
             say(f"Draining {awake}. Each ends after its current runs; Ctrl-C ends only this waiting for them.")
         if silent:
             say(f"Silent, not waited for: {silent}. It leaves if it is back before others take it for dead.")
+    is_away = threading.Event()
     heard_at = {worker.id: time.monotonic() for worker in asked if not worker.is_silent}
     while heard_at:
         time.sleep(_LOOK_SECONDS)
-        asked_at = time.monotonic()
-        workers = patiently(lambda: dsopt.list_workers(storage=storage))
-        if (now := time.monotonic()) - asked_at > _LOOK_SECONDS:  # nobody could beat either
-            heard_at = dict.fromkeys(heard_at, now)
+        workers = patiently(lambda: dsopt.list_workers(storage=storage), is_away.set)
+        if is_away.is_set():  # nobody could beat either
+            is_away.clear()
+            heard_at = dict.fromkeys(heard_at, time.monotonic())
         heard_at = _still_waited_for(heard_at, workers)
 
 
