@@ -23,6 +23,6 @@ def tail(path: Path, most_bytes: int) -> str:
     except OSError:
         return ""
     if start > 0:
-        end = _LINE_END.search(content, 0, len(content) - 1)  # with something after it
+        end = _LINE_END.search(content, 0, len(content.rstrip(b"\r\n")))  # with something after it
         content = content[end.end() if end else min(_LONGEST_SECRET, most_bytes // 2) :]
     return content.decode("utf-8", "replace")

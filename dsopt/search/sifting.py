@@ -24,6 +24,7 @@ from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 PROFILE: Final = "profile"
 _OWN: Final = "that the study cannot have made"
 _LEAST, _MOST = 1e-30, 1e30  # of a metric; and of the size of any number
+_BELOW_ZERO: Final = ("step_correlation", "growth_percent")  # what may be
 _SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")  # as in `protocol/event_reader.py`
 
 
@@ -122,10 +123,11 @@ def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
         kind = kinds.get(key)
         if kind is None or (isinstance(value, str) and value in kind[1]):
             continue
-        if type(value) not in kind[0] or (isinstance(value, int | float) and not -_MOST <= value <= _MOST):
+        least = -_MOST if key in _BELOW_ZERO else 0
+        if type(value) not in kind[0] or (isinstance(value, int | float) and not least <= value <= _MOST):
             return key
     size = attributes.get("hidden_size")
     if size is not None and not is_hidden_size(size):
         return "hidden_size"
-    sizes = _SIZES if attributes.get("framework") == "torch" else (*_SIZES, "micro_batch")
+    sizes = _SIZES if attributes.get("framework", "deepspeed") != "deepspeed" else (*_SIZES, "micro_batch")
     return next((key for key in sizes if attributes.get(key, 1) < 1), None)

@@ -109,5 +109,5 @@ def test_of_a_line_that_is_cut_nothing_is_read(tmp_path: Path) -> None:
     assert tail(log, len("1234\rstep 2\nstep 3\n")) == "step 2\nstep 3\n"
     log.write_text("".join(f"{number:04}" for number in range(5000)))  # of a line without end, what is after a secret
     assert tail(log, 8192) == log.read_text()[-4096:]
-    log.write_text(log.read_text() + "\n")
-    assert tail(log, 8192) == log.read_text()[-4096:]
+    log.write_bytes(log.read_bytes() + b"\r\n")
+    assert tail(log, 8192) == log.read_bytes()[-4096:].decode()

@@ -51,7 +51,8 @@ def test_what_dsopt_writes_counts() -> None:
         *(("measured_steps", value) for value in (math.nan, math.inf)),
         ("step_correlation", math.nan),
         *(("interval_percent", value) for value in (1e308, math.nan)),
-        ("step_deviation_percent", 1e308),
+        *(("step_deviation_percent", value) for value in (1e308, -1.0)),
+        ("measured_steps", -40),
     ],
 )
 def test_numbers_that_nothing_can_be_told_by_do_not(key: str, value: float) -> None:
