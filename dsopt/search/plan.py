@@ -72,7 +72,8 @@ def _reference_step(spec: StudySpec, history: History) -> Step | None:
         return None
     if profile.reason == "machine":
         return GiveUp(
-            message=f"your configuration does not run: {baseline.message} Nor could another: {profile.message}"
+            message=f"your configuration does not run: {baseline.message} "
+            f"A smaller batch could not be measured, because its run met a fault of the machine: {profile.message}"
         )
     if profile in refusals(history):
         return GiveUp(

@@ -25,9 +25,10 @@ _MOST: Final = 10  # pauses, eight minutes in all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fault:
-    """What a run met: the how manieth, the trial's name, and where it was."""
+    """What a run met: the how manieth of all, and of the trial since the last proof; its name, and where it was."""
 
     number: int
+    times: int
     name: str
     nodes: frozenset[str]
 
@@ -64,10 +65,11 @@ class Outage:
         key = task.key
         nodes, before = self._on.pop(key, _NOWHERE), self._before.pop(key, {})
         if isinstance(outcome, Measured | Slow):
-            self._prove(key, before)
+            self._went_well(key, before)
         elif _is_of_machine(outcome):
             self._faults += 1
-            self._met[key] = _Fault(number=self._faults, name=task.name, nodes=nodes)
+            times = 1 + (self._met[key].times if key in self._met else 0)
+            self._met[key] = _Fault(number=self._faults, times=times, name=task.name, nodes=nodes)
             self._last = outcome.message
             self._pause()
         elif not isinstance(outcome, Cancelled):
@@ -82,15 +84,15 @@ class Outage:
             why = f"runs meet a fault of this machine, and are tried again. The last: {self._last}"
             self._tell(WorkerPaused(why=why))
 
-    def _prove(self, by: _Key, before: Mapping[_Key, int]) -> None:
-        """A run went well: the machine is well where it was, if the last fault there came before it."""
-        found = [key for key, number in before.items() if key in self._met and self._met[key].number == number]
-        self._proved.update(key for key in found if key != by)
-        if not found and by not in self._met:
-            return
+    def _went_well(self, by: _Key, before: Mapping[_Key, int]) -> None:
+        """Takes in a run that proves the machine well where it was, if the last fault there came before it."""
         if self._pauses >= _TOLD_FROM:
             self._tell(WorkerWentOn())
-        self._pauses, self._until = 0, 0.0
+        self._pauses = 0
+        found = [key for key, number in before.items() if key in self._met and self._met[key].number == number]
+        self._proved.update(key for key in found if key != by)
+        if found or by in self._met:
+            self._until = 0.0
         for key in (*found, by):
             self._forget(key)
 
@@ -118,13 +120,14 @@ class Outage:
     def avoids(self, trial: _Key) -> bool:
         """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longest.
 
-        Nor while a run goes on that may prove something of its last fault: one that failed meanwhile would not be it.
+        From its second fault on, nor while a run goes on that may prove something of the last: one that is tried again
+        and again within seconds would have failed again during each of minutes.
         """
-        if trial not in self._met:
+        if (fault := self._met.get(trial)) is None:
             return False
-        if any(before.get(trial) == self._met[trial].number for before in self._before.values()):
+        if fault.times > 1 and any(before.get(trial) == fault.number for before in self._before.values()):
             return True
-        waits_longest = min(self._met.values(), key=lambda fault: fault.number) is self._met[trial]
+        waits_longest = all(fault.number <= other.number for other in self._met.values())
         turns = (1 if waits_longest else 2) * (len(self._met) > 1)
         return time.monotonic() < self._until + turns * _TURN_SECONDS
 
@@ -139,12 +142,12 @@ class Outage:
         return bool(self._met) and time.monotonic() < self._until + _LONGEST_SECONDS
 
     def refuse(self, study: str) -> None:
-        """Refuses to go on where nothing has gone well for minutes.
+        """Refuses to go on where nothing has gone well for minutes, and nothing goes on that may.
 
         Raises:
             DsoptError: so it is.
         """
-        if self._pauses >= _MOST:
+        if self._pauses >= _MOST and self._on.keys() <= self._met.keys():
             names = ", ".join(dict.fromkeys(fault.name for fault in self._met.values()))
             raise DsoptError(
                 f"study '{study}': for minutes, runs met a fault of this machine. The last: {self._last} "

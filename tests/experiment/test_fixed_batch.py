@@ -178,13 +178,16 @@ def test_without_a_refusal_other_sizes_are_tried() -> None:
     assert {candidate.micro_batch for candidate in everything_tried(study, history(baseline=BASELINE))} > {4}
 
 
-def test_a_refused_profile_is_no_lack_of_memory() -> None:
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("fixed_batch", "A smaller batch could not be tried, because the script fed 4."),
+        ("machine", "A smaller batch could not be measured, because its run met a fault of the machine: no network."),
+    ],
+)
+def test_a_refused_profile_is_no_lack_of_memory(reason: str, said: str) -> None:
     own = observation(None, reason="oom", message="rank 0: no room.")
-    profile = observation(
-        Candidate(stage=3, micro_batch=1, gas=1), name="profile", reason="fixed_batch", message="the script fed 4."
-    )
+    message = "the script fed 4." if reason == "fixed_batch" else "no network."
+    profile = observation(Candidate(stage=3, micro_batch=1, gas=1), name="profile", reason=reason, message=message)
     step = next_step(spec(), History(reference=[own, profile], stages={stage: [] for stage in range(4)}))
-    assert step == GiveUp(
-        message="your configuration does not run: rank 0: no room. "
-        "A smaller batch could not be tried, because the script fed 4."
-    )
+    assert step == GiveUp(message=f"your configuration does not run: rank 0: no room. {said}")

@@ -63,7 +63,7 @@ def test_a_baseline_out_of_memory_leads_to_the_least_memory_profile() -> None:
     assert machine.verdicts[0].startswith("nothing ran")
 
 
-@pytest.mark.parametrize("reason", ["no_metrics", "timeout"])
+@pytest.mark.parametrize("reason", ["no_metrics", "timeout", "machine"])
 def test_a_baseline_that_cannot_be_measured_ends_the_study(reason: str) -> None:
     machine = Machine(spec(), lambda candidate: reason).run()
     assert machine.message == f"the baseline could not be measured: because of {reason}"

@@ -79,15 +79,42 @@ def test_each_that_waits_has_its_turn(found: Outage, clock: list[float]) -> None
     assert began == [0, 1, 2, 3] * 2
 
 
-def test_what_waits_is_not_tried_again_before_a_run_that_may_prove_something_has_ended(found: Outage) -> None:
+@pytest.mark.parametrize("outcome", [measured(), Cancelled(), Infeasible(reason="oom", message="no memory")])
+def test_what_failed_twice_waits_for_a_run_that_may_prove_something(
+    found: Outage, clock: list[float], outcome: Outcome
+) -> None:
     """Or one that fails within seconds would fail again during each run of minutes: none would be after its last."""
     run(found, A, FAULT)
     found.begun(B, ["n1"])
-    assert found.avoids(A.key)
-    found.note(B, measured())
-    assert not found.avoids(A.key)
+    clock[0] += 600
+    assert not found.avoids(A.key)  # it may have been nothing
     run(found, A, FAULT)
-    assert found.is_own(A, 2)
+    clock[0] += 600
+    assert not found.avoids(A.key)  # the other one began before that
+    found.note(B, Cancelled())
+    found.begun(replace(B, trial=8), ["n2"])
+    assert not found.avoids(A.key)
+    found.begun(B, ["n1"])
+    assert found.avoids(A.key)
+    found.note(B, outcome)
+    assert not found.avoids(A.key)
+
+
+def test_no_worker_ends_while_another_run_goes_on_or_has_just_gone_well(found: Outage, clock: list[float]) -> None:
+    found.begun(B, ["n1"])
+    for _ in range(12):
+        run(found, A, FAULT)
+        found.refuse("tune")
+        clock[0] += 120
+    found.note(B, measured())  # it had begun before: no proof
+    run(found, A, FAULT)
+    assert not found.is_own(A, 1)
+    found.refuse("tune")
+    for _ in range(9):
+        clock[0] += 120
+        run(found, A, FAULT)
+    with pytest.raises(DsoptError, match="met a fault of this machine"):
+        found.refuse("tune")
 
 
 def test_what_fails_after_the_machine_was_well_is_the_candidates_own(found: Outage) -> None:
