@@ -35,6 +35,8 @@ from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import ScriptChanged, StudyProgressed, TaskEnded
 from dsopt.worker.history import HistoryReader, Snapshot
 from dsopt.worker.holders import Holders
+from dsopt.worker.meanwhile import step_meanwhile
+from dsopt.worker.outage import Outage
 from dsopt.worker.spooled import attributes_noted, known_outcome
 
 _WAITS_SECONDS: Final = 30.0  # a trial that needs nodes of a training lets others begin
@@ -53,6 +55,7 @@ class Asker:
         is_avoided: whether a trial should be left to workers of other nodes.
         bears: whether a run may begin beside those in hand, by its study, round, candidate and
             whether it is a new one.
+        outage: what runs say of the machine.
     """
 
     def __init__(
@@ -62,9 +65,11 @@ class Asker:
         may_bury: Callable[[], bool],
         is_avoided: Callable[[tuple[Part, int]], bool],
         bears: Bears,
+        outage: Outage,
     ) -> None:
         self._hand = hand
         self._study = study
+        self._outage = outage
         self._may_bury = may_bury
         self._is_avoided = is_avoided
         self._bears = bears
@@ -224,6 +229,9 @@ class Asker:
                 self._hand.ledger.change(self._study, version=ground.known.version, state="finished")
             case Wait() if not ground.known.has_free:  # what is left to other nodes becomes this one's when they leave
                 self._idle_at = ground.known.version
+            case Wait():
+                step = step_meanwhile(self._study.spec, ground.history, self._outage.avoids)
+                return None if step is None else ground.explore(step)
         return None
 
     def _tell_of_script(self, begun: Assignment) -> None:

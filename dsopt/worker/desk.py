@@ -74,7 +74,7 @@ class Desk:
         self._has_begun = self._is_idle = False  # idle: there is nothing that it could begin now
         self._errors: list[BaseException] = []
         self.faulty: set[int] = set()
-        self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided, self._bears_company)
+        self._asker = Asker(hand, study, lambda: heart.may_bury, self._is_avoided, self._bears_company, self._outage)
         leaves = ending.drain.was_just_set
         self._lanes = [LaneThread(self._should_end, leaves, hand.tell, wake.set) for _ in range(lanes)]
 
