@@ -47,6 +47,7 @@ from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker.asking import Asker
 from dsopt.worker.hand import Hand
 from dsopt.worker.node_speed import NodeSpeed
+from dsopt.worker.outage import Outage
 
 SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32]
 POOL = DevicePool(kind="cpu", indices=tuple(range(4096)))
@@ -128,7 +129,7 @@ class Worker:
             speed=speed,
             strangers=Strangers(POOL),
         )
-        self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True)
+        self._asker = Asker(hand, self.study, lambda: True, lambda _: False, lambda *_: True, Outage(hand.tell))
 
     def begin(self) -> None:
         """Claims a candidate, whose run then goes on until this worker is closed."""

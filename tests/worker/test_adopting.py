@@ -25,6 +25,7 @@ from dsopt.worker.ground import StudyGround
 from dsopt.worker.hand import Hand
 from dsopt.worker.history import load_history
 from dsopt.worker.node_speed import NodeSpeed
+from dsopt.worker.outage import Outage
 from tests.store.ledger import POOL, ledger_of, measured, spec, sweep_now
 
 
@@ -38,7 +39,7 @@ class Worker:
             store=store, ledger=self.ledger, pool=POOL, tell=lambda _: None, speed=speed, strangers=self.strangers
         )
         self.taken_nodes = hand.taken_nodes
-        self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True)
+        self._asker = Asker(hand, study, lambda: True, lambda _: False, lambda *_: True, Outage(hand.tell))
 
     def next(self) -> Assignment | None:
         return self._asker.next(-1)
