@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from dsopt.launch.processes import processes_of
 from dsopt.launch.undone import Remains, undo, undo_left
 from dsopt.protocol.events import EventWriter, Step
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
+from tests.studies import until
 
 SAFE = """
 import torch
@@ -183,6 +185,7 @@ def going_on(run_dir: RunDir, work: Path | None = None) -> Iterator[None]:
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment, cwd=work
     ) as living:
+        until(lambda: processes_of(run_dir.path), look_seconds=0.01)  # the system shows it a moment after its start
         yield
         living.communicate(b"\n")
 

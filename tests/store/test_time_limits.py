@@ -22,14 +22,15 @@ def test_postgres_takes_the_study_from_who_is_frozen_in_a_transaction(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others get it once the server has ended the frozen one's transaction: here after a second."""
-    Store.open(postgres_url, make=True).close()  # which takes its time
+    first = Store.open(postgres_url, make=True)
+    study, _ = first.create(spec())  # without the limit: that takes its time
+    first.close()
     monkeypatch.setattr(
         engine,
         "_POSTGRES_SESSION",
         engine._POSTGRES_SESSION.replace("session_timeout = '15s'", "session_timeout = '1s'"),
     )
     store, other = Store.open(postgres_url), Store.open(postgres_url)
-    study, _ = store.create(spec())
     is_held, goes_on = threading.Event(), threading.Event()
     lost: list[BaseException] = []
 
