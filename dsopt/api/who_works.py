@@ -8,7 +8,7 @@ from typing import Any
 from dsopt.api.storage import looked_at, opened
 from dsopt.errors import DsoptError
 from dsopt.store import queries, who_works
-from dsopt.store.heartbeat import SILENT_SECONDS
+from dsopt.store.heartbeat import SILENT_SECONDS as SILENT_SECONDS
 from dsopt.store.studies import NoStudiesError, Store
 from dsopt.store.workers import ask_to_drain
 from dsopt.study.node_rates import NodeRates, rates_in

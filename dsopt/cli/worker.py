@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dsopt.api.workers import Devices
 
 _LOOK_SECONDS = 1.0
-_SILENT_SECONDS: Final = 15.0  # three heartbeats, for which a worker that drains is still waited for
 
 
 @click.command()
@@ -257,10 +256,12 @@ def _drain(nodes: tuple[str, ...], storage: str | None, as_json: bool) -> None:
 
 def _still_waited_for(heard_at: Mapping[str, float], workers: "Iterable[WorkerInfo]") -> dict[str, float]:
     """Which workers are there and not silent for long, and when each was last heard, by a clock that nobody sets."""
+    from dsopt.api.who_works import SILENT_SECONDS
+
     now = time.monotonic()
     there = {worker.id: worker.silent_seconds > 0 and not worker.is_silent for worker in workers}  # and whether heard
     last = {each: now if there[each] else since for each, since in heard_at.items() if each in there}
-    return {each: since for each, since in last.items() if now - since <= _SILENT_SECONDS}
+    return {each: since for each, since in last.items() if now - since <= SILENT_SECONDS}
 
 
 def _named(workers: "Iterable[WorkerInfo]") -> str:

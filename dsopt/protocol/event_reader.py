@@ -12,8 +12,9 @@ from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.text import plain_text
 
 _MOST_BYTES: Final = 2**24  # read at once
-_LARGEST_NUMBER: Final = 1e30
+LARGEST_NUMBER: Final = 1e30
 _LARGEST_WHOLE: Final = 2**62
+_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")
 
 
 class EventReader:
@@ -62,13 +63,13 @@ def parse(line: str | bytes) -> Event | None:
         event = kind(**{f.name: _VALUES[f.type](content[f.name]) for f in fields(kind) if _is_needed(f, content)})
     except (KeyError, ValueError):
         return None
-    return None if isinstance(event, Engine) and not _is_possible(event) else event
+    return None if isinstance(event, Engine) and missing_size(content) else event
 
 
-def _is_possible(engine: Engine) -> bool:
-    """Whether there is one at least of everything that an engine has; nothing could be told of another one."""
-    sizes = (engine.world_size, engine.num_params, engine.gas, engine.pipeline_stages, engine.engines)
-    return min(sizes) >= 1 and (engine.micro_batch >= 1 or engine.framework != "deepspeed")
+def missing_size(engine: Mapping[str, Any]) -> str | None:
+    """The first of an engine's fields of which there must be one at least, and is none: nothing could be told of it."""
+    sizes = _SIZES if engine.get("framework", "deepspeed") != "deepspeed" else (*_SIZES, "micro_batch")
+    return next((name for name in sizes if engine.get(name, 1) < 1), None)
 
 
 def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:
@@ -77,7 +78,7 @@ def _is_needed(field: "Field[Any]", content: Mapping[str, Any]) -> bool:
 
 def _number(value: object) -> float:
     """A time, a size or a count: no NaN, nothing negative, nothing that arithmetic overflows with."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_NUMBER:
         raise ValueError
     return value
 

@@ -1,4 +1,4 @@
-"""The end of a log, for people to read. The training process imports it, too."""
+"""The end of a log, for people to read."""
 
 import os
 import re

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from optuna.trial import FrozenTrial, TrialState
 
+from dsopt.protocol.event_reader import LARGEST_NUMBER, missing_size
 from dsopt.protocol.events import Engine
 from dsopt.search.history import BASELINE, LeftOut, Observation
 from dsopt.search.observing import observe
@@ -23,9 +24,8 @@ from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 
 PROFILE: Final = "profile"
 _OWN: Final = "that the study cannot have made"
-_LEAST, _MOST = 1e-30, 1e30  # of a metric; and of the size of any number
+_LEAST: Final = 1e-30  # of a metric
 _BELOW_ZERO: Final = ("step_correlation", "growth_percent")  # what may be
-_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")  # as in `protocol/event_reader.py`
 
 
 def references_of(spec: StudySpec) -> frozenset[str]:
@@ -81,7 +81,9 @@ def _fault_of(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_
         if {candidate.name, attrs.get("candidate", name)} != {name} or attrs.get("round", 0) != round_:
             return f"other parameters than the study gave it ('{name}')"
     is_complete = trial.state == TrialState.COMPLETE
-    if is_complete and (trial.values is None or len(trial.values) != 1 or not _LEAST <= trial.values[0] <= _MOST):
+    if is_complete and (
+        trial.values is None or len(trial.values) != 1 or not _LEAST <= trial.values[0] <= LARGEST_NUMBER
+    ):
         return f"a value {_OWN}"
     return None
 
@@ -123,11 +125,10 @@ def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
         kind = kinds.get(key)
         if kind is None or (isinstance(value, str) and value in kind[1]):
             continue
-        least = -_MOST if key in _BELOW_ZERO else 0
-        if type(value) not in kind[0] or (isinstance(value, int | float) and not least <= value <= _MOST):
+        least = -LARGEST_NUMBER if key in _BELOW_ZERO else 0
+        if type(value) not in kind[0] or (isinstance(value, int | float) and not least <= value <= LARGEST_NUMBER):
             return key
     size = attributes.get("hidden_size")
     if size is not None and not is_hidden_size(size):
         return "hidden_size"
-    sizes = _SIZES if attributes.get("framework", "deepspeed") != "deepspeed" else (*_SIZES, "micro_batch")
-    return next((key for key in sizes if attributes.get(key, 1) < 1), None)
+    return missing_size(attributes)

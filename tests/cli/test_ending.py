@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import sqlalchemy
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import dsopt as dsopt_api
 from dsopt.cli.main import dsopt as command
@@ -20,6 +21,8 @@ from tests.api.test_ending import write_gated_study
 from tests.conftest import Dsopt
 from tests.studies import until
 from tests.worker.test_protocol_runs import wait_for_a_run
+
+DRAINING = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
 
 
 @pytest.fixture
@@ -85,11 +88,19 @@ def test_a_drained_worker_ends_well_and_says_what_it_leaves(
         assert f"Draining {os.uname().nodename} (process {worker.pid})" in end_of(draining)
 
 
+def drain(monkeypatch: pytest.MonkeyPatch, look: Callable[..., object], now: list[float]) -> Result:
+    """What comes of draining a worker, as the database tells of it, by a clock that only sleeping and looking move."""
+    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [DRAINING])
+    monkeypatch.setattr(dsopt_api, "list_workers", look)
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return CliRunner().invoke(command, ["worker", "--drain"])
+
+
 def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's preStop hook that fails lets Kubernetes end the runs."""
-    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
     gone = sqlalchemy.exc.OperationalError("SELECT 1", {}, OSError("terminated by an administrator"))
-    answers = iter([gone, gone, [me], []])
+    answers = iter([gone, gone, [DRAINING], []])
 
     def ask(**_: object) -> object:
         answer = next(answers)
@@ -97,10 +108,7 @@ def test_draining_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPa
             raise answer
         return answer
 
-    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [me])
-    monkeypatch.setattr(dsopt_api, "list_workers", ask)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    done = CliRunner().invoke(command, ["worker", "--drain"])
+    done = drain(monkeypatch, ask, [0.0])
     assert done.exit_code == 0, done.output
     assert done.output.count("Waiting: ") == 1
     assert next(answers, None) is None
@@ -121,12 +129,7 @@ def test_draining_waits_for_whoever_could_not_beat_while_the_database_was_away(
             raise sqlalchemy.exc.OperationalError("SELECT 1", {}, OSError("terminated by an administrator"))
         return [SimpleNamespace(id="w", silent_seconds=30.0, is_silent=True)]
 
-    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
-    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [me])
-    monkeypatch.setattr(dsopt_api, "list_workers", look)
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 0
+    assert drain(monkeypatch, look, now).exit_code == 0
     assert len(list(answers)) == (1 if was_away else 3)
 
 
@@ -145,12 +148,7 @@ def test_a_step_of_the_databases_clock_ends_no_draining_nor_holds_it_up(
         seconds, is_silent = silent if is_odd[0] else (1.0, False)
         return [SimpleNamespace(id="w", silent_seconds=seconds, is_silent=is_silent)]
 
-    me = SimpleNamespace(id="w", node="n", pid=1, is_silent=False, silent_seconds=1.0)
-    monkeypatch.setattr(dsopt_api, "drain_workers", lambda *_, **__: [me])
-    monkeypatch.setattr(dsopt_api, "list_workers", look)
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    assert CliRunner().invoke(command, ["worker", "--drain"]).exit_code == 0
+    assert drain(monkeypatch, look, now).exit_code == 0
     assert 10 + 3 + 10 + 1 + 15 <= looked[0] <= 10 + 3 + 10 + 1 + 18
 
 
