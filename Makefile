@@ -23,7 +23,7 @@ demo: install ## tune studies/tiny-gpt on this machine
 	$(BIN)/dsopt worker tiny-gpt
 
 # Real runs go one after the other in one process; what mostly waits runs beside them in the others.
-test: install ## what every change must pass: half an hour on two cores
+test: install ## what every change must pass: a quarter of an hour on two cores
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not chaos and not slow and not cluster"
 
 test-slow: install ## longer studies, and outages
