@@ -25,12 +25,23 @@ _MOST: Final = 10  # pauses, eight minutes in all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fault:
-    """What a run met: the how manieth of all, and of the trial since the last proof; its name, and where it was."""
+    """What a run met: the how manieth of all; its name, and where it was."""
 
     number: int
-    times: int
     name: str
     nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A run in hand: where it is, how many faults had been met when it began, and the last of each trial there."""
+
+    nodes: frozenset[str]
+    faults: int
+    before: Mapping[_Key, int]
+
+
+_NOTHING: Final = _Begun(nodes=_NOWHERE, faults=0, before={})  # of a run whose trial another lane has begun anew
 
 
 class Outage:
@@ -38,8 +49,11 @@ class Outage:
 
     A run that meets such a fault is tried again after a pause, and others may begin meanwhile: one that begins after
     the fault on the same nodes, and goes well, proves that the machine is well there. What fails in the same way after
-    that is the candidate's own. Without a proof nothing is charged: once two have met a fault, nothing begins during a
-    pause, and what is new begins first after it; pauses get longer, and after ten the worker ends.
+    each of several proofs is the candidate's own; without them, nothing is charged.
+
+    Where two have met a fault and nothing has gone well since, runs begin one at a time, after pauses that get longer:
+    first what waits; once each has failed twice, something else. After ten pauses nothing begins, and the worker ends
+    with its last run.
 
     Args:
         tell: told when runs wait for longer, and when they go on.
@@ -48,8 +62,8 @@ class Outage:
     def __init__(self, tell: Callable[[Happening], None]) -> None:
         self._tell = tell
         self._met: dict[_Key, _Fault] = {}  # the last fault of what has met one since the last proof
-        self._on: dict[_Key, frozenset[str]] = {}  # the nodes of runs that go on
-        self._before: dict[_Key, Mapping[_Key, int]] = {}  # the numbers of faults there when they began
+        self._begun: dict[_Key, _Begun] = {}
+        self._times: Counter[_Key] = Counter()  # how often a trial has met one
         self._proved: Counter[_Key] = Counter()  # how often the machine was well after a trial's fault
         self._faults = self._pauses = 0
         self._last = ""
@@ -57,19 +71,20 @@ class Outage:
 
     def begun(self, task: Task, nodes: Sequence[str]) -> None:
         """Notes what begins, and on which nodes."""
-        here = self._on[task.key] = frozenset(nodes) or _NOWHERE
-        self._before[task.key] = {key: fault.number for key, fault in self._met.items() if fault.nodes <= here}
+        here = frozenset(nodes) or _NOWHERE
+        before = {key: fault.number for key, fault in self._met.items() if fault.nodes <= here}
+        self._begun[task.key] = _Begun(nodes=here, faults=self._faults, before=before)
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in an outcome."""
         key = task.key
-        nodes, before = self._on.pop(key, _NOWHERE), self._before.pop(key, {})
+        run = self._begun.pop(key, _NOTHING)
         if isinstance(outcome, Measured | Slow):
-            self._went_well(key, before)
+            self._went_well(key, run.before)
         elif _is_of_machine(outcome):
             self._faults += 1
-            times = 1 + (self._met[key].times if key in self._met else 0)
-            self._met[key] = _Fault(number=self._faults, times=times, name=task.name, nodes=nodes)
+            self._times[key] += 1
+            self._met[key] = _Fault(number=self._faults, name=task.name, nodes=run.nodes)
             self._last = outcome.message
             self._pause()
         elif not isinstance(outcome, Cancelled):
@@ -106,9 +121,9 @@ class Outage:
 
         Args:
             task: what has met it.
-            most: how many runs of a trial may fail by themselves.
+            most: after so many proofs it is: one more run than may die by chance, as outages end and come back.
         """
-        is_own = _user_charges() or self._proved[task.key] >= max(1, most - 1)
+        is_own = _user_charges() or self._proved[task.key] >= most
         if is_own:
             self._forget(task.key)
         return is_own
@@ -118,23 +133,46 @@ class Outage:
         return 1 if _is_of_machine(outcome) and _user_charges() else most
 
     def avoids(self, trial: _Key) -> bool:
-        """Whether a trial is not to be tried again now: new ones are begun first, then what waits for longest.
+        """Whether a trial is not to be tried again now.
 
         From its second fault on, nor while a run goes on that may prove something of the last: one that is tried again
         and again within seconds would have failed again during each of minutes.
         """
         if (fault := self._met.get(trial)) is None:
             return False
-        if fault.times > 1 and any(before.get(trial) == fault.number for before in self._before.values()):
+        if self._times[trial] > 1 and self._may_be_proved(trial, fault):
             return True
         waits_longest = all(fault.number <= other.number for other in self._met.values())
-        turns = (1 if waits_longest else 2) * (len(self._met) > 1)
+        turns = (self._is_for_others + (not waits_longest)) * (len(self._met) > 1)
         return time.monotonic() < self._until + turns * _TURN_SECONDS
+
+    @property
+    def avoids_others(self) -> bool:
+        """Whether nothing is to begin now but what waits for the machine."""
+        is_turn = time.monotonic() < self._until + _TURN_SECONDS
+        return len(self._met) > 1 and not self._is_for_others and is_turn
+
+    @property
+    def _is_for_others(self) -> bool:
+        """Whether each that waits has failed twice, so that something else has its turn first."""
+        return all(self._times[trial] > 1 for trial in self._met)
+
+    def _may_be_proved(self, trial: _Key, fault: _Fault) -> bool:
+        return any(run.before.get(trial) == fault.number for run in self._begun.values())
+
+    @property
+    def unproved_on(self) -> Sequence[str] | None:
+        """The nodes of what has failed twice, if no run goes on that may show whose fault that was; None: none has."""
+        again = ((trial, fault) for trial, fault in self._met.items() if self._times[trial] > 1)
+        return next((sorted(fault.nodes) for trial, fault in again if not self._may_be_proved(trial, fault)), None)
 
     @property
     def is_on(self) -> bool:
         """Whether nothing is to begin now."""
-        return len(self._met) > 1 and time.monotonic() < self._until
+        if self._pauses >= _MOST:
+            return True
+        is_tried = any(run.faults == self._faults for run in self._begun.values())  # by what began after the last fault
+        return len(self._met) > 1 and (is_tried or time.monotonic() < self._until)
 
     @property
     def is_waited_for(self) -> bool:
@@ -147,7 +185,7 @@ class Outage:
         Raises:
             DsoptError: so it is.
         """
-        if self._pauses >= _MOST and self._on.keys() <= self._met.keys():
+        if self._pauses >= _MOST and not self._begun:
             names = ", ".join(dict.fromkeys(fault.name for fault in self._met.values()))
             raise DsoptError(
                 f"study '{study}': for minutes, runs met a fault of this machine. The last: {self._last} "
