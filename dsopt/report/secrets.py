@@ -30,7 +30,6 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         rf"\1{HIDDEN}",
     ),
     (re.compile(r"(\s-u\s+[^\s:]+:)\S+"), rf"\1{HIDDEN}"),
-    (re.compile(r"(hooks\.slack\.com/services/)[\w/-]+"), rf"\1{HIDDEN}"),
     *((token, HIDDEN) for token in TOKENS),
     # Weights & Biases
     (re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{40}(?![0-9A-Fa-f])"), HIDDEN),

@@ -28,6 +28,7 @@ from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
 
 HUB = "hf_" + "AbCd1234" * 4
+AZURE = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zm9vYmFyMTIzNDU2Nzg5MGFiY2RlZg==;EndpointSuffix=x"
 
 
 def parsed(typed: str) -> LaunchCommand:
@@ -48,6 +49,12 @@ def parsed(typed: str) -> LaunchCommand:
         ("TRANSLATION_PRIVATE_KEY", "anything"),
         ("DATABASE_URL", "postgresql://ann:p4ss@host/db"),
         ("HTTPS_PROXY", "http://ann:p4ss@proxy:3128"),
+        ("AZURE_STORAGE_CONNECTION_STRING", AZURE),
+        ("DSN", "host=db user=u password=hunter22pw dbname=d"),
+        ("--odbc", "Server=h;Uid=u;Pwd=hunter22pw"),
+        ("HEADERS", "{'Authorization': 'token abcdef0123'}"),
+        ("PIP_INDEX_URL", "https://pat1234567890abcdef@pkgs.example/x"),
+        ("--data", "https://b.s3.amazonaws.com/d.tar?X-Amz-Date=1&X-Amz-Signature=5d672d79c15b"),
     ],
 )
 def test_what_is_a_secret(name: str, value: str) -> None:
@@ -73,6 +80,10 @@ def test_what_is_a_secret(name: str, value: str) -> None:
         ("--auth_mode", "none-at-all"),
         ("DATABASE_URL", "postgresql://host:5432/db"),
         ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
+        ("DSN", "host=db user=u password= dbname=d"),
+        ("BASH_FUNC_cd%%", "() { local pwd=$(pwd); builtin cd; }"),
+        ("--prompt", "Password: <password>"),
+        ("ORIGIN", "ssh://git@github.com/a/b2"),
     ],
 )
 def test_what_is_no_secret(name: str, value: str) -> None:
@@ -123,6 +134,7 @@ def test_a_variable_that_is_no_secret_must_be_set() -> None:
         (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub '***'"),
         ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token '***'"),
         ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db '***'"),
+        ("deepspeed t.py --dsn 'user=u pwd=hunter22pw'", "u pwd=hunter22pw", "deepspeed t.py --dsn user='***'"),
     ],
 )
 def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret: str, as_shown: str) -> None:
@@ -139,6 +151,7 @@ def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret
     [
         "deepspeed t.py --token $HF_TOKEN --max_tokens 2048 --text_key content --pad_token '[PAD]'",
         "TOKENIZERS_PARALLELISM=false deepspeed t.py --lr 1e-5 --key_file key.pem",
+        'deepspeed t.py --dsn "host=db password=$PGPASSWORD dbname=train"',
     ],
 )
 def test_an_ordinary_command_is_shown_as_it_is(typed: str) -> None:
@@ -222,6 +235,23 @@ def test_a_study_is_shown_without_secrets_and_can_be_read_again() -> None:
         ("Authorization: Basic c3ZjOmh1bnRlcjIycHc=", "Authorization: Basic ***"),
         ("max_tokens=2048, basic settings, http://127.0.0.1:29500/x", None),
         ("KeyError: 'password'; secret: no", None),
+        (
+            f"bad connection string {AZURE}",
+            f"bad connection string {AZURE.replace('Zm9vYmFyMTIzNDU2Nzg5MGFiY2RlZg==', '***')}",
+        ),
+        (
+            "url: https://b.s3.x/d?X-Amz-Security-Token=IQoJb3Jp&X-Amz-Signature=5d672d79;",
+            "url: https://b.s3.x/d?X-Amz-Security-Token=***&X-Amz-Signature=***",
+        ),
+        (
+            "https://storage.googleapis.com/x?GoogleAccessId=a&Signature=Rm9vQmFy",
+            "https://storage.googleapis.com/x?GoogleAccessId=a&Signature=***",
+        ),
+        ("https://api.telegram.org/bot12345:AAHtoken_abc/sendMessage", "https://api.telegram.org/bot***"),
+        ("https://discord.com/api/webhooks/112233/HookTokenAbCd", "https://discord.com/api/webhooks/***"),
+        ("https://hooks.slack.com/services/T00/B00/XXXX", "https://hooks.slack.com/services/***"),
+        ("no access to https://pat1234567890abcdef@pkgs.example/x", "no access to https://***@pkgs.example/x"),
+        ("vocab has no pad_token=<|pad|>, signature=(x, y)", None),
     ],
 )
 def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -> None:
