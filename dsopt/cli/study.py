@@ -154,6 +154,8 @@ def best(
     name: str, output: Path | None, so_far: bool, scale_lr: bool | None, force: bool, storage: str | None, as_json: bool
 ) -> None:
     """Print the best configuration of a finished study."""
+    if output == Path("-"):
+        raise click.UsageError("--output needs the name of a file. To print the configuration: --json, key 'ds_config'.")
     of = dsopt.load_study(name, storage=storage)
     if so_far and (of.is_comparison or of.summary.comparison is None):
         if scale_lr:

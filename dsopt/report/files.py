@@ -4,7 +4,7 @@ import hashlib
 import json
 import shlex
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ _COMMAND: Final = "cmd_optimal.txt"
 _SUMMARY: Final = "summary.txt"
 _NOTE: Final = ".dsopt-results"  # says which study the files belong to; written last
 _EARLIER: Final = "earlier"
+_CHANGED: Final = "{}.changed"  # by somebody
 _TRAINING: Final = "training"
 
 
@@ -122,16 +123,24 @@ def config_file(spec: StudySpec, created_at: float, finished_at: float | None) -
 
 
 def others_text(spec: StudySpec, created_at: float) -> list[str]:
-    """Where the result files of another study of this name are, if this study found them in the results folder."""
-    note = _read_note(find_results_folder(spec))
-    aside = note.get("aside")
-    try:
-        is_there = note.get("created_at") == created_at and isinstance(aside, str) and Path(aside).is_dir()
-    except (OSError, ValueError):
-        is_there = False
-    if not is_there:
+    """What of others was in the results folder when this study wrote its files there, and where that is now."""
+    folder = find_results_folder(spec)
+    note = _read_note(folder)
+    if folder is None or note.get("created_at") != created_at:
         return []
-    return [f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."]
+    aside, kept = note.get("aside"), note.get("kept")
+    names = [name for name in kept if isinstance(name, str)] if isinstance(kept, list) else []
+    lines = [
+        f"Somebody, or an interruption, had changed a result file. It is {path} now."
+        for name in names
+        if (path := folder / name)
+    ]
+    try:
+        is_there = isinstance(aside, str) and Path(aside).is_dir()
+    except (OSError, ValueError):
+        return lines
+    others = f"The results of another study '{spec.name}' were in this folder. They are in {aside} now."
+    return [others, *lines] if is_there else lines
 
 
 def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summary) -> list[Path]:
@@ -139,9 +148,11 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
 
     If there is none, it renames those of an earlier result, which would look like this one's. Files of another study of
     this name, as of another database, are moved aside, unless it ended later: then these get a folder of their own.
+    What somebody has changed stays, under another name.
     """
     folder, aside = _prepared(spec, about)
     config, command = folder / CONFIG, folder / _COMMAND
+    kept = _keep_changed(folder, (config, command))
     written = [folder / _SUMMARY]
     _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
     if summary.comparison is None:
@@ -153,7 +164,7 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
         _write(config, _config_text(best.ds_config))
         _write(command, f"cd {shlex.quote(spec.cwd)} && {shown(best.command.with_config(str(config)))}\n")
         written += [config, command]
-    _note(folder, about, written, aside)
+    _note(folder, about, written, aside, kept)
     return written
 
 
@@ -193,10 +204,7 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
     found = [path for name in (CONFIG, _COMMAND, _SUMMARY) if folder and (path := folder / name).is_file()]
     if folder is None or not found:
         return None
-    aside, number = folder / _EARLIER, 1
-    while aside.exists():
-        number += 1
-        aside = folder / f"{_EARLIER}.{number}"
+    aside = _free(folder, _EARLIER)
     make_private(aside, exist_ok=False)
     for path in found:
         path.replace(aside / path.name)
@@ -236,8 +244,30 @@ def _prepared(spec: StudySpec, about: FilesOf) -> tuple[Path, Path | None]:
     return folder, Path(aside) if isinstance(aside, str) else None
 
 
-def _note(folder: Path, about: FilesOf, files: list[Path], aside: Path | None) -> None:
-    content = asdict(about) | {"files": [path.name for path in files], "aside": aside and str(aside)}
+def _keep_changed(folder: Path, files: Sequence[Path]) -> list[str]:
+    """Gives what somebody has changed since it was written another name, and returns it."""
+    digests = _read_note(folder).get("digests")
+    known = digests if isinstance(digests, dict) else {}
+    changed = [path for path in files if _is_there(path) and known.get(path.name, _digest(path)) != _digest(path)]
+    return [path.replace(_free(folder, _CHANGED.format(path.name))).name for path in changed]
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A place of this name, or with a number."""
+    place, number = folder / name, 1
+    while place.exists():
+        number += 1
+        place = folder / f"{name}.{number}"
+    return place
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _note(folder: Path, about: FilesOf, files: Sequence[Path], aside: Path | None, kept: Sequence[str] = ()) -> None:
+    digests = {path.name: _digest(path) for path in files}
+    content = asdict(about) | {"files": [*digests], "digests": digests, "aside": aside and str(aside), "kept": kept}
     _write(folder / _NOTE, json.dumps(content) + "\n")
 
 

@@ -53,6 +53,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         (["study", "create", "missing.yaml"], 1, "missing.yaml: no such file"),
         (["study", "show", "nothing"], 1, "there is no study yet"),
         (["study", "best", "nothing"], 1, "there is no study yet"),
+        (["study", "best", "nothing", "-o", "-"], 2, "--output needs the name of a file"),
         (["worker", "nothing"], 1, "there is no study yet"),
         (["worker", "--devices", "gpu:1"], 1, "'gpu:1' does not name a device"),
         (["worker", "--devices", "7-3"], 1, "'7-3' does not name a device"),

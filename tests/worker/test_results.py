@@ -190,6 +190,20 @@ def test_a_file_that_is_empty_is_written_again_and_one_that_was_changed_is_told(
     assert (dsopt.cwd / "measured.json").read_text() == best
 
 
+def test_what_was_changed_is_kept_when_the_files_are_written_anew(dsopt: Dsopt) -> None:
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    results = dsopt.cwd / "autotuning_results"
+    path = results / "ds_config_optimal.json"
+    for kept in ("ds_config_optimal.json.changed", "ds_config_optimal.json.changed.2"):
+        path.write_text(json.dumps({"own": kept}))
+        said = " ".join(dsopt("study", "best", "dry", "--apply-lr-scaling").split())
+        assert f"had changed a result file. It is {results / kept} now." in said
+        assert json.loads((results / kept).read_text()) == {"own": kept}
+        assert "own" not in json.loads(path.read_text())
+        dsopt("study", "best", "dry", "--no-apply-lr-scaling")
+    assert sorted(results.glob("*changed*")) == [results / "ds_config_optimal.json.changed", results / kept]
+
+
 def test_a_file_on_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
