@@ -155,7 +155,9 @@ def best(
 ) -> None:
     """Print the best configuration of a finished study."""
     if output == Path("-"):
-        raise click.UsageError("--output needs the name of a file. To print the configuration: --json, key 'ds_config'.")
+        raise click.UsageError(
+            "--output needs the name of a file. To print the configuration: --json, key 'ds_config'."
+        )
     of = dsopt.load_study(name, storage=storage)
     if so_far and (of.is_comparison or of.summary.comparison is None):
         if scale_lr:
