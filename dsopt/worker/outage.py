@@ -140,7 +140,7 @@ class Outage:
         """
         if (fault := self._met.get(trial)) is None:
             return False
-        if self._times[trial] > 1 and self._may_be_proved(trial, fault):
+        if self._times[trial] > 1 and any(run.before.get(trial) == fault.number for run in self._begun.values()):
             return True
         waits_longest = all(fault.number <= other.number for other in self._met.values())
         turns = (self._is_for_others + (not waits_longest)) * (len(self._met) > 1)
@@ -157,14 +157,11 @@ class Outage:
         """Whether each that waits has failed twice, so that something else has its turn first."""
         return all(self._times[trial] > 1 for trial in self._met)
 
-    def _may_be_proved(self, trial: _Key, fault: _Fault) -> bool:
-        return any(run.before.get(trial) == fault.number for run in self._begun.values())
-
     @property
     def unproved_on(self) -> Sequence[str] | None:
-        """The nodes of what has failed twice, if no run goes on that may show whose fault that was; None: none has."""
-        again = ((trial, fault) for trial, fault in self._met.items() if self._times[trial] > 1)
-        return next((sorted(fault.nodes) for trial, fault in again if not self._may_be_proved(trial, fault)), None)
+        """The nodes of what has failed twice, if nothing goes on that may show whose fault that was; None: none has."""
+        again = (fault for trial, fault in self._met.items() if self._times[trial] > 1 and not self._begun)
+        return next((sorted(fault.nodes) for fault in again), None)
 
     @property
     def is_on(self) -> bool:
