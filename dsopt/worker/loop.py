@@ -114,19 +114,16 @@ class Worker:
             waker.close()
             heart.close()
             self._patience(heart.leave)
-        for problem in problems:
-            if not isinstance(problem, DsoptError):
-                raise problem  # a bug: its traceback says more
         if problems:
-            raise DsoptError("\n".join(map(str, problems)))
+            raise DsoptError("\n".join(problems))
 
-    def _take_turns(self, find: Callable[[], Sequence[StoredStudy]], heart: Heart) -> list[Exception]:
+    def _take_turns(self, find: Callable[[], Sequence[StoredStudy]], heart: Heart) -> list[str]:
         """Works on each study in turn until all are left. Returns the problems; one does not block the other studies.
 
         A worker that does not wait for others ends after a turn in which there was nothing to begin.
         """
         left: dict[str, bool] = {}  # and whether somebody may resume it
-        problems: list[Exception] = []
+        problems: list[str] = []
 
         def is_open(study: StoredStudy) -> bool:
             if study.id not in left:
@@ -143,10 +140,10 @@ class Worker:
                 try:
                     has_begun |= self._work_on_one(study, heart)
                     is_left = may_resume = self._is_left(study)
-                except (BrokenPipeError, Interrupted):
-                    raise  # nobody reads what this worker says, or it is to stop
-                except Exception as error:
-                    problems.append(_of_folder(study, error) if isinstance(error, OSError) else error)
+                except BrokenPipeError:
+                    raise  # nobody reads what this worker says
+                except (DsoptError, OSError) as error:
+                    problems.append(str(error) if isinstance(error, DsoptError) else _of_folder(study, error))
                     is_left = True
                 if is_left:
                     left[study.id] = may_resume
@@ -223,10 +220,10 @@ class Worker:
             self._on_happening(happening)
 
 
-def _of_folder(study: StoredStudy, error: OSError) -> DsoptError:
+def _of_folder(study: StoredStudy, error: OSError) -> str:
     """What the system refuses in the folders of a study, and what to do."""
     where = f"{error.filename2 or error.filename}: " if error.filename else ""
-    return DsoptError(
+    return (
         f"study '{study.name}': {where}{error.strerror or error}. Nothing that was recorded is lost. Mend this, then "
         f"go on with: dsopt worker {study.name}"
     )

@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 import dsopt
-from dsopt.search.history import History
-from dsopt.search.plan import next_step
-from dsopt.search.steps import Step
 from dsopt.store.engine import connect
 from dsopt.store.url import storage_url
 from dsopt.store.workers import Dead, bury
-from dsopt.study.spec import StudySpec
-from dsopt.worker import asking
 from tests.api.dry import dry_run
 from tests.conftest import SCRIPTS
 from tests.studies import STUDY, until, write_study
@@ -76,27 +71,6 @@ def test_a_worker_on_all_studies_takes_each_in_turn_also_one_created_meanwhile(
     create_dry_run(tmp_path, "third")
     (tmp_path / "go").touch()
     assert ended(worker) == ["simulated", "second", "third"]
-
-
-def test_a_bug_that_one_study_meets_is_told_when_the_others_are_finished(
-    tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ended the worker at the first study, at every start anew, so that nobody worked on the second."""
-
-    def plan(spec: StudySpec, history: History) -> Step:
-        if spec.name == "first":
-            raise ZeroDivisionError
-        return next_step(spec, history)
-
-    monkeypatch.setenv("DSOPT_STORAGE", sqlite_url)
-    monkeypatch.setattr(asking, "next_step", plan)
-    first, second = create_dry_run(tmp_path, "first"), create_dry_run(tmp_path, "second")
-    worker = dsopt.start_worker(None, "cpu:1")
-    with pytest.raises(ZeroDivisionError):
-        worker.join()
-    assert second.state == "finished"
-    assert first.state != "finished"
-    assert dsopt.list_workers() == []
 
 
 def test_until_idle_does_not_wait_for_the_runs_of_others(gated: dsopt.Study, tmp_path: Path) -> None:
