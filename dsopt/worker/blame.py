@@ -14,7 +14,7 @@ from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.study.part import Part
 
-_NOT_COUNTED: Final = ("lost", "hardware", "taken")  # nobody's attempts
+_NOT_COUNTED: Final = ("lost", "hardware", "taken", "machine")  # nobody's attempts
 _OF_THE_BASELINE: Final = 2  # starts that an exception may end
 _SUSPECT: Final = 3  # so many different candidates in a row
 # what ranks have said, or a node; only runs that die without a word make a node suspect
@@ -119,9 +119,7 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
         others_live: whether a worker of another node works on the study.
     """
     faults = sum(row["reason"] == "hardware" for row in attempts)
-    of_machine = outcome.reason == "machine"  # whether these count is for `Outage` to say, and they count by themselves
-    alike = [row for row in attempts if row["state"] == "failed" and (row["reason"] == "machine") == of_machine]
-    on = [row["node"] for row in alike if row["reason"] not in _NOT_COUNTED]
+    on = [row["node"] for row in attempts if row["state"] == "failed" and row["reason"] not in _NOT_COUNTED]
     died, most = 1 + len(on), most if outcome.retryable else _OF_THE_BASELINE
     if others_live and died < _REPEATS * most:
         died = len({*on, node})

@@ -24,6 +24,7 @@ from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.outage import Outage
 from dsopt.worker.patience import Patience
+from dsopt.worker.proofs import proofs
 from dsopt.worker.settling import settle
 
 LEFT: Final = ("finished", "stopped", None)
@@ -62,12 +63,10 @@ class Desk:
         lanes: int,
     ) -> None:
         self._hand, self._study = hand, study
-        self._heart, self._patience = heart, patience
+        self._heart, self._patience, self._ending, self._wake = heart, patience, ending, wake
         self._ask: Callable[[Callable[[], Any]], Any] = patience
-        self._ending, self._wake = ending, wake
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
-        self._health, self._company = NodeHealth(), Company()
-        self._outage = Outage(hand.tell)
+        self._health, self._company, self._outage = NodeHealth(), Company(), Outage(hand.tell)
         self._results = results_folder(study.spec)
         self._room = Room(self._results, hand.tell)
         self._settled_for: object = None
@@ -124,8 +123,7 @@ class Desk:
         if self._heart.is_buried and not self._count_in_hand():
             self._settle(WorkerGone())
         self._is_idle = False
-        may_begin = not (self._begins_nothing() or self._heart.is_over or self._outage.is_on)
-        if may_begin and self._room.is_there():
+        if not (self._begins_nothing() or self._heart.is_over) and self._room.is_there():
             self._begin_runs(now.version)
         if self._begins_nothing() or (self._is_idle and self._ending.until_idle):
             return self._count_in_hand() > 0
@@ -144,10 +142,11 @@ class Desk:
 
     def _begin_runs(self, version: int) -> None:
         for lane in self._lanes:
-            if lane.in_hand is None and self._company.may_begin(in_hand=self._count_in_hand()):
+            in_hand = self._count_in_hand()
+            if lane.in_hand is None and not self._outage.is_on and self._company.may_begin(in_hand=in_hand):
                 try:
                     hand = self._hand
-                    if not self._count_in_hand() and not hand.strangers.on(hand.pool.indices):
+                    if not in_hand and not hand.strangers.on(hand.pool.indices):
                         hand.speed.measure_if_due(
                             self._study, hand.ledger.me, hand.pool, hand.avoided_nodes, self._ask, self._should_end
                         )
@@ -176,6 +175,7 @@ class Desk:
         try:
             self._ask(lambda: ledger.report(of.study, of.task, of.attempt, *report))
             run.is_engine_reported = True
+            self._outage.stands(of.task)
         except Fenced:
             self._settled_for = None
 
@@ -185,8 +185,7 @@ class Desk:
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
         others_live = isinstance(outcome, Failed) and outcome.retryable and self._ask(self._do_others_live)
-        what = self._verdict(study, run, outcome, others_live=others_live)
-        told = what == "tell"
+        told = (what := self._verdict(study, run, outcome, others_live=others_live)) == "tell"
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
@@ -231,11 +230,12 @@ class Desk:
             self._hand.tell(RunsAlone(task=task))
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
-        if outcome.reason == "machine" and not self._outage.is_own(task, most):
-            return "elsewhere" if others_live else "again"
+        if outcome.reason == "machine":
+            seen = proofs(self._ask(lambda: self._hand.store.runs(study)), task.key)
+            return "tell" if self._outage.is_own(task, seen, most) else "elsewhere" if others_live else "again"
         attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
         counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
-        return verdict(outcome, counted, self._outage.most(outcome, most), node=node, others_live=others_live)
+        return verdict(outcome, counted, most, node=node, others_live=others_live)
 
     def _set_aside(self, last: Failed) -> None:
         """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""

@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
 from dsopt.errors import DsoptError
@@ -34,11 +34,13 @@ class _Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Begun:
-    """A run in hand: where it is, how many faults had been met when it began, and the last of each trial there."""
+    """A run in hand: where it is, how many faults had been met when it began, the last of each trial there, and whether
+    its engine stands."""
 
     nodes: frozenset[str]
     faults: int
     before: Mapping[_Key, int]
+    stands: bool = False
 
 
 _NOTHING: Final = _Begun(nodes=_NOWHERE, faults=0, before={})  # of a run whose trial another lane has begun anew
@@ -52,8 +54,8 @@ class Outage:
     each of several proofs is the candidate's own; without them, nothing is charged.
 
     Where two have met a fault and nothing has gone well since, runs begin one at a time, after pauses that get longer:
-    first what waits; once each has failed twice, something else. After ten pauses nothing begins, and the worker ends
-    with its last run.
+    first what waits; once each has failed twice, something else. The next may begin when the engine of the one before
+    stands. After ten pauses nothing begins, and the worker ends with its last run.
 
     Args:
         tell: told when runs wait for longer, and when they go on.
@@ -64,7 +66,6 @@ class Outage:
         self._met: dict[_Key, _Fault] = {}  # the last fault of what has met one since the last proof
         self._begun: dict[_Key, _Begun] = {}
         self._times: Counter[_Key] = Counter()  # how often a trial has met one
-        self._proved: Counter[_Key] = Counter()  # how often the machine was well after a trial's fault
         self._faults = self._pauses = 0
         self._last = ""
         self._until = 0.0
@@ -74,6 +75,11 @@ class Outage:
         here = frozenset(nodes) or _NOWHERE
         before = {key: fault.number for key, fault in self._met.items() if fault.nodes <= here}
         self._begun[task.key] = _Begun(nodes=here, faults=self._faults, before=before)
+
+    def stands(self, task: Task) -> None:
+        """Notes that the engine of a run stands: it has met nothing until then."""
+        if (run := self._begun.get(task.key)) is not None:
+            self._begun[task.key] = replace(run, stands=True)
 
     def note(self, task: Task, outcome: Outcome) -> None:
         """Takes in an outcome."""
@@ -105,7 +111,6 @@ class Outage:
             self._tell(WorkerWentOn())
         self._pauses = 0
         found = [key for key, number in before.items() if key in self._met and self._met[key].number == number]
-        self._proved.update(key for key in found if key != by)
         if found or by in self._met:
             self._until = 0.0
         for key in (*found, by):
@@ -116,21 +121,18 @@ class Outage:
         if not self._met:
             self._pauses, self._until = 0, 0.0
 
-    def is_own(self, task: Task, most: int) -> bool:
+    def is_own(self, task: Task, proofs: int, most: int) -> bool:
         """Whether a fault that a task has met is its own, and not the machine's; if it is, nothing waits for it.
 
         Args:
             task: what has met it.
-            most: after so many proofs it is: one more run than may die by chance, as outages end and come back.
+            proofs: how often the machine was well after it had met one.
+            most: after so many it is: one more run than may die by chance, as outages end and come back.
         """
-        is_own = _user_charges() or self._proved[task.key] >= most
+        is_own = proofs >= most or os.environ.get(_CHARGES) == "1"
         if is_own:
             self._forget(task.key)
         return is_own
-
-    def most(self, outcome: Outcome, most: int) -> int:
-        """How many runs of a trial may fail so: where the user says whose fault it is, one."""
-        return 1 if _is_of_machine(outcome) and _user_charges() else most
 
     def avoids(self, trial: _Key) -> bool:
         """Whether a trial is not to be tried again now.
@@ -168,7 +170,8 @@ class Outage:
         """Whether nothing is to begin now."""
         if self._pauses >= _MOST:
             return True
-        is_tried = any(run.faults == self._faults for run in self._begun.values())  # by what began after the last fault
+        # by what began after the last fault
+        is_tried = any(run.faults == self._faults and not run.stands for run in self._begun.values())
         return len(self._met) > 1 and (is_tried or time.monotonic() < self._until)
 
     @property
@@ -193,7 +196,3 @@ class Outage:
 
 def _is_of_machine(outcome: Outcome) -> TypeGuard[Failed]:
     return isinstance(outcome, Failed) and outcome.reason == "machine"
-
-
-def _user_charges() -> bool:
-    return os.environ.get(_CHARGES) == "1"
