@@ -52,30 +52,37 @@ TOKENS: Final[tuple[re.Pattern[str], ...]] = tuple(
         # in a header, and in a URL
         r"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}",
         r"(?i:(?<=[?&]token=)|(?<=access_token=)|(?<=security-token=)|(?<=[?&]sig=)|(?<=[?&-]signature=))[^&\s'\"]{6,}",
-        r"(?<=://)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}(?=@)",
+        r"(?:(?<=https://)|(?<=http://))(?=[A-Za-z_]*\d)(?=\d*[A-Za-z])\w{16,}(?=@)",
         # Slack, Discord, Telegram
-        r"(?:(?<=hooks\.slack\.com/services/)|(?<=/api/webhooks/)|(?<=api\.telegram\.org/bot))[\w/:-]{10,}",
+        r"(?:(?<=hooks\.slack\.com/services/)|(?<=/api/webhooks/)|(?<=api\.telegram\.org/bot))[\w/:-]{6,}",
     )
 )
 _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s'\"]+)@")
-# after a name that says it, as in a connection string; of `password= dbname=x`, nothing
+# in a connection string, as of Azure's storage, ODBC and libpq: several pairs, one of which says it
+_PAIRS: Final = re.compile(r"\w\s*=[^=].*\w\s*=", re.DOTALL)
 _PAIR: Final = re.compile(
-    r"""((?<![A-Za-z])(?:password|passwd|pwd|passphrase|secret|api[_-]?key|(?:shared[_-]?)?access[_-]?key|account[_-]?key)"""
-    r"""\\*["']?\s*[:=](?:\s+(?![\w-]+=))?\\*["']?)(?![<$*{])([^\s"'\\,;&|)\]}]{6,})""",
+    r"""(?<![a-z])(?:(?:passw(?:or)?d|pwd|passphrase|account[_-]?key|shared[_-]?access[_-]?key)="""
+    r"""|(?:secret|api[_-]?key|access[_-]?key)=(?=\S{0,200}\d))(?![/~.<$*{])([^\s"'\\,;&|)\]}]{6,})""",
     re.IGNORECASE,
 )
 _AUTHORIZATION: Final = re.compile(
-    r"""\b(authorization\\*["']?\s*[:=]\s*\\*["']?(?:[a-z]+\s+)?)(?=\S*[\d=])([a-z0-9._~+/=-]{6,})""", re.IGNORECASE
+    r"""\b(authorization\\*["']?\s*[:=]\s*\\*["']?(?:[a-z]+\s+)?)(?=\S{0,200}[\d=])[a-z0-9._~+/=-]{6,}""", re.IGNORECASE
 )
 # secrets by what stands in front of them, and what is shown: in a URL, in a header, after a name that says it
 FORMS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # a password may contain an @ or a / that was not written as %40 or %2F
     (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\"]*:)[^\s'\"]+@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b((?:bearer|basic)\s+)(?=[^\s]*[\d=])[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (_PAIR, rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"""((?<![a-z])(?:password|passwd|pwd|passphrase|secret|api[_-]?key|(?:shared[_-]?)?access[_-]?key"""
+            r"""|account[_-]?key)\\*["']?\s*[:=]\s*\\*["']?)[^\s"'\\,;&|)\]}]{6,}""",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
     (_AUTHORIZATION, rf"\1{HIDDEN}"),
 )
-_TELLING: Final = (_PASSWORD_IN_URL, _PAIR, _AUTHORIZATION)  # the secret is the last group
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"  # in PEM, also within a cloud's JSON of credentials
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{16,}")  # as in a key; not words
 _LINE_END: Final = re.compile(r"\\n|\n")  # as it is, or as JSON writes it
@@ -84,7 +91,9 @@ _REFERENCE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a variable or flag with this value holds a secret, by its name or by its value."""
-    if any(form.search(value) for form in (*TOKENS, *_TELLING)) or _PRIVATE_KEY in value:
+    if any(form.search(value) for form in (*TOKENS, _PASSWORD_IN_URL, _AUTHORIZATION)) or _PRIVATE_KEY in value:
+        return True
+    if _PAIRS.search(value) and _PAIR.search(value):
         return True
     if not is_secret_name(name) or value.lower() in _SWITCHES or _MARK.fullmatch(value):
         return False
@@ -166,8 +175,9 @@ def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -
     found = set(further)
     for name, value in environment.items():
         if looks_secret(name, value):
-            within = [match.groups()[-1] for form in _TELLING for match in form.finditer(value)]
-            found |= {value, *within, *map(unquote, within)}
+            passwords = [match[1] for match in _PASSWORD_IN_URL.finditer(value)]
+            keys = [match[1] for match in _PAIR.finditer(value) if _RANDOM.fullmatch(match[1])]
+            found |= {value, *keys, *passwords, *map(unquote, passwords)}
     found |= {line.strip() for value in found for line in _LINE_END.split(value) if _LONG.search(line)}
     found |= {form for value in found if len(value) >= SHORTEST for form in _forms(value)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)

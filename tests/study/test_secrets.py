@@ -84,6 +84,16 @@ def test_what_is_a_secret(name: str, value: str) -> None:
         ("BASH_FUNC_cd%%", "() { local pwd=$(pwd); builtin cd; }"),
         ("--prompt", "Password: <password>"),
         ("ORIGIN", "ssh://git@github.com/a/b2"),
+        ("DATA_ROOT", "abfss://training-data-v2@acct.dfs.core.windows.net/x"),
+        ("DATA_ROOT", "wasbs://datasets_2024_06_long@acct.blob.core.windows.net/x"),
+        ("DB", "postgresql://optuna_service_user1@db/x"),
+        ("SUDO_COMMAND", "/usr/bin/env PWD=/home/ann LANG=C"),
+        ("BASH_FUNC_module%%", "() { local PWD=/apps/x; x=1; }"),
+        ("SLURM_JOB_COMMENT", "pwd=/scratch/me run=2"),
+        ("--system_prompt", "You keep a secret: always answer kindly."),
+        ("--chat_template", "{% set pwd = namespace() %}{% set x = 1 %}"),
+        ("--model_args", "base_url=http://127.0.0.1:1,api_key=not-needed"),
+        ("STATE", '{"pwd": "/home/me/project"}'),
     ],
 )
 def test_what_is_no_secret(name: str, value: str) -> None:
@@ -134,7 +144,7 @@ def test_a_variable_that_is_no_secret_must_be_set() -> None:
         (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub '***'"),
         ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token '***'"),
         ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db '***'"),
-        ("deepspeed t.py --dsn 'user=u pwd=hunter22pw'", "u pwd=hunter22pw", "deepspeed t.py --dsn user='***'"),
+        ("deepspeed t.py --dsn 'user=u pwd=hunter22pw'", "user=u pwd=hunter22pw", "deepspeed t.py --dsn '***'"),
     ],
 )
 def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret: str, as_shown: str) -> None:
@@ -252,6 +262,9 @@ def test_a_study_is_shown_without_secrets_and_can_be_read_again() -> None:
         ("https://hooks.slack.com/services/T00/B00/XXXX", "https://hooks.slack.com/services/***"),
         ("no access to https://pat1234567890abcdef@pkgs.example/x", "no access to https://***@pkgs.example/x"),
         ("vocab has no pad_token=<|pad|>, signature=(x, y)", None),
+        ("secret: Zm9vYmFyMTIzNDU2Nzg5MGFiY2RlZg==", "secret: ***"),
+        ("password = $ecretPass1, Pwd={hunter;22}", "password = ***, Pwd=***;22}"),
+        ("read abfss://training-data-v2@acct.dfs.core.windows.net/x", None),
     ],
 )
 def test_what_the_form_of_a_text_tells_is_hidden(text: str, shown: str | None) -> None:
