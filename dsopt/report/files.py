@@ -129,12 +129,8 @@ def others_text(spec: StudySpec, created_at: float) -> list[str]:
     if folder is None or note.get("created_at") != created_at:
         return []
     aside, kept = note.get("aside"), note.get("kept")
-    names = [name for name in kept if isinstance(name, str)] if isinstance(kept, list) else []
-    lines = [
-        f"Somebody, or an interruption, had changed a result file. It is {path} now."
-        for name in names
-        if (path := folder / name)
-    ]
+    there = [folder / name for name in kept if isinstance(name, str)] if isinstance(kept, list) else []
+    lines = [f"Somebody, or an interruption, had changed a result file. It is {p} now." for p in there if _is_there(p)]
     try:
         is_there = isinstance(aside, str) and Path(aside).is_dir()
     except (OSError, ValueError):
@@ -151,9 +147,8 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
     What somebody has changed stays, under another name.
     """
     folder, aside = _prepared(spec, about)
-    config, command = folder / CONFIG, folder / _COMMAND
-    kept = _keep_changed(folder, (config, command))
-    written = [folder / _SUMMARY]
+    config, command, written = folder / CONFIG, folder / _COMMAND, [folder / _SUMMARY]
+    kept = _keep_changed(folder, (config, command, *written))
     _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
     if summary.comparison is None:
         for path in (config, command):
@@ -172,8 +167,9 @@ def write_table(spec: StudySpec, about: FilesOf, text: str) -> list[Path]:
     """Writes the table of a comparison to `summary.txt`."""
     folder, aside = _prepared(spec, about)
     path = folder / _SUMMARY
+    kept = _keep_changed(folder, [path])
     _write(path, text + "\n")
-    _note(folder, about, [path], aside)
+    _note(folder, about, [path], aside, kept)
     return [path]
 
 

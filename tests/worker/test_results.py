@@ -194,6 +194,7 @@ def test_what_was_changed_is_kept_when_the_files_are_written_anew(dsopt: Dsopt) 
     finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
     results = dsopt.cwd / "autotuning_results"
     path = results / "ds_config_optimal.json"
+    (results / "summary.txt").write_text("my notes")
     for kept in ("ds_config_optimal.json.changed", "ds_config_optimal.json.changed.2"):
         path.write_text(json.dumps({"own": kept}))
         said = " ".join(dsopt("study", "best", "dry", "--apply-lr-scaling").split())
@@ -201,7 +202,9 @@ def test_what_was_changed_is_kept_when_the_files_are_written_anew(dsopt: Dsopt) 
         assert json.loads((results / kept).read_text()) == {"own": kept}
         assert "own" not in json.loads(path.read_text())
         dsopt("study", "best", "dry", "--no-apply-lr-scaling")
-    assert sorted(results.glob("*changed*")) == [results / "ds_config_optimal.json.changed", results / kept]
+    kept_ones = ["ds_config_optimal.json.changed", "ds_config_optimal.json.changed.2", "summary.txt.changed"]
+    assert sorted(path.name for path in results.glob("*changed*")) == kept_ones
+    assert (results / "summary.txt.changed").read_text() == "my notes"
 
 
 def test_a_file_on_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
