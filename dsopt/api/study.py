@@ -294,7 +294,7 @@ class Study:
         Raises:
             DsoptError: there is no best configuration or launcher, or experiments left what looks like checkpoints.
         """
-        from dsopt.worker.final_training import train_best
+        from dsopt.worker.final_training import patient, train_best
 
-        command = training_of(self._store, self._stored, scale_lr=apply_lr_scaling)
+        command = patient(tell)(lambda: training_of(self._store, self._stored, scale_lr=apply_lr_scaling))
         return train_best(self._store, self._stored, command, tell, devices)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dsopt.cli.patiently import patiently
 from dsopt.cli.prose import say
 from dsopt.errors import DsoptError
 
@@ -51,7 +52,7 @@ def offered(study: "Study", *, why: DsoptError | None, may_ask: bool) -> "Mapped
     """
     from dsopt.api.mapping import mapped_study
 
-    found = mapped_study(study) if study.state in ("finished", "stopped") else None
+    found = patiently(lambda: mapped_study(study) if study.state in ("finished", "stopped") else None)
     if found is None:
         return None
     may_ask = may_ask and sys.stdin.isatty() and sys.stdout.isatty()

@@ -58,7 +58,7 @@ def train_best(
             cannot be used.
     """
     spec, tell_once = study.spec, _once(tell)
-    patience = Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
+    patience = patient(tell)
 
     def check() -> None:
         history, finished_at = patience(lambda: (load_history(store, study), store.read(study.name).finished_at))
@@ -83,6 +83,11 @@ def train_best(
             release(files)
     finally:
         locks.close()
+
+
+def patient(tell: Callable[[str], object]) -> Patience:
+    """Asks the database what a training must know, however long it is away, and tells that it waits."""
+    return Patience(threading.Event(), lambda happening: _tell_of_pause(happening, tell))
 
 
 def check_leftovers(spec: StudySpec, history: History, until: float | None, command: LaunchCommand) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dsopt import load_study
 from tests.conftest import Dsopt
 from tests.outages import Server
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
@@ -46,6 +47,25 @@ def test_another_server_takes_over(tmp_path: Path, server: Server) -> None:
     (tmp_path / "copy").rename(tmp_path / "pg")
     server.start()
     check_it_went_on(dsopt, worker)
+
+
+def test_a_training_waits_for_a_database_that_went_away_after_the_last_run(tmp_path: Path, server: Server) -> None:
+    """It ended with an error, and nobody trained that night."""
+    dsopt = Dsopt(tmp_path, server.url)
+    write_study(tmp_path, ds_config={"train_micro_batch_size_per_gpu": [4], "zero_optimization": {"stage": [0]}})
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2")
+    study, told = load_study("simulated", storage=server.url), list[str]()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if len(told) == 1:
+            server.start()
+
+    server.stop()
+    assert study.train(devices="cpu:2", tell=tell) == 1  # the stub launcher starts nothing outside of an experiment
+    assert "the database cannot be used now" in told[0]
+    study.close()
 
 
 def test_a_full_disk_of_the_server_is_waited_for(tmp_path: Path, server: Server, small_disk: Path) -> None:
