@@ -186,9 +186,8 @@ class EngineObserver:
             told = Batch(rank=self._writer.rank, rows=rows, elements=elements, samples=samples, ready=ready)
             self._writer.emit(told)
         before = self._memory.in_use() if first else 0
-        self._flops.begin()
         start = self._begin_pass(rows, elements)
-        result = call()
+        result = self._flops.around(call, self._writer, self._engine.gradient_accumulation_steps())
         step = self._begin_step()
         step.forward.append((start, self._clock.mark()))
         self._memory.sample()
@@ -205,7 +204,6 @@ class EngineObserver:
         step.backward.append((start, self._clock.mark()))
         step.losses.given(call.args[0] if call.args else call.kwargs.get("loss"))
         self._memory.sample()
-        self._flops.end(self._writer, engine.gradient_accumulation_steps())
         return result
 
     def _around_step(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
@@ -213,7 +211,6 @@ class EngineObserver:
         if engine is not self._engine:
             return call()
         boundary, skipped_before = engine.is_gradient_accumulation_boundary(), engine.skipped_steps
-        self._flops.end(self._writer, engine.gradient_accumulation_steps())  # a script may call backward of its loss
         start = self._clock.mark()
         result = call()
         step = self._begin_step()
@@ -228,7 +225,6 @@ class EngineObserver:
             return call()
         step, skipped_before = self._begin_step(), engine.skipped_steps
         result = call()
-        self._flops.end(self._writer, engine.gradient_accumulation_steps())  # only the last stage calls backward
         step.losses.given(result)
         self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result

@@ -123,7 +123,7 @@ def test_an_evaluation_before_the_first_step_is_no_training(tmp_path: Path) -> N
     outcome = run(tmp_path, "behaves.py evaluates-first --batch-size 8", count_flops=True)
     assert isinstance(outcome, Measured), outcome
     assert outcome.rows == 8
-    assert outcome.flops_per_step == 2 * (2 * 8 * 64 * 64)
+    assert outcome.flops_per_step == 3 * (2 * 8 * 64 * 64)
 
 
 def test_a_run_that_offloads_and_is_stopped_leaves_nothing(tmp_path: Path) -> None:
