@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dsopt.api.study import Study
 from dsopt.report.compare import ComparisonTable
+from dsopt.report.goal import superlative
 from dsopt.report.numbers import number
 
 
@@ -64,7 +65,11 @@ def _of_comparison(table: ComparisonTable) -> StudyOutcome:
         said = "No configuration ran each time." if measured else "No configuration could be measured."
         return StudyOutcome(state=table.state, sentence=said)
     factor = best.factor
-    what = "the only configuration that ran each time" if len(table.whole) == 1 < measured else "the fastest"
+    what = (
+        "the only configuration that ran each time"
+        if len(table.whole) == 1 < measured
+        else f"the {superlative(table.metric)}"
+    )
     said = f"{best.name} is {what}: {number(best.value)} {table.unit}."
     if table.simulated is not None:
         said = f"Simulated: {said}"

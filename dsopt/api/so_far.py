@@ -9,6 +9,7 @@ from dsopt.api.results import save_config
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
 from dsopt.report.batch_size import batches_text
+from dsopt.report.goal import times_text
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
 from dsopt.report.rows import best_row, factor_of, rows_of
@@ -26,7 +27,7 @@ class SoFar:
 
     Attributes:
         name, label: its name, and the same for people; `baseline` is the user's own configuration.
-        value, unit: the metric, by all its runs if it ran more than once.
+        metric, value, unit: the metric, by all its runs if it ran more than once.
         factor: how many times as good as the user's own configuration it was; None if that was not measured as often,
             or is the best itself.
         is_repeated: whether it ran more than once.
@@ -39,6 +40,7 @@ class SoFar:
 
     name: str
     label: str
+    metric: str
     value: float
     unit: str
     factor: float | None
@@ -56,7 +58,7 @@ class SoFar:
         return {**asdict(self), "file": str(self.file) if self.file else None}
 
     def __str__(self) -> str:
-        times = "" if self.factor is None else f", {self.factor:.2f} times as fast as yours"
+        times = "" if self.factor is None else f", {times_text(self.metric, self.factor, 'yours')}"
         how = "by all its runs" if self.is_repeated else "single runs of the search"
         how = "imported, not measured here" if self.is_imported else how
         told = f"So far: {self.label}, {number(self.value)} {self.unit}{times} ({how})"
@@ -96,6 +98,7 @@ def best_so_far(study: Study, output: Path | None = None, *, force: bool = False
     return SoFar(
         name=best.name,
         label=readable_name(best.name, best.candidate),
+        metric=spec.autotuning.metric,
         value=row.value,
         unit=spec.autotuning.unit,
         factor=factor_of(row, own, maximize=history.maximize),

@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.protocol.text import significant
 from dsopt.report.cost import money
 from dsopt.report.diff import Diff
+from dsopt.report.goal import SPEED, comparative, metric_name, superlative, times_text
 from dsopt.report.numbers import number, percent
 from dsopt.report.readable import value_text
 from dsopt.report.summary import Summary
@@ -21,12 +22,6 @@ _NAMES: Final = {
     TRAIN_BATCH: "global batch",
 }
 _ROUGH: Final = 1.2  # times
-_METRICS: Final = {
-    "throughput": "throughput",
-    "throughput_per_gpu": "throughput of a GPU",
-    "FLOPS": "FLOPS of a GPU",
-    "latency": "time of a step",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +107,19 @@ def headline(summary: Summary) -> str:
     if not summary.alternatives:
         return summary.alone_text()
     if not summary.changes_anything:
-        return "Keep your configuration: it is the fastest found."
+        return f"Keep your configuration: it is the {superlative(summary.metric)} found."
     if result.speedup is None:
         return f"Your configuration does not run here; this one does, with {number(result.value)} {summary.unit}."
-    times, advice = f"{result.speedup:.2f} times as fast as your configuration", summary.batch_advice
+    times, advice = times_text(summary.metric, result.speedup, "your configuration"), summary.batch_advice
     batch = "" if advice is None else f", with {significant(advice.best / advice.own, 3)} times its global batch"
     is_warned = any(line.startswith("WARNING") for line in summary.unlike_runs)
     warned = " Read the warning before you believe it." if is_warned else ""
+    if summary.speed is not None and summary.speed.is_slower:
+        warned = f" But it trains fewer samples a second: read the warning.{warned}"
     if result.interval is None:
         return f"{times}{batch}.{warned}"
     low, high = result.interval
-    doubt = "" if low > 1 else " It may be no faster."
+    doubt = "" if low > 1 else f" It may be no {comparative(summary.metric)}."
     return f"{times} (95 % interval {low:.2f} to {high:.2f}){batch}.{doubt}{warned}"
 
 
@@ -135,7 +132,7 @@ def _certainty(summary: Summary) -> str:
     if result is None or result.probability is None or result.regret is None:
         return ""
     return (
-        f"{percent(result.probability).capitalize()} likely the fastest of those that ran, "
+        f"{percent(result.probability).capitalize()} likely the {superlative(summary.metric)} of those that ran, "
         f"in {result.runs} measured runs; expected loss {100 * result.regret:.1f} %."
     )
 
@@ -145,9 +142,11 @@ def _rows(summary: Summary, diff: Diff) -> list[AnswerRow]:
     assert result is not None
     if not diff.changes:
         return []
-    metric = _METRICS.get(summary.metric, f"time of {summary.metric}")
     before = "does not run" if result.baseline is None else f"{number(result.baseline)} {summary.unit}"
-    rows = [AnswerRow(what=metric, yours=before, best=f"{number(result.value)} {summary.unit}")]
+    rows = [AnswerRow(what=metric_name(summary.metric), yours=before, best=f"{number(result.value)} {summary.unit}")]
+    if (speed := summary.speed) is not None:
+        own, best = (f"{number(value)} samples/s" for value in (speed.own, speed.best))
+        rows.append(AnswerRow(what=SPEED, yours=own, best=best))
     cost = summary.cost
     if cost is not None and cost.best is not None:
         own = "-" if cost.own is None else money(cost.own)

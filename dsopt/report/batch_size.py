@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dsopt.protocol.text import significant
+from dsopt.report.goal import comparative, times_text
 from dsopt.report.readable import readable
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import global_batch, own_batch, with_own_batch
@@ -42,10 +43,12 @@ class SameBatch:
     """The best that was measured with the user's own global batch.
 
     Attributes:
+        metric: of the study.
         candidate: its name for people; empty if nothing else was measured with it.
         ratio: how many times as good as the user's configuration it is; None if that does not run.
     """
 
+    metric: str
     candidate: str
     ratio: Ratio | None
 
@@ -59,12 +62,11 @@ class SameBatch:
         if self.ratio is None:
             return f"The best with your own global batch: {self.candidate}."
         if self.ratio.factor <= 1:
-            return "With your own global batch, nothing that was measured is faster than yours."
-        told = (
-            f"The best with your own global batch, {self.candidate}, is {self.ratio.factor:.2f} times as fast as yours"
-        )
+            return f"With your own global batch, nothing that was measured is {comparative(self.metric)} than yours."
+        times = times_text(self.metric, self.ratio.factor, "yours")
+        told = f"The best with your own global batch, {self.candidate}, is {times}"
         low, high = self.ratio.interval
-        doubt = "" if low > 1 else ": it may be no faster"
+        doubt = "" if low > 1 else f": it may be no {comparative(self.metric)}"
         return f"{told} (95 % interval {low:.2f} to {high:.2f}){doubt}."
 
 
@@ -176,8 +178,9 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
 def _same_batch(spec: StudySpec, history: History, facts: ModelFacts) -> SameBatch:
     found = max(with_own_batch(spec, history, facts), key=history.score, default=None)
     if found is None or found.candidate is None or found.value is None:
-        return SameBatch(candidate="", ratio=None)
-    return SameBatch(candidate=readable(found.candidate), ratio=ratio_of(spec, history, found.name, BASELINE))
+        return SameBatch(metric=spec.autotuning.metric, candidate="", ratio=None)
+    ratio = ratio_of(spec, history, found.name, BASELINE)
+    return SameBatch(metric=spec.autotuning.metric, candidate=readable(found.candidate), ratio=ratio)
 
 
 def scale_rates(

@@ -8,6 +8,7 @@ from dsopt.protocol.text import significant
 from dsopt.report.aligned import markdown
 from dsopt.report.doubts import doubts_text, faults_of_machine, qualities_of
 from dsopt.report.dry_run import simulated
+from dsopt.report.goal import superlative
 from dsopt.report.nodes import apart_text, slow_nodes_text
 from dsopt.report.numbers import percent
 from dsopt.report.unlike_runs import unlike_runs
@@ -98,7 +99,7 @@ class ComparisonTable:
         return "\n".join([*lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """What fails, which is the fastest, and what the figures are based on, a line each."""
+        """What fails, which is the best, and what the figures are based on, a line each."""
         measured = [row for row in self.rows if row.value is not None]
         lines = [f"{row.name}: {row.reason}" for row in self.rows if row.reason is not None]
         if self.state != "finished":
@@ -106,7 +107,7 @@ class ComparisonTable:
         if not measured:
             return [*lines, "No configuration could be measured."]
         if self.fastest is not None and self.probability is not None and len(self.whole) > 1:
-            lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the fastest.")
+            lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the {superlative(self.metric)}.")
         launches = sum(row.runs for row in measured)
         lines.append(
             f"Based on {launches} launches, alternating all configurations in each of {self.rounds} rounds. "

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dsopt.report.failures import has_alternatives
-from dsopt.report.numbers import speedup_text
+from dsopt.report.goal import baseline_text
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.readable import readable_name
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
@@ -113,7 +113,7 @@ class Diff:
             said = ["No speed-up can be given, because your configuration does not run."]
         else:
             head = "All changes together" if len(self.changes) > 1 else "This change"
-            said = [f"{head}: {speedup_text(result.speedup, result.interval)}"]
+            said = [f"{head}: {baseline_text(self.metric, result.speedup, result.interval)}"]
         unknown = [change.key for change in self.changes if change.worth is None]
         if len(unknown) < len(self.changes) and len(self.changes) > 1:
             said.append(

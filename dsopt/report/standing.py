@@ -10,6 +10,7 @@ from dsopt.report.batch_size import batches_text
 from dsopt.report.cost import money
 from dsopt.report.durations import short_duration
 from dsopt.report.first_run import memory_lines
+from dsopt.report.goal import superlative, times_text
 from dsopt.report.left import ON_CLUSTER, cluster_seconds, what_is_left
 from dsopt.report.numbers import number
 from dsopt.report.readable import readable_name
@@ -128,7 +129,7 @@ def _good(summary: Summary, rows: Sequence[Row], factor: float | None, batch: st
         return "Nothing was measured yet."
     if best.is_own:
         if any(row.state in ("measured", "slow") and not row.is_own for row in rows):
-            return "Your own configuration is the fastest so far."
+            return f"Your own configuration is the {superlative(summary.metric)} so far."
         return "Nothing but your own configuration was measured yet."
     if best.estimate is not None:
         how = "by all its runs"
@@ -137,7 +138,7 @@ def _good(summary: Summary, rows: Sequence[Row], factor: float | None, batch: st
     told = f"Best so far: {best.label}, {number(best.value)} {summary.unit}"
     if factor is None:
         return f"{told} ({how})."
-    return f"{told}, {factor:.2f} times as fast as yours ({how}). {batch}".rstrip()
+    return f"{told}, {times_text(summary.metric, factor, 'yours')} ({how}). {batch}".rstrip()
 
 
 def _batches(best: Row | None, own: Row | None) -> str:

@@ -10,11 +10,12 @@ from dsopt.report.doubts import doubts_text, faults_of_machine
 from dsopt.report.dry_run import simulated
 from dsopt.report.durations import duration_text
 from dsopt.report.failures import alone_text, has_alternatives, left_out_lines, not_confirmed_text, outside_text
+from dsopt.report.goal import TrainingSpeed, baseline_text, superlative, training_speed
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
 from dsopt.report.named import labels_of, names_in, taken_over
 from dsopt.report.nodes import slow_nodes
-from dsopt.report.numbers import number, percent, speedup_text
+from dsopt.report.numbers import number, percent
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, guessed_batch
 from dsopt.report.samples import samples_text
@@ -68,6 +69,7 @@ class Summary:
         faults: what was not measured for a fault of the machine.
         first_values: what the baseline has of the configuration's lists.
         batch_guess: what to know of the kept global batch, if it is a guess.
+        speed: how fast the best trains, where that is not the metric.
     """
 
     study: str
@@ -105,6 +107,7 @@ class Summary:
     faults: Sequence[str] = ()
     first_values: str = ""
     batch_guess: str | None = None
+    speed: TrainingSpeed | None = None
 
     @property
     def experiments(self) -> int:
@@ -144,7 +147,7 @@ class Summary:
         """What to know and do before using the result; `scaled`: its learning rate already follows the batch."""
         advice = [self.batch_advice.text(applied=scaled)] if self.batch_advice is not None else []
         sizes = [f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else []
-        return [*self.unlike_runs, *advice, *sizes]
+        return [*(self.speed.warnings() if self.speed else ()), *self.unlike_runs, *advice, *sizes]
 
     def doubt_lines(self) -> list[str]:
         """What a reader should know before they believe the result, a sentence or two each."""
@@ -177,12 +180,12 @@ class Summary:
         if result.best == BASELINE:
             if not self.alternatives:
                 return self.alone_text()
-            return "Your own configuration is the fastest found: keep it."
+            return f"Your own configuration is the {superlative(self.metric)} found: keep it."
         value = f"{self.label(result.best)}: {number(result.value)} {self.unit}"
         batch = f" {self.batch_advice.short()}" if self.batch_advice is not None else ""
         if result.speedup is None:
             return f"{value}. No speed-up can be given, because your configuration does not run.{batch}"
-        return f"{value}, {speedup_text(result.speedup, result.interval)}{batch}"
+        return f"{value}, {baseline_text(self.metric, result.speedup, result.interval)}{batch}"
 
     def text(self, *, scaled: bool = False) -> str:
         """The whole summary as text: the documented table, the result, and what to doubt.
@@ -234,12 +237,12 @@ class Summary:
         ]
 
     def _certainty(self) -> list[str]:
-        """How likely the best is to be the fastest, and the expected loss from choosing it."""
+        """How likely the best is to be it, and the expected loss from choosing it."""
         result = self.comparison
         if result is None or result.probability is None or result.regret is None:
             return []
         return [
-            f"It is {percent(result.probability)} likely to be the fastest of those that ran; "
+            f"It is {percent(result.probability)} likely to be the {superlative(self.metric)} of those that ran; "
             f"the expected loss from choosing it is {100 * result.regret:.1f} %."
         ]
 
@@ -292,5 +295,6 @@ def summarize(
         worked_seconds=worked_seconds,
         first_values=first_values(spec),
         batch_guess=guessed_batch(spec, history),
+        speed=training_speed(spec, history, comparison.best) if comparison else None,
     )
     return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))

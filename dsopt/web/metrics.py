@@ -16,7 +16,7 @@ def metrics_text(shown: Shown) -> str:
         [({"study": s.name}, float(s.failed)) for s in shown.studies],
     )  # fmt: skip
     lines += _metric(
-        "dsopt_study_factor", "How many times as fast as the user's own configuration the confirmed best is.",
+        "dsopt_study_factor", "How many times as good as the user's own the confirmed best is, by the study's metric.",
         [({"study": s.name}, s.factor) for s in shown.studies if s.factor is not None],
     )  # fmt: skip
     lines += _metric(

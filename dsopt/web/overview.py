@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dsopt.errors import DsoptError
+from dsopt.report.goal import superlative
 from dsopt.report.readable import readable_name
 from dsopt.report.rows import Row, best_row
 from dsopt.report.standing import OVER, standing_of
@@ -185,7 +186,7 @@ class Overview:
             study, history = self._histories.read(self._store.read(name))
             if study.spec.compare:
                 table = table_of(self._store, study, history)
-                fastest = f"; {table.fastest} is the fastest" if table.fastest is not None else ""
+                fastest = f"; {table.fastest} is the {superlative(table.metric)}" if table.fastest is not None else ""
                 ratio = next((row.factor for row in table.rows if row.name == table.fastest), None)
                 if fastest and ratio is not None and table.fastest != table.reference:
                     fastest += f", {ratio.factor:.2f} times {table.reference}"

@@ -141,7 +141,7 @@ def test_a_much_larger_batch_is_a_warning_and_says_what_the_own_batch_gives() ->
 
 def test_a_gain_with_the_own_batch_that_may_be_none_is_doubted() -> None:
     ratio = Ratio(factor=1.02, interval=(0.97, 1.07))
-    told = SameBatch(candidate="ZeRO 1 · 4 × 1", ratio=ratio).text()
+    told = SameBatch(metric="throughput", candidate="ZeRO 1 · 4 × 1", ratio=ratio).text()
     assert told.endswith("1.02 times as fast as yours (95 % interval 0.97 to 1.07): it may be no faster.")
 
 

@@ -41,7 +41,7 @@ def factor_of(study: dsopt.Study, own: str, best: str) -> float:
 
 
 def said(text: str) -> float:
-    found = re.search(rf"{FIGURE} times as fast as your configuration", text)
+    found = re.search(rf"{FIGURE} times as (?:fast as your|good as your)\s+configuration", text)
     assert found is not None, text
     return float(found[1])
 
@@ -70,7 +70,9 @@ def test_the_table_in_the_terminal(study: dsopt.Study, url: str) -> None:
 
 def test_the_summary(study: dsopt.Study) -> None:
     text = study.summary.text()
-    found = re.search(rf": {FIGURE} \S+, {FIGURE} times the baseline .*", text)
+    found = re.search(
+        rf": {FIGURE} \S+, {FIGURE} times (?:the baseline|as good as the baseline in time of a step) .*", text
+    )
     own = re.search(rf"your configuration has {FIGURE} ", text)
     assert found is not None and own is not None, text
     assert float(found[2]) == pytest.approx(factor_of(study, own[1], found[1]), abs=ROUNDED)
