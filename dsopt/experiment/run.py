@@ -127,12 +127,12 @@ class _Watched:
         self._away: list[tuple[float, int, int | None]] = []  # seconds out of the ordinary, and a range of steps
         self._is_suspended = False
         self._told_at = self._started
+        self._passed_until = time.monotonic()
 
     def wait(self, seconds: float) -> None:
         """Waits until the next look. If that takes far longer, somebody has suspended the worker meanwhile."""
-        began = time.monotonic()
         time.sleep(seconds)
-        away = time.monotonic() - began - seconds
+        away = self._passed() - seconds
         self._is_suspended |= away > _AWAY_SECONDS
         self._leave_out(away, len(self.seen.steps))
 
@@ -140,7 +140,7 @@ class _Watched:
         """Reads what is new since the last look, and judges it; a run that was suspended says nothing."""
         self._looked, before = time.monotonic(), len(self.seen.steps)
         outcome = self._look()
-        self._leave_out(time.monotonic() - self._looked, before)
+        self._leave_out(self._passed(), before)
         if not self._away:
             return outcome
         steps = [step.seconds for step in self.seen.steps]
@@ -151,6 +151,11 @@ class _Watched:
             total = sum(away for away, _, _ in self._away)
             return Cancelled(message=f"the worker and its run were suspended for {total:.0f} s", reason="suspended")
         return outcome
+
+    def _passed(self) -> float:
+        """Seconds since this was last asked: a worker may be suspended between a look and a wait, too."""
+        before, self._passed_until = self._passed_until, time.monotonic()
+        return self._passed_until - before
 
     def _leave_out(self, away: float, first: int) -> None:
         """Counts time towards no limit in which the worker did nothing, if that is more than a busy machine causes.
@@ -168,6 +173,7 @@ class _Watched:
         """Waits within a look."""
         time.sleep(seconds)
         self._looked += seconds
+        self._passed_until += seconds
 
     def _look(self) -> Outcome | None:
         """Reads what is new since the last look, and judges it.
