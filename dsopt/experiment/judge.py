@@ -139,7 +139,10 @@ def _checked(figures: Measured, seen: Seen, rules: RunRules) -> Outcome:
 def _lacks(seen: Seen, rules: RunRules) -> Failed | None:
     """Says if a run showed nothing of what the metric needs."""
     if rules.needs_flops and not seen.flops:
-        return Failed(reason="no_metrics", message="dsopt counted no floating-point operations; choose another metric")
+        said = (
+            "dsopt counted no floating-point operations, as in a script that compiles its model; choose another metric"
+        )
+        return Failed(reason="no_metrics", message=said)
     if rules.needs_pass and not any(seen.passes()[rules.needs_pass]):
         said = f"dsopt sees no {rules.needs_pass} calls of the script's engine; choose another metric"
         return Failed(reason="no_metrics", message=said)

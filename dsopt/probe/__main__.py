@@ -40,8 +40,7 @@ def main(isolation: Isolation | None = None) -> None:
     if limit and os.environ.get(DEVICE_KIND_VARIABLE) == "cpu":
         HostDevice().limit_memory(limit)  # before torch is loaded
     writer = EventWriter(run_dir, int(os.environ.get("RANK", 0)))
-    loaders, asked = Loaders(), run_dir.ds_config
-    counts = bool(os.environ.get(COUNT_FLOPS_VARIABLE))
+    loaders, asked, counts = Loaders(), run_dir.ds_config, bool(os.environ.get(COUNT_FLOPS_VARIABLE))
     observer = EngineObserver(writer, memory_limit_bytes=limit, count_flops=counts, loaders=loaders, asked=asked)
     flush = observer.flush
     observer.on_engine.append(OwnFiles(writer, run_dir).tell)
@@ -53,6 +52,7 @@ def main(isolation: Isolation | None = None) -> None:
     (isolation or Isolation()).activate(writer, run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
     loaders.activate()
+    after_import("torch", observer.flops.watch)
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:

@@ -60,7 +60,7 @@ class EngineObserver:
         self._memory_limit_bytes = memory_limit_bytes
         self._loaders = loaders or Loaders()
         self._asked = asked
-        self._flops = FlopCount(is_on=count_flops)
+        self.flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
         self._told: Engine
         self._engines = 0
@@ -187,7 +187,7 @@ class EngineObserver:
             self._writer.emit(told)
         before = self._memory.in_use() if first else 0
         start = self._begin_pass(rows, elements)
-        result = self._flops.around(call, self._writer, self._engine.gradient_accumulation_steps())
+        result = self.flops.around(call, self._writer, self._engine.gradient_accumulation_steps())
         step = self._begin_step()
         step.forward.append((start, self._clock.mark()))
         self._memory.sample()
