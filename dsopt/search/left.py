@@ -41,9 +41,10 @@ def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
     baseline, facts = history.find(BASELINE), history.facts_for(spec)
     if baseline is None or baseline.state == "running" or facts is None:
         return None
-    rounds = max((o.round for o in history.reference), default=0)
-    if rounds and spec.confirmation is not None:
-        return _of_confirmation(spec, history, spec.confirmation, rounds)
+    if (asked := spec.confirmation) is not None:
+        rounds = max((o.round for o in history.reference if o.round <= asked.rounds), default=0)  # others are proofs
+        if rounds:
+            return _of_confirmation(spec, history, asked, rounds)
     is_open = any(stage not in history.verdicts for stage in spec.stages)
     if is_open and (not spec.is_joint or spec.stop_when == "payback"):
         return None

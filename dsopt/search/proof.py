@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from dsopt.search.beside import run_again
-from dsopt.search.history import BASELINE, History
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.steps import RunReference
 from dsopt.study.spec import StudySpec
 
@@ -14,18 +14,25 @@ _MOST: Final = 12  # where so many have settled nothing, the user has to
 
 
 def proof_step(spec: StudySpec, history: History, nodes: Sequence[str]) -> RunReference | None:
-    """Another run of the user's own configuration, one at a time. None: there is none to be had.
+    """Another run of the user's own configuration, or of the best where that does not run, one at a time.
 
-    It is none of the rounds that a user asks for. A comparison has no other runs than its own.
+    It is none of the rounds that a user asks for. None: nothing has run, or it is a comparison, which has its own.
 
     Args:
         nodes: where it is to run, if it can.
     """
     own = history.find(BASELINE)
-    if spec.compare or own is None or own.state != "measured":
+    known = own if own is not None and own.state == "measured" else _best(history)
+    if spec.compare or known is None:
         return None
-    again = [o for o in history.reference if o.name == BASELINE and o.round]
+    again = [o for o in history.reference if o.name == known.name and o.round]
     if any(o.state == "running" for o in again) or sum(o.why == _WHY for o in again) >= _MOST:
         return None
-    step, rounds = run_again(history, BASELINE, None, _WHY), spec.confirmation.rounds if spec.confirmation else 0
+    step = run_again(history, known.name, known.candidate, _WHY)
+    rounds = spec.confirmation.rounds if spec.confirmation is not None else 0
     return replace(step, round=max(step.round, rounds + 1), on=nodes)
+
+
+def _best(history: History) -> Observation | None:
+    """The best that ran in this study."""
+    return max((o for o in history.measured if o.is_spent), key=history.score, default=None)

@@ -38,7 +38,8 @@ def test_it_is_the_users_own_where_the_machine_failed(known: History) -> None:
     assert (step.name, step.round, step.candidate, step.on) == ("baseline", 1, None, ["n1"])
     assert name_of(spec({}), with_runs(known, again("baseline", "measured"))) == "baseline:2"
     assert name_of(spec({}), with_runs(known, again("baseline", "running"))) is None
-    assert name_of(spec({}), replace(known, reference=[again("baseline", "failed", 0)])) is None
+    assert name_of(spec({}), replace(known, reference=[again("baseline", "failed", 0)])) == f"{BEST.name}:1"
+    assert name_of(spec({}), replace(history(), reference=[])) is None
 
 
 def test_they_end(known: History) -> None:
