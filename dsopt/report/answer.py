@@ -7,7 +7,7 @@ from typing import Final
 from dsopt.protocol.text import significant
 from dsopt.report.cost import money
 from dsopt.report.diff import Diff
-from dsopt.report.goal import SPEED, comparative, metric_name, superlative, times_text
+from dsopt.report.goal import SPEED, doubt_text, keep_text, metric_name, superlative, times_text
 from dsopt.report.numbers import number, percent
 from dsopt.report.readable import value_text
 from dsopt.report.summary import Summary
@@ -107,7 +107,7 @@ def headline(summary: Summary) -> str:
     if not summary.alternatives:
         return summary.alone_text()
     if not summary.changes_anything:
-        return f"Keep your configuration: it is the {superlative(summary.metric)} found."
+        return keep_text(summary.metric)
     if result.speedup is None:
         return f"Your configuration does not run here; this one does, with {number(result.value)} {summary.unit}."
     times, advice = times_text(summary.metric, result.speedup, "your configuration"), summary.batch_advice
@@ -119,7 +119,7 @@ def headline(summary: Summary) -> str:
     if result.interval is None:
         return f"{times}{batch}.{warned}"
     low, high = result.interval
-    doubt = "" if low > 1 else f" It may be no {comparative(summary.metric)}."
+    doubt = "" if low > 1 else f" {doubt_text(summary.metric)}"
     return f"{times} (95 % interval {low:.2f} to {high:.2f}){batch}.{doubt}{warned}"
 
 

@@ -1,14 +1,17 @@
 """What a study's metric asks for, in words: only more samples a second are faster."""
 
 from dataclasses import dataclass
-from typing import Final
+from statistics import fmean
+from typing import Final, NamedTuple
 
 from dsopt.protocol.text import significant
 from dsopt.search.history import BASELINE, History
 from dsopt.search.sharding import replicas
+from dsopt.search.standing import Comparison
 from dsopt.study.spec import StudySpec
 
 SPEED: Final = "throughput"
+_NOISE: Final = 0.02
 _NAMES: Final = {
     SPEED: "throughput",
     "throughput_per_gpu": "throughput of a GPU",
@@ -42,6 +45,18 @@ def baseline_text(metric: str, speedup: float, interval: tuple[float, float] | N
     return f"{times} (95 % interval {low:.2f}–{high:.2f}).{sure}"
 
 
+def keep_text(metric: str) -> str:
+    """That nothing else is better."""
+    if metric == SPEED:
+        return "Keep your configuration: it is the fastest found."
+    return "Keep your configuration: it is the best found."
+
+
+def doubt_text(metric: str) -> str:
+    """That the interval of the factor includes 1."""
+    return "It may be no faster." if metric == SPEED else "It may be no better."
+
+
 def comparative(metric: str) -> str:
     """What something is by the metric that is better than another."""
     return "faster" if metric == SPEED else "better"
@@ -63,7 +78,7 @@ class TrainingSpeed:
     @property
     def is_slower(self) -> bool:
         """Whether the best of the metric trains more slowly than the user's own configuration."""
-        return self.best < self.own
+        return self.best < (1 - _NOISE) * self.own
 
     def warnings(self) -> list[str]:
         """What a reader has to know then."""
@@ -77,22 +92,41 @@ class TrainingSpeed:
         ]
 
 
-def training_speed(spec: StudySpec, history: History, best: str) -> TrainingSpeed | None:
-    """The speed of the best and of the user's own, by their runs; None where it is the metric, or is not known."""
-    if spec.autotuning.metric == SPEED or best == BASELINE:
+def training_speed(spec: StudySpec, history: History, result: Comparison | None) -> TrainingSpeed | None:
+    """The speed of the best and of the user's own, by their runs; None where it is the metric, or is not known.
+
+    Where the metric tells the ratio, it is the result's, which knows what differs between nodes.
+    """
+    metric = spec.autotuning.metric
+    if metric == SPEED or result is None or result.best == BASELINE or result.speedup is None:
         return None
-    own, chosen = (_samples_per_second(spec, history, name) for name in (BASELINE, best))
-    if own is None or chosen is None:
+    own, best = (_work(spec, history, name) for name in (BASELINE, result.best))
+    if own is None or best is None:
         return None
-    return TrainingSpeed(metric=spec.autotuning.metric, own=own, best=chosen)
+    speeds = [work.samples / work.seconds for work in (own, best)]
+    if metric == "latency":
+        speeds[1] = speeds[0] * result.speedup * best.samples / own.samples
+    elif spec.autotuning.maximize:
+        speeds[1] = speeds[0] * result.speedup * best.ranks / own.ranks
+    return TrainingSpeed(metric=metric, own=speeds[0], best=speeds[1])
 
 
-def _samples_per_second(spec: StudySpec, history: History, name: str) -> float | None:
-    """Of all runs of a configuration together."""
-    samples = seconds = 0.0
-    for o in history.everything:
-        if o.name == name and o.state == "measured" and o.facts is not None and o.step_seconds:
-            knobs = o.candidate.knobs if o.candidate is not None else ()
-            samples += o.facts.micro_batch * o.facts.gas * replicas(spec, o.facts, knobs)
-            seconds += o.step_seconds
-    return samples / seconds if seconds else None
+class _Work(NamedTuple):
+    """Of a step: samples, seconds, and by how many ranks."""
+
+    samples: float
+    seconds: float
+    ranks: int
+
+
+def _work(spec: StudySpec, history: History, name: str) -> _Work | None:
+    """The mean of all runs of a configuration."""
+    runs = [
+        _Work(ranks * o.facts.micro_batch * o.facts.gas, o.step_seconds, ranks)
+        for o in history.everything
+        if o.name == name and o.state == "measured" and o.facts is not None and o.step_seconds
+        for ranks in [replicas(spec, o.facts, o.candidate.knobs if o.candidate is not None else ())]
+    ]
+    if not runs:
+        return None
+    return _Work(fmean(run.samples for run in runs), fmean(run.seconds for run in runs), runs[0].ranks)

@@ -259,8 +259,7 @@ def summarize(
     launches: Sequence[tuple[str, float]] = (),
 ) -> Summary:
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
-    baseline = history.find(BASELINE)
-    comparison = compare(spec, history) if state == "finished" else None
+    baseline, comparison = history.find(BASELINE), compare(spec, history) if state == "finished" else None
     found = Summary(
         study=spec.name,
         state=state,
@@ -295,6 +294,6 @@ def summarize(
         worked_seconds=worked_seconds,
         first_values=first_values(spec),
         batch_guess=guessed_batch(spec, history),
-        speed=training_speed(spec, history, comparison.best) if comparison else None,
+        speed=training_speed(spec, history, comparison),
     )
     return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))
