@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ class FlopCount:
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_due = is_on
-        self._restore: Callable[[], None] = lambda: None
+        self._watching = ExitStack()
 
     def watch(self, torch: ModuleType) -> None:
         """Notes whether `torch.compile` is called before the first pass, also by `Module.compile` and libraries."""
@@ -38,7 +39,7 @@ class FlopCount:
             return original(*args, **kwargs)
 
         torch.compile = compile_  # type: ignore[attr-defined]
-        self._restore = lambda: setattr(torch, "compile", original)
+        self._watching.callback(setattr, torch, "compile", original)
 
     def around(self, forward: Callable[[], Any], writer: EventWriter, micro_steps: int) -> Any:  # noqa: ANN401
         """Makes a forward pass, and tells of the first one.
@@ -48,7 +49,7 @@ class FlopCount:
             writer: of this rank's events.
             micro_steps: how many make up an optimizer step.
         """
-        self._restore()
+        self._watching.close()  # at the first pass; later ones find nothing to close
         if not self._is_due:
             return forward()
         from torch.utils.flop_counter import FlopCounterMode

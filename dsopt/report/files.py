@@ -244,7 +244,8 @@ def _keep_changed(folder: Path, files: Sequence[Path]) -> list[str]:
     """Gives what somebody has changed since it was written another name, and returns it."""
     digests = _read_note(folder).get("digests")
     known = digests if isinstance(digests, dict) else {}
-    changed = [path for path in files if _is_there(path) and known.get(path.name, _digest(path)) != _digest(path)]
+    there = [path for path in files if path.name in known and _is_there(path)]
+    changed = [path for path in there if known[path.name] != _digest(path)]
     return [path.replace(_free(folder, _CHANGED.format(path.name))).name for path in changed]
 
 

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from dsopt.protocol.text import significant
+from dsopt.search.global_batch import batch_of_run
 from dsopt.search.history import BASELINE, History
 from dsopt.search.sharding import replicas
 from dsopt.search.standing import Comparison
@@ -122,10 +123,10 @@ class _Work(NamedTuple):
 def _work(spec: StudySpec, history: History, name: str) -> _Work | None:
     """The mean of all runs of a configuration."""
     runs = [
-        _Work(ranks * o.facts.micro_batch * o.facts.gas, o.step_seconds, ranks)
+        _Work(batch_of_run(spec, o.facts, knobs), o.step_seconds, replicas(spec, o.facts, knobs))
         for o in history.everything
         if o.name == name and o.state == "measured" and o.facts is not None and o.step_seconds
-        for ranks in [replicas(spec, o.facts, o.candidate.knobs if o.candidate is not None else ())]
+        for knobs in [o.candidate.knobs if o.candidate is not None else ()]
     ]
     if not runs:
         return None

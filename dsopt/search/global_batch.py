@@ -20,9 +20,12 @@ def own_batch(spec: StudySpec, history: History, facts: ModelFacts) -> int:
     """That of the user's own configuration: as its run showed, else as the configuration says."""
     baseline = history.find(BASELINE)
     shown = baseline.facts if baseline is not None else None
-    if shown is not None:
-        return shown.micro_batch * shown.gas * replicas(spec, shown, ())
-    return configured_batch(spec, facts)
+    return configured_batch(spec, facts) if shown is None else batch_of_run(spec, shown, ())
+
+
+def batch_of_run(spec: StudySpec, shown: ModelFacts, setting: Setting) -> int:
+    """That of a run of this setting, by what it showed."""
+    return shown.micro_batch * shown.gas * replicas(spec, shown, setting)
 
 
 def configured_batch(spec: StudySpec, facts: ModelFacts) -> int:

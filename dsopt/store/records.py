@@ -72,5 +72,9 @@ def trial_of(row: Row) -> FrozenTrial:
 
 def attributes_of_place(spec: StudySpec, row: Row | Mapping[str, Any]) -> TrialAttributes:
     """On which nodes an attempt was, by its row, as attributes of its trial; none of a dry run."""
-    nodes = json.loads(row["devices"]) if row["devices"] else [row["node"]]
-    return {} if spec.is_simulated else {"ran_on": ", ".join(sorted(nodes))}
+    return {} if spec.is_simulated else {"ran_on": ", ".join(sorted(nodes_of(row)))}
+
+
+def nodes_of(row: Row | Mapping[str, Any]) -> set[str]:
+    """On which nodes an attempt was, by its row."""
+    return {*json.loads(row["devices"])} if row["devices"] else {row["node"]}

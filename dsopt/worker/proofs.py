@@ -1,9 +1,9 @@
 """How often the machine was well after a trial had met a fault of it, by the attempts of all workers."""
 
-import json
 from collections.abc import Sequence
 
 from dsopt.store.queries import Row
+from dsopt.store.records import nodes_of
 from dsopt.study.part import Part
 
 
@@ -20,13 +20,9 @@ def proofs(attempts: Sequence[Row], trial: tuple[Part, int]) -> int:
     count, faults = 0, list[Row]()
     for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
         if row["state"] in ("measured", "slow"):
-            if any(fault["finished_at"] <= row["started_at"] and _nodes(fault) <= _nodes(row) for fault in faults):
+            if any(fault["finished_at"] <= row["started_at"] and nodes_of(fault) <= nodes_of(row) for fault in faults):
                 count += 1
                 faults = [fault for fault in faults if fault["finished_at"] > row["started_at"]]
         elif (row["stage"], row["trial"], row["reason"]) == (*trial, "machine"):
             faults.append(row)
     return count
-
-
-def _nodes(row: Row) -> set[str]:
-    return {*json.loads(row["devices"])} if row["devices"] else {row["node"]}
