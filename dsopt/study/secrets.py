@@ -61,8 +61,8 @@ _PASSWORD_IN_URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^
 # in a connection string, as of Azure's storage, ODBC and libpq: several pairs, one of which says it
 _PAIRS: Final = re.compile(r"\w\s*=[^=].*\w\s*=", re.DOTALL)
 _PAIR: Final = re.compile(
-    r"""(?<![a-z])(?:(?:passw(?:or)?d|pwd|passphrase|account[_-]?key|shared[_-]?access[_-]?key)="""
-    r"""|(?:secret|api[_-]?key|access[_-]?key)=(?=\S{0,200}\d))(?![/~.<$*{])([^\s"'\\,;&|)\]}]{6,})""",
+    r"""(?<![a-z])(?:(?:account[_-]?key|shared[_-]?access[_-]?key)=|(?:(?:passw(?:or)?d|pwd|passphrase)="""
+    r"""|(?:secret|api[_-]?key|access[_-]?key)=(?=\S{0,200}\d))(?![/~.]))(?![<$*{])([^\s"'\\,;&|)\]}]{6,})""",
     re.IGNORECASE,
 )
 _AUTHORIZATION: Final = re.compile(

@@ -50,6 +50,7 @@ def parsed(typed: str) -> LaunchCommand:
         ("DATABASE_URL", "postgresql://ann:p4ss@host/db"),
         ("HTTPS_PROXY", "http://ann:p4ss@proxy:3128"),
         ("AZURE_STORAGE_CONNECTION_STRING", AZURE),
+        ("AZURE_STORAGE_CONNECTION_STRING", AZURE.replace("Zm9v", "/m9v")),
         ("DSN", "host=db user=u password=hunter22pw dbname=d"),
         ("--odbc", "Server=h;Uid=u;Pwd=hunter22pw"),
         ("HEADERS", "{'Authorization': 'token abcdef0123'}"),
