@@ -52,7 +52,6 @@ def main(isolation: Isolation | None = None) -> None:
     (isolation or Isolation()).activate(writer, run_dir)
     # Not imported here: a script may have to set variables before torch is loaded.
     loaders.activate()
-    after_import("torch", observer.flops.watch)
     after_import("deepspeed.runtime.engine", lambda module: observer.watch(module.DeepSpeedEngine))
     after_import("deepspeed.runtime.pipe.engine", lambda module: observer.watch_pipeline(module.PipelineEngine))
     try:

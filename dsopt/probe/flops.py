@@ -1,62 +1,80 @@
-"""Counts the floating-point operations of the first forward pass that trains."""
+"""Counts the floating-point operations of the second forward pass that trains."""
 
-import functools
+import contextlib
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
-from types import ModuleType
 from typing import Any, Final
 
 from dsopt.protocol.events import EventWriter, Flops
 
 _PASSES: Final = 3  # backward takes twice as many
-_OWN: Final = "deepspeed."  # compiles functions of optimizers as it is imported
-_PIPELINE: Final = "deepspeed.runtime.pipe.module"  # compiles layers
 
 
 class FlopCount:
     """Counts them if `is_on`. A step has three times as many for each micro-step, as in DeepSpeed's autotuner.
 
-    What activation checkpointing computes once more is no work done: a slower training would have more FLOPS. Nothing
-    is counted of a script that compiles: what torch has met while it counted, it never compiles in that process.
+    What activation checkpointing computes once more is no work done: a slower training would have more FLOPS. The first
+    pass shows whether torch compiles something in it, as for flex attention. If it does, nothing is counted: what torch
+    meets while it counts, it never compiles in that process.
     """
 
     def __init__(self, *, is_on: bool) -> None:
-        self._is_due = is_on
-        self._watching = ExitStack()
-
-    def watch(self, torch: ModuleType) -> None:
-        """Notes whether `torch.compile` is called before the first pass, also by `Module.compile` and libraries."""
-        if not self._is_due:
-            return
-        original = torch.compile
-
-        @functools.wraps(original)
-        def compile_(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            caller = sys._getframe(1).f_globals.get("__name__", "")
-            if not caller.startswith(_OWN) or caller == _PIPELINE:
-                self._is_due = False
-            return original(*args, **kwargs)
-
-        torch.compile = compile_  # type: ignore[attr-defined]
-        self._watching.callback(setattr, torch, "compile", original)
+        self._is_due, self._is_first = is_on, True
 
     def around(self, forward: Callable[[], Any], writer: EventWriter, micro_steps: int) -> Any:  # noqa: ANN401
-        """Makes a forward pass, and tells of the first one.
+        """Makes a forward pass, and tells of the second one.
 
         Args:
             forward: makes the pass.
             writer: of this rank's events.
             micro_steps: how many make up an optimizer step.
         """
-        self._watching.close()  # at the first pass; later ones find nothing to close
         if not self._is_due:
             return forward()
-        from torch.utils.flop_counter import FlopCounterMode
-
-        self._is_due = False
-        with FlopCounterMode(display=False) as counter:
+        if self._is_first:
+            self._is_first, before = False, _compiled()
             result = forward()
-        flops = float(_PASSES * counter.get_total_flops() * micro_steps)
-        writer.emit(Flops(rank=writer.rank, flops_per_step=flops))
+            self._is_due = _compiled() == before
+            return result
+        self._is_due = False
+        result, flops = _counted(forward)
+        if flops is not None:
+            writer.emit(Flops(rank=writer.rank, flops_per_step=float(_PASSES * flops * micro_steps)))
         return result
+
+
+def _compiled() -> int:
+    """How much torch has compiled in this process: graphs, and frames, which may have none."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:
+        return 0
+    return int(dynamo.counters["stats"]["unique_graphs"] + dynamo.counters["frames"]["total"])
+
+
+def _counted(forward: Callable[[], Any]) -> tuple[Any, int | None]:
+    """What a function returns, and how many operations it took; None: torch cannot say.
+
+    Torch's `FlopCounterMode` also follows which module each is of. What takes gradients in its forward pass, as force
+    fields do, fails under that.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    counts: list[int | None] = []
+
+    class Count(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True  # such as flex attention
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+            given = kwargs or {}
+            out = func(*args, **given)
+            if (formula := flop_registry.get(getattr(func, "_overloadpacket", None))) is not None:
+                counts.append(None)
+                with contextlib.suppress(Exception):  # tensors of some kinds have no sizes
+                    counts[-1] = formula(*args, **given, out_val=out)
+            return out
+
+    with Count():
+        result = forward()
+    known = [count for count in counts if count is not None]
+    return result, sum(known) if len(known) == len(counts) else None

@@ -30,6 +30,7 @@ class Assignment:
         nodes: the names of the nodes that it runs on; none of a dry run.
         rates: what was measured of its node, if it runs on one alone.
         script: the digest of its script's file, by its name (`script_source`).
+        is_first: whether it is the first attempt of its trial.
     """
 
     study: StoredStudy
@@ -42,6 +43,7 @@ class Assignment:
     nodes: Sequence[str] = ()
     rates: NodeRates | None = None
     script: Mapping[str, str] = field(default_factory=dict)
+    is_first: bool = True
 
     def place(self, sources: Mapping[str, str]) -> TrialAttributes:
         """Where it runs and of what script, as attributes of its trial; `sources`: digests of what it imports."""

@@ -185,6 +185,7 @@ class StudyGround:
             rates=hand.speed.of(nodes),
             strangers=hand.strangers,
             script=script,
+            is_first=isinstance(task, NewTask),
         )
 
     def _folder(self, spec: StudySpec) -> str:

@@ -86,6 +86,8 @@ def prepare(
     attempt: Attempt,
     aio: Mapping[str, Any] | None,
     placement: Placement | None = None,
+    *,
+    is_first: bool,
 ) -> Launch:
     """Writes the files that describe an attempt, and returns its launch."""
     config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
@@ -119,7 +121,8 @@ def prepare(
         plain=plain,
         pass_env=tuple(spec.pass_env),
         began_ns=began_ns(run_dir, Path(spec.cwd), spec.timeout_seconds),
-        count_flops=spec.autotuning.metric == "FLOPS" or (task.name, task.round) == ("baseline", 0),
+        # where it is not the metric, no second attempt fails for that
+        count_flops=spec.autotuning.metric == "FLOPS" or (is_first and (task.name, task.round) == (BASELINE, 0)),
     )
 
 

@@ -87,7 +87,14 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     try:
         measured, aio = _aio(assignment, lane)
         launch = prepare(
-            spec, assignment.task, assignment.candidate, run_dir, assignment.attempt, aio, assignment.placement
+            spec,
+            assignment.task,
+            assignment.candidate,
+            run_dir,
+            assignment.attempt,
+            aio,
+            assignment.placement,
+            is_first=assignment.is_first,
         )
     except Interrupted:
         return Ended(outcome=Cancelled())
