@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dsopt.protocol.secret_names import is_secret_name
 from dsopt.study.command import LaunchCommand
+from dsopt.study.inline_config import decoded
 from dsopt.study.secrets import (
     HIDDEN,
     SHORTEST,
@@ -61,7 +62,8 @@ def literal_secrets(command: LaunchCommand) -> list[str]:
 
 def secret_warnings(command: LaunchCommand, where: str) -> list[str]:
     """What to do about secrets that are written out in a command. It does not repeat them."""
-    names = dict.fromkeys(name for _, name, secret in _words(command) if secret is not None)
+    secrets = ((name, secret) for _, name, secret in _words(command) if secret is not None)
+    names = dict.fromkeys(name for name, secret in secrets if not _is_secret_config(secret))  # of that, others warn
     return [
         f"{where}: command: {name} seems to hold a secret, which is now in the database. Write the name of a variable "
         f"instead, such as {example}, in single quotes where a shell would fill it in: each worker takes the value "
@@ -113,7 +115,19 @@ def _secret(name: str, value: str) -> str | None:
     """The secret that is written out in a value, if it holds one."""
     if references(value):  # what stands beside a reference, such as `Bearer`, is not the secret
         name = ""
-    return value if looks_secret(name, without_references(value)) else None
+    return value if looks_secret(name, without_references(value)) or _is_secret_config(value) else None
+
+
+def _is_secret_config(value: str) -> bool:
+    """Whether this is a configuration in base64 that holds a secret, or may: it has comments, say."""
+    text = decoded(value)
+    if text is None:
+        return False
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(config, Mapping) and bool(config_warnings(config, ""))
 
 
 def shown_spec(stored: str) -> dict[str, Any]:

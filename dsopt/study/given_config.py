@@ -3,8 +3,6 @@
 All of them go through `find_config`, which corrects the same things for all and warns about each.
 """
 
-import base64
-import binascii
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from dsopt.errors import DsoptError
 from dsopt.study.command import CONFIG_FLAGS, LaunchCommand
 from dsopt.study.documents import is_file, nearest, read_text
 from dsopt.study.ds_schema import Schema
+from dsopt.study.inline_config import decoded
 from dsopt.study.repair import parse_config, put_in_place
 
 
@@ -95,10 +94,10 @@ def _read(
             f"'--deepspeed FILE', and the study has no 'ds_config'. {_missing_hint(command)}"
         )
     path = cwd / given
-    decoded = None if is_file(path) else _decoded(given)
-    if decoded is not None:
+    text = None if is_file(path) else decoded(given)
+    if text is not None:
         place = f"{where}: the configuration in base64"
-        config, warnings = parse_config(decoded, place)
+        config, warnings = parse_config(text, place)
         return config, place, warnings
     config, warnings = read_config(path)
     return config, str(path), warnings
@@ -114,12 +113,3 @@ def _missing_hint(command: LaunchCommand) -> str:
         (flag for flag in flags if flag not in CONFIG_FLAGS and nearest(flag, CONFIG_FLAGS, cutoff=0.85)), None
     )
     return "Give one of them." if meant is None else f"Write {meant} as {CONFIG_FLAGS[0]}."
-
-
-def _decoded(text: str) -> str | None:
-    """The decoded text, if it is (URL-safe) base64 and looks like JSON, which DeepSpeed accepts; else None."""
-    try:
-        decoded = base64.urlsafe_b64decode(text.encode("ascii")).decode("utf-8")
-    except (binascii.Error, ValueError):
-        return None
-    return decoded if decoded.lstrip().startswith(("{", '"', "“")) else None

@@ -157,6 +157,29 @@ def test_a_secret_that_is_written_out_is_hidden_and_warned_of(typed: str, secret
     assert secret not in warning
 
 
+HIDDEN_WORD = "'***'"
+
+
+def encoded(config: str) -> str:
+    return base64.urlsafe_b64encode(config.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("config", "is_hidden"),
+    [
+        ('{"comet": {"enabled": true, "api_key": "a1b2c3d4e5f6"}}', True),
+        ('{"train_batch_size": 8} // api_key: a1b2c3d4e5f6', True),
+        ('{"train_batch_size": 8}', False),
+    ],
+)
+def test_a_configuration_in_base64_hides_no_secret(config: str, is_hidden: bool) -> None:
+    """It stood in reports and on the dashboard, where whoever decodes it reads the key."""
+    given = encoded(config)
+    command = LaunchCommand.parse(["deepspeed", "t.py", "--deepspeed_config", given], "test")
+    assert shown(command) == f"deepspeed t.py --deepspeed_config {HIDDEN_WORD if is_hidden else given}"
+    assert secret_warnings(command, "study.yaml") == []  # reading the configuration warns of it
+
+
 @pytest.mark.parametrize(
     "typed",
     [
