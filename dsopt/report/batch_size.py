@@ -23,6 +23,8 @@ from dsopt.study.trainer import DEFAULTS, LEARNING_RATE
 # where DeepSpeed's configuration holds learning rates that scale with the optimizer's
 _RATES: Final = (
     "optimizer.params.lr",
+    "optimizer.params.muon_lr",
+    "optimizer.params.adam_lr",
     "scheduler.params.warmup_max_lr",
     "scheduler.params.cycle_max_lr",
     "scheduler.params.cycle_min_lr",

@@ -41,6 +41,15 @@ def test_the_rate_scales_with_the_root_and_for_sgd_linearly(kind: str | None, fa
         assert scaled["optimizer"]["params"]["lr"] == pytest.approx(3e-4 * factor)
 
 
+def test_both_rates_of_muon_are_scaled() -> None:
+    """They come before `lr`, which alone was scaled."""
+    study = spec({"optimizer": {"type": "Muon", "params": {"lr": 0.02, "muon_lr": 0.02, "adam_lr": 0.001}}})
+    advice = batch_advice(study, history(micro_batch=4), Candidate(stage=1, micro_batch=8, gas=2))
+    assert advice is not None
+    scaled, _ = scale_rates(advice, study.ds_config, study.launch)
+    assert scaled["optimizer"]["params"] == {"lr": 0.04, "muon_lr": 0.04, "adam_lr": 0.002}
+
+
 def test_a_rate_that_dsopt_does_not_know_is_not_called_scaled() -> None:
     study = with_command(spec(), "deepspeed t.py --lr 0.001 --deepspeed_config c.json")
     advice = batch_advice(study, history(micro_batch=4, rows=4), Candidate(stage=1, micro_batch=8, gas=2))
