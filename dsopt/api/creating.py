@@ -9,7 +9,7 @@ from dsopt.api.storage import handed_on
 from dsopt.api.study import Study
 from dsopt.launch.devices import DevicePool
 from dsopt.report.changed_script import named, runs_of_others
-from dsopt.report.files import set_aside_earlier
+from dsopt.report.files import check_given, set_aside_earlier
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
@@ -110,6 +110,8 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     source = None if earlier is None else store.get(earlier)
     if source is not None:
         check_source(spec, source.spec)
+    if all(header.name != spec.name for header in store.headers()) or spec.autotuning.overwrite:
+        check_given(spec)
     may_overwrite = spec.autotuning.overwrite and any(header.name == spec.name for header in store.headers())
     stored, is_new = store.create(spec)
     is_begun = not is_new and bool(store.runs(stored))  # a creator may have been interrupted just before this

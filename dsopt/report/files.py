@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dsopt.errors import DsoptError
 from dsopt.protocol.private import make_private, write_private
 from dsopt.report.batch_size import batch_advice, scale_rates
 from dsopt.report.optimal import optimal_candidate
@@ -185,6 +187,18 @@ def training_config(spec: StudySpec, ds_config: Mapping[str, Any]) -> Path:
 def write_config(path: Path, ds_config: Mapping[str, Any]) -> None:
     """Writes a DeepSpeed configuration to a file of the user's choice."""
     write_private(path, _config_text(ds_config))
+
+
+def check_given(spec: StudySpec) -> None:
+    """Raises a `DsoptError` if a study's command names a result file that the study would move aside."""
+    folder, given = find_results_folder(spec), spec.launch.config
+    if folder is None or given is None:
+        return
+    if os.path.realpath(Path(spec.cwd) / given) == os.path.realpath(folder / CONFIG):
+        raise DsoptError(
+            f"{folder / CONFIG}: is the result of an earlier study '{spec.name}', which a new one moves aside. Copy it "
+            "to a file of your own, and name that in the command. Or give this study another name (--name)."
+        )
 
 
 def set_aside_earlier(spec: StudySpec) -> Path | None:

@@ -312,3 +312,17 @@ def test_nights_that_nobody_worked_do_not_count() -> None:
     candidate = Candidate(stage=1, micro_batch=1, gas=1)
     known = history(observation(candidate, 1.0, trial=3, taken_over="other"))
     assert worked_seconds(store, None, known) == 12.0
+
+
+def test_no_study_moves_the_configuration_aside_that_its_command_names(dsopt: Dsopt) -> None:
+    """The same line could not be continued, and in the end another configuration stood under that name."""
+    finish(dsopt.cwd, dsopt.environment["DSOPT_STORAGE"])
+    dsopt("study", "delete", "dry", "--yes")
+    best = dsopt.cwd / "autotuning_results" / "ds_config_optimal.json"
+    before = best.read_text()
+    content = {**STUDY, "command": STUDY["command"].replace("ds.json", str(best))}
+    (dsopt.cwd / "dry.yaml").write_text(yaml.safe_dump(content))
+    said = dsopt("study", "create", "dry.yaml", code=1)
+    assert f"{best}: is the result of an earlier study 'dry', which a new one moves aside. Copy it" in said
+    assert best.read_text() == before
+    assert dsopt.json("study", "list") == []
