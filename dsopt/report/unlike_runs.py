@@ -10,12 +10,14 @@ from dsopt.report.odd_launches import odd_launches
 from dsopt.report.samples import growing_samples
 from dsopt.search.history import History
 from dsopt.study.own_settings import settings_in
+from dsopt.study.quantity import gib
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
 _FEW: Final = 2  # runs, of which one tells enough
 _WIDE: Final = 50.0  # per cent of a run's mean: its steps are of several kinds
 _NARROWER: Final = 5.0  # times
+_SMALLER: Final = 0.05  # as a share of the memory of the largest device
 _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much weight
 
 
@@ -24,7 +26,8 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     of_launches = odd_launches(history, spec.autotuning.unit)
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
-    return [*changed_script(spec, history), *of_model, *of_launches, *of_samples, *_slow_input(history)]
+    of_nodes = _unlike_memory(history)
+    return [*changed_script(spec, history), *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
 
 
 def _other_models(history: History) -> list[str]:
@@ -52,6 +55,22 @@ def _further_engines(history: History) -> list[str]:
         f"WARNING: your script trains with {most} engines of DeepSpeed, and all figures are of the first one that it "
         "builds: its steps, its samples, and the memory until the run ended. Let it build the one that takes the most "
         "time first, and look whether the whole training is faster and fits, before you rely on the result."
+    ]
+
+
+def _unlike_memory(history: History) -> list[str]:
+    """A warning if devices of one node have less memory than those of another, by runs on one node."""
+    runs = [(o.ran_on[0], o.facts.device_memory_bytes) for o in history.everything if len(o.ran_on) == 1 and o.facts]
+    memory = {node: min(size for other, size in runs if other == node) for node, _ in runs}
+    if not memory:
+        return []
+    least, most = (choose(memory, key=lambda node: memory[node]) for choose in (min, max))
+    if memory[least] >= (1 - _SMALLER) * memory[most]:
+        return []
+    return [
+        f"WARNING: a device of {most} has {gib(memory[most])} of memory, and one of {least} "
+        f"{gib(memory[least])}: what ran out of it on {least} counts as what fits nowhere, so a faster "
+        f"configuration for {most} may be missing. Give a study workers on nodes of one kind, under another --name."
     ]
 
 

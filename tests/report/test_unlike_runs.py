@@ -6,6 +6,7 @@ import pytest
 
 from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.run_quality import RunQuality
+from dsopt.study.quantity import gib
 from dsopt.study.step_noise import StepNoise
 from tests.made_up import facts, history, observation
 from tests.made_up import spec as made_up_spec
@@ -26,6 +27,20 @@ def test_figures_of_the_first_engine_of_several_come_with_a_warning() -> None:
     assert warning.startswith(
         "WARNING: your script trains with 2 engines of DeepSpeed, and all figures are of the first"
     )
+
+
+def test_nodes_whose_devices_have_less_memory_than_others_are_told() -> None:
+    """What did not fit on the smaller one was left out, and the next best told without a word of that."""
+    ran = replace(observation(at(1, 8), 2.0, facts=facts()), ran_on=("large",))
+    most = facts().device_memory_bytes
+    nearly, half = (
+        replace(observation(at(1, 16), facts=replace(facts(), device_memory_bytes=size)), ran_on=("small",))
+        for size in (int(0.97 * most), most // 2)
+    )
+    assert unlike_runs(spec(), history(ran, nearly, baseline=facts())) == []
+    assert unlike_runs(spec(), history(ran, replace(half, ran_on=("large", "small")), baseline=facts())) == []
+    [warning] = unlike_runs(spec(), history(ran, half, baseline=facts()))
+    assert warning.startswith(f"WARNING: a device of large has {gib(most)} of memory, and one of small {gib(most // 2)}")
 
 
 def test_figures_of_input_that_was_read_ahead_come_with_a_warning() -> None:
