@@ -8,11 +8,9 @@ from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.beside import began_ns
 from dsopt.launch.launch import Launch
-from dsopt.launch.placement import Placement
 from dsopt.launch.swap import give_own_swap
-from dsopt.protocol.run_dir import RunDir
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.store.attempts import Attempt, Task
+from dsopt.store.attempts import Task
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.comparison import plain_sizes
@@ -25,6 +23,7 @@ from dsopt.study.simulation import Simulation
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import filled_in
+from dsopt.worker.assignment import Assignment
 from dsopt.worker.stakes import stake_of
 
 _CHECKPOINTING_FLAG = "--gradient_checkpointing"  # of the Hugging Face Trainer
@@ -78,18 +77,12 @@ def _own_sizes(spec: StudySpec, shown: Observation | None, *, is_own: bool) -> O
     return OwnSizes(rows=0, micro_batch=own_size(spec, MICRO_BATCH), gas=own_size(spec, ACCUMULATION))
 
 
-def prepare(
-    spec: StudySpec,
-    task: Task,
-    candidate: Candidate | None,
-    run_dir: RunDir,
-    attempt: Attempt,
-    aio: Mapping[str, Any] | None,
-    placement: Placement | None = None,
-    *,
-    is_first: bool,
-) -> Launch:
-    """Writes the files that describe an attempt, and returns its launch."""
+def prepare(assignment: Assignment, aio: Mapping[str, Any] | None) -> Launch:
+    """Writes the files that describe an attempt, and returns its launch; `aio`: settings of NVMe offload."""
+    spec, task, candidate = assignment.study.spec, assignment.task, assignment.candidate
+    run_dir, attempt = assignment.run_dir, assignment.attempt
+    # where it is not the metric, no second attempt fails for that
+    is_counted = assignment.is_first and (task.name, task.round) == (BASELINE, 0)
     config = isolated_config(run_config(spec, candidate, aio), run_dir.own_path)
     command, plain = candidate_command(spec, candidate), plain_sizes(spec, task.name)
     command = isolated_command(command, spec.isolate, run_dir.own_path)
@@ -114,15 +107,14 @@ def prepare(
         run_dir=run_dir,
         devices=attempt.devices,
         port=attempt.port,
-        placement=placement,
+        placement=assignment.placement,
         memory_limit_bytes=spec.memory_per_device,
         start=spec.start,
         is_simulated=spec.is_simulated,
         plain=plain,
         pass_env=tuple(spec.pass_env),
         began_ns=began_ns(run_dir, Path(spec.cwd), spec.timeout_seconds),
-        # where it is not the metric, no second attempt fails for that
-        count_flops=spec.autotuning.metric == "FLOPS" or (is_first and (task.name, task.round) == (BASELINE, 0)),
+        count_flops=spec.autotuning.metric == "FLOPS" or is_counted,
     )
 
 

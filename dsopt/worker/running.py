@@ -86,16 +86,7 @@ def _run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], N
     spec, run_dir = assignment.study.spec, assignment.run_dir
     try:
         measured, aio = _aio(assignment, lane)
-        launch = prepare(
-            spec,
-            assignment.task,
-            assignment.candidate,
-            run_dir,
-            assignment.attempt,
-            aio,
-            assignment.placement,
-            is_first=assignment.is_first,
-        )
+        launch = prepare(assignment, aio)
     except Interrupted:
         return Ended(outcome=Cancelled())
     except DsoptError as error:  # the disk to offload to cannot be used
