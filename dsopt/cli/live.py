@@ -127,7 +127,7 @@ class LiveView:
     devices: str
     study: StoredStudy | None = None
     history: History | None = None
-    current_runs: dict[Task, Progress | None] = field(default_factory=dict)
+    current_runs: dict[tuple[str, int], tuple[Task, Progress | None]] = field(default_factory=dict)
     awaited: str | None = None
     began: float = field(default_factory=time.monotonic)
     _left: str | None = None
@@ -138,13 +138,13 @@ class LiveView:
         """Takes in an event of a worker."""
         match event:
             case TaskStarted(task=task):
-                self.current_runs[task], self.awaited = None, None
+                self.current_runs[task.key], self.awaited = (task, None), None
             case DevicesAwaited():
                 self.awaited = awaited_text(event)
             case TaskProgressed(task=task, progress=progress):
-                self.current_runs[task] = progress
+                self.current_runs[task.key] = (task, progress)
             case TaskEnded(task=task):
-                self.current_runs.pop(task, None)
+                self.current_runs.pop(task.key, None)
             case StudyProgressed(study=study, history=history):
                 self.study, self.history = study, history
                 self._left = left_text(study, history, self._pace.after(study, history))
@@ -169,7 +169,7 @@ class LiveView:
             table.add_row("worker", f"waiting; {self.devices}")
             return table
         table.add_row("study", f"{self.study.name}, with {self.devices}")
-        for task, progress in list(self.current_runs.items()):
+        for task, progress in list(self.current_runs.values()):
             table.add_row(part_of(task), Text(f"{label_of(task)}: {progress_text(progress)}"))
         if not self.current_runs:
             table.add_row("next", self.awaited or "choosing")
@@ -183,7 +183,7 @@ class LiveView:
         """The same in one line."""
         if self.study is None:
             return "Waiting for a study."
-        runs = [f"{label_of(task)}: {progress_text(progress)}" for task, progress in list(self.current_runs.items())]
+        runs = [f"{label_of(task)}: {progress_text(progress)}" for task, progress in list(self.current_runs.values())]
         now = "; ".join(runs) or self.awaited or "choosing the next run"
         return f"… {now} ({'; '.join(filter(None, [self._done(), self._left]))})"
 
