@@ -15,7 +15,6 @@ from dsopt.report.left import mean_seconds
 from dsopt.search.carry_out import next_run
 from dsopt.search.history import History, Observation
 from dsopt.search.plan import next_step
-from dsopt.search.proof import proof_step
 from dsopt.search.steps import Finish, GiveUp, RunReference, Wait
 from dsopt.search.tally import Tally, tallies
 from dsopt.store.attempts import Task
@@ -115,7 +114,9 @@ class Asker:
                 with self._turns.take():
                     ground = StudyGround(self._hand, self._study, self.snapshot, self._bears, self._leaves)
                     self._files = files_of(self._study.spec, ground.history)
-                    return self._adopted(ground) or (None if self._outage.avoids_others else self._planned(ground))
+                    first = ground.run_proof(self._outage) if self._outage.is_shared else None
+                    found = first or self._adopted(ground)
+                    return found or (None if self._outage.avoids_others else self._planned(ground))
             except StudyChanged:
                 now = self._hand.store.now(self._study)
                 if now.state in ("finished", "stopped"):
@@ -229,9 +230,8 @@ class Asker:
                 self._hand.ledger.change(self._study, version=ground.known.version, state="finished")
             case Wait() if not ground.known.has_free:  # what is left to other nodes becomes this one's when they leave
                 self._idle_at = ground.known.version
-            case Wait() if (nodes := self._outage.unproved_on) is not None:
-                proof = proof_step(self._study.spec, ground.history, nodes)
-                return None if proof is None else ground.run_reference(proof)
+            case Wait():
+                return ground.run_proof(self._outage)
         return None
 
     def _tell_of_script(self, begun: Assignment) -> None:

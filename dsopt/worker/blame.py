@@ -56,13 +56,13 @@ class NodeHealth:
     _avoided: dict[tuple[Part, int], float] = field(default_factory=dict)  # until when
     _cancelled: Counter[tuple[str, Part, str, int]] = field(default_factory=Counter)  # each run is another trial
 
-    def note(self, task: Task, outcome: Outcome) -> None:
-        """Takes in the outcome of a run on this node."""
+    def note(self, task: Task, outcome: Outcome, *, is_fault: bool) -> None:
+        """Takes in the outcome of a run on this node; `is_fault`: whether it may be the machine's."""
         if isinstance(outcome, Cancelled):
             self._cancelled[outcome.reason, task.part, task.name, task.round] += 1
         if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.reason in _TOLD):
             return
-        if isinstance(outcome, Failed) and outcome.retryable:
+        if is_fault or (isinstance(outcome, Failed) and outcome.retryable):
             self.died.append(task)
         else:
             self.died.clear()
@@ -128,10 +128,10 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
     return "elsewhere" if others_live else "again"
 
 
-def why_set_aside(died: Sequence[Task], node: str, last: Failed) -> str:
+def why_set_aside(died: Sequence[Task], node: str, last: str) -> str:
     """Why a node takes no more part, as sentences."""
     names = ", ".join(dict.fromkeys(task.name for task in died))
     return (
         f"runs of {names} died on {node}, one after another, so this node is set aside, and other nodes try them "
-        f"again. The last: {last.message} Mend the node, then start the worker again."
+        f"again. The last: {last} Mend the node, then start the worker again."
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dsopt.errors import DsoptError, Interrupted
-from dsopt.experiment.outcome import Failed, Measured, Outcome
+from dsopt.experiment.outcome import Failed, Infeasible, Measured
 from dsopt.store.attempts import Task
 from dsopt.store.database_file import file_of
 from dsopt.store.stored import StoredStudy
@@ -14,18 +14,16 @@ from dsopt.store.workers import nodes_at_work
 from dsopt.study.folders import results_folder
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.worker.asking import Asker
-from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict, why_set_aside
-from dsopt.worker.company import Company
+from dsopt.worker.blame import why_set_aside
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.hand import Hand
-from dsopt.worker.happenings import DeviceSetAside, RunsAlone, TaskEnded, TaskStarted
+from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
-from dsopt.worker.outage import Outage
 from dsopt.worker.patience import Patience
-from dsopt.worker.proofs import proofs
 from dsopt.worker.settling import settle
+from dsopt.worker.verdicts import Verdicts
 
 LEFT: Final = ("finished", "stopped", None)
 _BUSY_SECONDS: Final = 1.0  # how long it waits at most for something to happen while runs are in hand, and without any
@@ -66,7 +64,8 @@ class Desk:
         self._heart, self._patience, self._ending, self._wake = heart, patience, ending, wake
         self._ask: Callable[[Callable[[], Any]], Any] = patience
         self._leaving = threading.Event()  # the study is over, or a run ended with an error of this machine
-        self._health, self._company, self._outage = NodeHealth(), Company(), Outage(hand.tell)
+        self._verdicts = Verdicts(hand, study)
+        self._company, self._outage = self._verdicts.company, self._verdicts.outage
         self._results = results_folder(study.spec)
         self._room = Room(self._results, hand.tell)
         self._settled_for: object = None
@@ -184,8 +183,10 @@ class Desk:
         assignment, ended = run.assignment, run.ended
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
-        others_live = isinstance(outcome, Failed) and outcome.retryable and self._ask(self._do_others_live)
-        told = (what := self._verdict(study, run, outcome, others_live=others_live)) == "tell"
+        failed = isinstance(outcome, Failed | Infeasible)
+        others = self._ask(self._others) if failed else ()
+        attempts = self._ask(lambda: self._hand.store.runs(study)) if failed else ()
+        told = (what := self._verdicts.of(run, outcome, attempts, others)) == "tell"
         try:
             self._ask(
                 lambda: self._hand.ledger.end(
@@ -202,7 +203,7 @@ class Desk:
         lane.in_hand = None
         self._asker.look_again()
         if what == "elsewhere":
-            self._health.avoid(task)
+            self._verdicts.health.avoid(task)
         for happening in run.of_files(has_company=len(self._lanes) > 1):
             self._hand.tell(happening)
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None
@@ -214,34 +215,16 @@ class Desk:
             self._room.waits_for(ended.lacks)
         if ended.error is not None:
             self._errors.append(ended.error)
-        if isinstance(outcome, Failed) and self._health.is_suspect and others_live:
+        if isinstance(outcome, Failed | Infeasible) and others and self._verdicts.is_bad_node(attempts):
             self._set_aside(outcome)
-        self._health.refuse_repeats(study.name, task)
+        self._verdicts.health.refuse_repeats(study.name, task)
         self._outage.refuse(study.name)
 
-    def _verdict(self, study: StoredStudy, run: RunInHand, outcome: Outcome, *, others_live: bool) -> Verdict:
-        """What follows from an outcome."""
-        task, bore_company, most = run.assignment.task, not self._company.bears_none, study.spec.max_attempts
-        self._outage.note(task, outcome)
-        if self._company.is_doubtful(task, outcome, had_company=run.had_company):
-            return "again"
-        self._health.note(task, outcome)
-        if bore_company and self._company.bears_none:
-            self._hand.tell(RunsAlone(task=task))
-        if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
-            return "tell"
-        if outcome.reason == "machine":
-            seen = proofs(self._ask(lambda: self._hand.store.runs(study)), task.key)
-            return "tell" if self._outage.is_own(task, seen, most) else "elsewhere" if others_live else "again"
-        attempts = self._ask(lambda: self._hand.store.attempts_for(study, task))[:-1]
-        counted, node = attempts[self._company.failed_beside_others(task) :], self._hand.ledger.me.node
-        return verdict(outcome, counted, most, node=node, others_live=others_live)
-
-    def _set_aside(self, last: Failed) -> None:
-        """Ends this worker's part: runs of three candidates died here, so they say nothing about them."""
-        died = self._health.died
-        self._ask(lambda: self._hand.ledger.give_back(self._study, died))
-        why = why_set_aside(died, self._hand.ledger.me.node, last)
+    def _set_aside(self, last: Failed | Infeasible) -> None:
+        """Ends this worker's part: runs of several candidates failed here alone, so they say nothing about them."""
+        failed = self._verdicts.health.died
+        self._ask(lambda: self._hand.ledger.give_back(self._study, failed))
+        why = why_set_aside(failed, self._hand.ledger.me.node, last.message)
         self._errors.append(DsoptError(f"study '{self._study.name}': {why}"))
 
     def _avoid_what_failed(self, task: Task, outcome: Failed) -> None:
@@ -293,8 +276,9 @@ class Desk:
     def _count_in_hand(self) -> int:
         return sum(lane.in_hand is not None for lane in self._lanes)
 
-    def _do_others_live(self) -> bool:
-        return bool(nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node})
+    def _others(self) -> set[str]:
+        """Other nodes that work on the study."""
+        return nodes_at_work(self._hand.store.engine, self._study.id) - {self._hand.ledger.me.node}
 
     def _is_avoided(self, trial: tuple[Part, int]) -> bool:
-        return self._outage.avoids(trial) or (self._health.avoids(trial) and self._do_others_live())
+        return self._outage.avoids(trial) or (self._verdicts.health.avoids(trial) and bool(self._others()))

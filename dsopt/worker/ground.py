@@ -16,6 +16,7 @@ from dsopt.search import plan
 from dsopt.search.baseline_twin import is_baseline
 from dsopt.search.history import BASELINE, History
 from dsopt.search.observing import profile_attributes
+from dsopt.search.proof import proof_step
 from dsopt.search.pruners import memory_pruner, runs_since_best_of
 from dsopt.search.sampler import CandidateSampler, distributions
 from dsopt.search.steps import Explore, RunReference
@@ -39,6 +40,7 @@ from dsopt.worker.foreign import reference_candidate
 from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import StageClosed, TaskSkipped
 from dsopt.worker.history import Snapshot
+from dsopt.worker.outage import Outage
 
 Bears: TypeAlias = Callable[[StudySpec, int, Candidate | None, bool], bool]
 
@@ -101,6 +103,17 @@ class StudyGround:
         candidate = reference_candidate(self._study, step.name, self.history)
         return self.begin(task, candidate, plan.state_of(step), step.left_by)
 
+    def run_proof(self, outage: Outage) -> Assignment | None:
+        """Begins a run that shows whether the machine is well, if one is needed, and there is one.
+
+        Raises:
+            LeftToOthers, DevicesTaken: as for a reference run.
+        """
+        if (nodes := outage.unproved_on) is None:
+            return None
+        step = proof_step(self._study.spec, self.history, nodes, outage.waiting)
+        return None if step is None else self.run_reference(step)
+
     def explore(self, step: Explore) -> Assignment | None:
         """Asks the sampler (ours) for a candidate and begins its run. None: it needs no run, or a pruner refused it."""
         known = self.history.facts_for(self._study.spec)
@@ -152,8 +165,7 @@ class StudyGround:
 
         Raises:
             DevicesTaken: not enough devices are free now; `MustBeAlone`: the run must wait until it is alone.
-            Fenced: the study has changed, or the task is not this worker's.
-            OSError: the run directory cannot be made.
+            Fenced, OSError: the study has changed, or the task is another's; the run directory cannot be made.
         """
         hand, study = self._hand, replace(self._study, spec=spec_of_run(self._study.spec, task.name))
         if not self._bears(study.spec, task.round, candidate, isinstance(task, NewTask)):

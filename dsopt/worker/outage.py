@@ -1,14 +1,14 @@
-"""Faults of the machine that runs tell of, such as a network that is away: no candidate is charged without a proof."""
+"""Faults that may be the machine's, such as a network that is away: no candidate is charged without a proof."""
 
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeGuard
+from typing import Final
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import Cancelled, Failed, Measured, Outcome, Slow
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
@@ -54,8 +54,9 @@ class Outage:
     each of several proofs is the candidate's own; without them, nothing is charged.
 
     Where two have met a fault and nothing has gone well since, runs begin one at a time, after pauses that get longer:
-    first what waits; once each has failed twice, something else. The next may begin when the engine of the one before
-    stands. After ten pauses nothing begins, and the worker ends with its last run.
+    first one of what has run before, as a proof; then what waits, what has failed least often first; once each has
+    failed twice, something else. The next may begin when the engine of the one before stands. After ten pauses nothing
+    begins, and the worker ends with its last run.
 
     Args:
         tell: told when runs wait for longer, and when they go on.
@@ -66,6 +67,7 @@ class Outage:
         self._met: dict[_Key, _Fault] = {}  # the last fault of what has met one since the last proof
         self._begun: dict[_Key, _Begun] = {}
         self._times: Counter[_Key] = Counter()  # how often a trial has met one
+        self._unsaid: set[_Key] = set()  # trials whose runs do not say that it was the machine
         self._faults = self._pauses = 0
         self._last = ""
         self._until = 0.0
@@ -81,15 +83,17 @@ class Outage:
         if (run := self._begun.get(task.key)) is not None:
             self._begun[task.key] = replace(run, stands=True)
 
-    def note(self, task: Task, outcome: Outcome) -> None:
-        """Takes in an outcome."""
+    def note(self, task: Task, outcome: Outcome, *, is_fault: bool) -> None:
+        """Takes in an outcome; `is_fault`: whether it may be the machine's."""
         key = task.key
         run = self._begun.pop(key, _NOTHING)
         if isinstance(outcome, Measured | Slow):
             self._went_well(key, run.before)
-        elif _is_of_machine(outcome):
+        elif is_fault and isinstance(outcome, Failed | Infeasible):
             self._faults += 1
             self._times[key] += 1
+            if outcome.reason != "machine":
+                self._unsaid.add(key)
             self._met[key] = _Fault(number=self._faults, name=task.name, nodes=run.nodes)
             self._last = outcome.message
             self._pause()
@@ -102,7 +106,7 @@ class Outage:
         self._until = now + min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self._pauses)
         self._pauses += 1
         if self._pauses == _TOLD_FROM:
-            why = f"runs meet a fault of this machine, and are tried again. The last: {self._last}"
+            why = f"runs fail as if this machine were at fault, and are tried again. The last: {self._last}"
             self._tell(WorkerPaused(why=why))
 
     def _went_well(self, by: _Key, before: Mapping[_Key, int]) -> None:
@@ -137,22 +141,31 @@ class Outage:
     def avoids(self, trial: _Key) -> bool:
         """Whether a trial is not to be tried again now.
 
-        From its second fault on, nor while a run goes on that may prove something of the last: one that is tried again
-        and again within seconds would have failed again during each of minutes.
+        Where it needs a proof, nor while a run goes on that may be one: what is tried again and again within seconds
+        would have failed again during each of minutes.
         """
         if (fault := self._met.get(trial)) is None:
             return False
-        if self._times[trial] > 1 and any(run.before.get(trial) == fault.number for run in self._begun.values()):
+        if self._needs_proof(trial) and any(run.before.get(trial) == fault.number for run in self._begun.values()):
             return True
-        waits_longest = all(fault.number <= other.number for other in self._met.values())
-        turns = (self._is_for_others + (not waits_longest)) * (len(self._met) > 1)
+        is_first = trial == min(self._met, key=lambda other: (self._times[other], self._met[other].number))
+        turns = (self._is_for_others + (not is_first)) * self.is_shared
         return time.monotonic() < self._until + turns * _TURN_SECONDS
+
+    def _needs_proof(self, trial: _Key) -> bool:
+        """Whether it has failed twice, or without saying that it was the machine."""
+        return self._times[trial] > 1 or trial in self._unsaid
 
     @property
     def avoids_others(self) -> bool:
         """Whether nothing is to begin now but what waits for the machine."""
         is_turn = time.monotonic() < self._until + _TURN_SECONDS
-        return len(self._met) > 1 and not self._is_for_others and is_turn
+        return self.is_shared and not self._is_for_others and is_turn
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several have met a fault since something went well."""
+        return len(self._met) > 1
 
     @property
     def _is_for_others(self) -> bool:
@@ -161,9 +174,14 @@ class Outage:
 
     @property
     def unproved_on(self) -> Sequence[str] | None:
-        """The nodes of what has failed twice, if nothing goes on that may show whose fault that was; None: none has."""
-        again = (fault for trial, fault in self._met.items() if self._times[trial] > 1 and not self._begun)
-        return next((sorted(fault.nodes) for fault in again), None)
+        """The nodes of what needs a proof, if nothing goes on that may be one: of what failed twice, or of several."""
+        waits = (fault for trial, fault in self._met.items() if self.is_shared or self._needs_proof(trial))
+        return None if self._begun else next((sorted(fault.nodes) for fault in waits), None)
+
+    @property
+    def waiting(self) -> set[str]:
+        """The names of what waits for a proof."""
+        return {fault.name for fault in self._met.values()}
 
     @property
     def is_on(self) -> bool:
@@ -172,7 +190,7 @@ class Outage:
             return True
         # by what began after the last fault
         is_tried = any(run.faults == self._faults and not run.stands for run in self._begun.values())
-        return len(self._met) > 1 and (is_tried or time.monotonic() < self._until)
+        return self.is_shared and (is_tried or time.monotonic() < self._until)
 
     @property
     def is_waited_for(self) -> bool:
@@ -188,11 +206,7 @@ class Outage:
         if self._pauses >= _MOST and not self._begun:
             names = ", ".join(dict.fromkeys(fault.name for fault in self._met.values()))
             raise DsoptError(
-                f"study '{study}': for minutes, runs met a fault of this machine. The last: {self._last} "
+                f"study '{study}': for minutes, runs failed as if this machine were at fault. The last: {self._last} "
                 f"They ({names}) do not count, and nothing that was recorded is lost. Mend this, then go on with: "
                 f"dsopt worker {study} (if they are at fault themselves: {_CHARGES}=1 dsopt worker {study})"
             )
-
-
-def _is_of_machine(outcome: Outcome) -> TypeGuard[Failed]:
-    return isinstance(outcome, Failed) and outcome.reason == "machine"

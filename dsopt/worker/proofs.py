@@ -1,13 +1,53 @@
-"""How often the machine was well after a trial had met a fault of it, by the attempts of all workers."""
+"""What the attempts of all workers show of the machine: whether a failure may be its, and whether it was well after."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from typing import Final
 
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.store.records import nodes_of
 from dsopt.study.part import Part
 
+_WELL: Final = ("measured", "slow")
+_NOBODYS: Final = ("lost", "hardware", "taken")
+_FULL: Final = "host_oom"  # the host's memory, maybe by other programs
 
-def proofs(attempts: Sequence[Row], trial: tuple[Part, int]) -> int:
+
+def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str]) -> bool:
+    """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
+
+    So it is where the run says so. Once something of the study has run, it is also where something fails that has run
+    before; where a run died without a word or filled the host's memory, until one such is known to be at fault itself;
+    and where nothing has gone well on the nodes since something else failed there for reasons unknown, or ever.
+
+    Args:
+        attempts: all of the study.
+        task: what ran.
+        outcome: what came of it.
+        nodes: where it ran.
+    """
+    if not isinstance(outcome, Failed | Infeasible) or not _is_fault(outcome.state, outcome.reason):
+        return False
+    if outcome.reason == "machine":
+        return True
+    ended = [row for row in attempts if row["finished_at"] is not None]
+    well = [row for row in ended if row["state"] in _WELL]
+    if not well or any(row["candidate"] == task.name for row in well):
+        return bool(well)
+    faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
+    own = {trial for trial in {_trial(row) for row in faults} if _is_own(ended, trial)}
+    is_silent = outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable)
+    if is_silent and not any(row["reason"] == outcome.reason for row in faults if _trial(row) in own):
+        return True
+    here = set(nodes)
+    unknown = (row["finished_at"] for row in faults if _trial(row) not in own and here & nodes_of(row))
+    last_well = max((row["finished_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
+    return max(unknown, default=-math.inf) >= last_well
+
+
+def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
     """How many outages are known to have ended while this trial met faults.
 
     What proves that is a run that began after a fault, on all nodes of it, and went well. The next proof is one after
@@ -19,10 +59,34 @@ def proofs(attempts: Sequence[Row], trial: tuple[Part, int]) -> int:
     """
     count, faults = 0, list[Row]()
     for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
-        if row["state"] in ("measured", "slow"):
+        if row["state"] in _WELL:
             if any(fault["finished_at"] <= row["started_at"] and nodes_of(fault) <= nodes_of(row) for fault in faults):
                 count += 1
                 faults = [fault for fault in faults if fault["finished_at"] > row["started_at"]]
-        elif (row["stage"], row["trial"], row["reason"]) == (*trial, "machine"):
+        elif _trial(row) == trial and _is_fault(row["state"], row["reason"]):
             faults.append(row)
     return count
+
+
+def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, int]], node: str) -> bool:
+    """Whether some of these trials went well without this node, and none failed without it."""
+    without = [row for row in attempts if _trial(row) in trials and node not in nodes_of(row)]
+    well = any(row["state"] in _WELL for row in without)
+    return well and not any(_is_fault(row["state"], row["reason"]) for row in without)
+
+
+def _is_own(ended: Sequence[Row], trial: tuple[str, int]) -> bool:
+    """Whether a trial never went well, and failed again after the machine was well."""
+    of_it = [row for row in ended if _trial(row) == trial]
+    last = max((row["finished_at"] for row in of_it), default=-math.inf)
+    before = [row for row in ended if row["finished_at"] < last]
+    return not any(row["state"] in _WELL for row in of_it) and proofs(before, trial) > 0
+
+
+def _is_fault(state: str, reason: str | None) -> bool:
+    """Whether an attempt failed in a way that may be its candidate's, or the machine's."""
+    return (state == "failed" and reason not in _NOBODYS) or (state == "infeasible" and reason == _FULL)
+
+
+def _trial(row: Row) -> tuple[str, int]:
+    return row["stage"], row["trial"]

@@ -40,7 +40,9 @@ def test_nodes_whose_devices_have_less_memory_than_others_are_told() -> None:
     assert unlike_runs(spec(), history(ran, nearly, baseline=facts())) == []
     assert unlike_runs(spec(), history(ran, replace(half, ran_on=("large", "small")), baseline=facts())) == []
     [warning] = unlike_runs(spec(), history(ran, half, baseline=facts()))
-    assert warning.startswith(f"WARNING: a device of large has {gib(most)} of memory, and one of small {gib(most // 2)}")
+    assert warning.startswith(
+        f"WARNING: a device of large has {gib(most)} of memory, and one of small {gib(most // 2)}"
+    )
 
 
 def test_figures_of_input_that_was_read_ahead_come_with_a_warning() -> None:

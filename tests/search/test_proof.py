@@ -37,9 +37,25 @@ def test_it_is_the_users_own_where_the_machine_failed(known: History) -> None:
     assert step is not None
     assert (step.name, step.round, step.candidate, step.on) == ("baseline", 1, None, ["n1"])
     assert name_of(spec({}), with_runs(known, again("baseline", "measured"))) == "baseline:2"
-    assert name_of(spec({}), with_runs(known, again("baseline", "running"))) is None
+    assert (
+        name_of(spec({}), with_runs(known, again("baseline", "running"))) == f"{BEST.name}:1"
+    )  # it may be what failed
+    assert name_of(spec({}), with_runs(known, again("baseline", "running", why=step.why))) is None
     assert name_of(spec({}), replace(known, reference=[again("baseline", "failed", 0)])) == f"{BEST.name}:1"
     assert name_of(spec({}), replace(history(), reference=[])) is None
+
+
+def test_another_is_taken_where_a_proof_has_failed_itself(known: History) -> None:
+    """It kept all others off."""
+    step = proof_step(spec({}), known, [])
+    assert step is not None
+    failed = again("baseline", "running", why=step.why)
+    assert proof_step(spec({}), with_runs(known, failed), []) is None  # it goes on
+    other = proof_step(spec({}), with_runs(known, failed), [], {"baseline"})
+    assert other is not None
+    assert other.name == BEST.name
+    both = with_runs(known, failed, again(BEST.name, "running", why=step.why))
+    assert proof_step(spec({}), both, [], {"baseline", BEST.name}) is None
 
 
 def test_they_end(known: History) -> None:

@@ -55,7 +55,9 @@ def test_what_ranks_say_of_their_machine_makes_no_node_suspect() -> None:
     """A port that is taken, or a disk that is too small, is told; three of them say nothing of the node."""
     health = NodeHealth()
     for name in ("a", "b", "c"):
-        health.note(task(name), Failed(reason="machine", message="address already in use", retryable=True))
+        health.note(
+            task(name), Failed(reason="machine", message="address already in use", retryable=True), is_fault=False
+        )
     assert not health.is_suspect
 
 
@@ -71,7 +73,7 @@ def test_a_gpu_that_fails_is_not_charged_to_anybody() -> None:
     assert verdict(FAULTY, [*failed, failed[0]], 5, node="me", others_live=False) == "tell"  # no three GPUs are faulty
     health = NodeHealth()
     for name in ("a", "b", "c"):
-        health.note(task(name), FAULTY)
+        health.note(task(name), FAULTY, is_fault=False)
     assert not health.is_suspect
 
 
@@ -82,18 +84,18 @@ def test_a_training_on_a_node_is_charged_to_nobody_however_long_it_lasts() -> No
     assert verdict(DIED, [row] * 500, 2, node="me", others_live=False) == "again"
     health = NodeHealth()
     for name in ("a", "b", "c"):
-        health.note(task(name), taken)
+        health.note(task(name), taken, is_fault=False)
     assert not health.is_suspect
 
 
 def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> None:
     health = NodeHealth()
     for name in ("a", "a", "b"):
-        health.note(task(name), DIED)
+        health.note(task(name), DIED, is_fault=False)
     assert not health.is_suspect
-    health.note(task("c"), Cancelled())  # says nothing
+    health.note(task("c"), Cancelled(), is_fault=False)  # says nothing
     assert not health.is_suspect
-    health.note(task("c"), DIED)
+    health.note(task("c"), DIED, is_fault=False)
     assert health.is_suspect
     assert [task.name for task in health.died] == ["a", "a", "b", "c"]
 
@@ -113,9 +115,9 @@ def test_a_run_that_says_something_clears_a_node() -> None:
     for said in (RAISED, Infeasible(reason="oom", message="no memory left")):
         health = NodeHealth()
         for name in ("a", "b"):
-            health.note(task(name), DIED)
-        health.note(task("c"), said)
-        health.note(task("d"), DIED)
+            health.note(task(name), DIED, is_fault=False)
+        health.note(task("c"), said, is_fault=False)
+        health.note(task("d"), DIED, is_fault=False)
         assert not health.is_suspect
 
 
@@ -132,10 +134,10 @@ def test_a_task_whose_runs_all_end_for_a_reason_beside_them_is_not_tried_for_eve
 ) -> None:
     health, ended = NodeHealth(), Cancelled(reason=reason, message="for 9 s")
     for name, outcome in (("a", Cancelled()), ("a", DIED)) * 9:
-        health.note(task(name), outcome)
+        health.note(task(name), outcome, is_fault=False)
         health.refuse_repeats("tune", task(name))
     for trial in range(5):  # a run that is cancelled is a trial of its own
         health.refuse_repeats("tune", task("a"))
-        health.note(replace(task("a"), trial=trial), ended)
+        health.note(replace(task("a"), trial=trial), ended, is_fault=False)
     with pytest.raises(DsoptError, match=f"5 runs of a .*{said}"):
         health.refuse_repeats("tune", task("a"))

@@ -193,6 +193,38 @@ def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
     assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == BEST
 
 
+def test_an_outage_of_all_nodes_sets_none_aside(dsopt: Dsopt) -> None:
+    """Each ended, since three candidates had died there and others lived, who ended for the same reason."""
+    create(dsopt, seconds=1, confirmation=None)
+    workers_ = [on_node(dsopt, node, "worker", "simulated", "--devices", "cpu:2") for node in ("n1", "n2")]
+    until((dsopt.cwd / "autotuning_results" / "baseline" / "metrics.json").exists, 120)
+    (dsopt.cwd / "outage").write_text("* dies")
+    until(lambda: [run["state"] for run in runs_of(dsopt)].count("failed") >= 6, 120, look_seconds=0.3)
+    (dsopt.cwd / "outage").unlink()
+    for worker in workers_:
+        output, _ = worker.communicate(timeout=150)
+        assert worker.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt)
+    runs = runs_of(dsopt)
+    assert {run["candidate"] for run in runs} == {run["candidate"] for run in runs if run["state"] == "measured"}
+
+
+def test_a_node_that_lacks_what_scripts_need_charges_nobody(dsopt: Dsopt) -> None:
+    """Whatever it ran was told as failed, also a further run of the user's own: the result was not confirmed."""
+    create(dsopt, seconds=1)
+    good = on_node(dsopt, "good", "worker", "simulated", "--devices", "cpu:2")
+    until((dsopt.cwd / "autotuning_results" / "baseline" / "metrics.json").exists, 120)
+    bad = on_node(dsopt, "bad", "worker", "simulated", "--devices", "cpu:2", SIMULATED_FAILURES="*")
+    output, _ = good.communicate(timeout=150)
+    assert good.returncode == 0, output
+    bad.communicate(timeout=100)
+    check_nothing_lost_nothing_doubled(dsopt)
+    runs = runs_of(dsopt)
+    assert "failed" in {run["state"] for run in runs}
+    assert {run["candidate"] for run in runs} == {run["candidate"] for run in runs if run["state"] == "measured"}
+    assert dsopt.json("study", "best", "simulated")["comparison"]["best"] == BEST
+
+
 def test_what_another_node_should_try_is_tried_here_when_that_node_leaves(
     dsopt_on: Dsopt, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,11 @@ def found(clock: list[float], told: list[object]) -> Outage:
 
 def run(found: Outage, task: Task, outcome: Outcome, *nodes: str) -> None:
     found.begun(task, nodes or ("n1",))
-    found.note(task, outcome)
+    note(found, task, outcome)
+
+
+def note(found: Outage, task: Task, outcome: Outcome) -> None:
+    found.note(task, outcome, is_fault=isinstance(outcome, Failed) and outcome.reason == "machine")
 
 
 def test_a_run_that_met_a_fault_waits_while_another_begins(found: Outage, clock: list[float]) -> None:
@@ -70,7 +74,7 @@ def test_where_two_have_met_a_fault_they_are_tried_one_at_a_time(found: Outage, 
     assert found.is_on
     found.stands(A)
     assert not found.is_on  # its start is over: the next may begin
-    found.note(A, FAULT)
+    note(found, A, FAULT)
     clock[0] += 4
     assert found.avoids_others
     assert [found.avoids(task.key) for task in (A, B)] == [True, False]
@@ -122,12 +126,12 @@ def test_what_failed_twice_waits_for_a_run_that_may_prove_something(
     run(found, A, FAULT)
     clock[0] += 600
     assert not found.avoids(A.key)  # the other one began before that
-    found.note(B, Cancelled())
+    note(found, B, Cancelled())
     found.begun(replace(B, trial=8), ["n2"])
     assert not found.avoids(A.key)
     found.begun(B, ["n1"])
     assert found.avoids(A.key)
-    found.note(B, outcome)
+    note(found, B, outcome)
     assert not found.avoids(A.key)
 
 
@@ -138,7 +142,7 @@ def test_what_failed_twice_needs_a_run_that_shows_whose_fault_that_was(found: Ou
     assert found.unproved_on == ["n1", "n2"]
     found.begun(BASELINE, ["n1", "n2"])
     assert found.unproved_on is None
-    found.note(BASELINE, measured())
+    note(found, BASELINE, measured())
     assert found.unproved_on is None
     run(found, A, FAULT, "n1")  # the next proof is due at once
     assert found.unproved_on == ["n1"]
@@ -155,7 +159,7 @@ def test_no_worker_ends_before_its_last_run(found: Outage, clock: list[float]) -
     clock[0] += 120
     found.refuse("tune")
     assert found.is_on
-    found.note(B, measured())
+    note(found, B, measured())
     assert not found.is_on
     found.refuse("tune")
 
@@ -166,14 +170,14 @@ def test_no_worker_ends_while_another_run_goes_on_or_has_just_gone_well(found: O
         run(found, A, FAULT)
         found.refuse("tune")
         clock[0] += 120
-    found.note(B, measured())  # it had begun before: no proof
+    note(found, B, measured())  # it had begun before: no proof
     run(found, A, FAULT)
     assert not found.is_own(A, 0, 1)
     found.refuse("tune")
     for _ in range(9):
         clock[0] += 120
         run(found, A, FAULT)
-    with pytest.raises(DsoptError, match="met a fault of this machine"):
+    with pytest.raises(DsoptError, match="as if this machine were at fault"):
         found.refuse("tune")
 
 
@@ -199,11 +203,11 @@ def test_a_run_proves_nothing_that_had_begun_before_the_last_fault(found: Outage
     """It may have read its data before the network was gone."""
     found.begun(B, ["n1"])
     run(found, A, FAULT)
-    found.note(B, measured())
+    note(found, B, measured())
     assert found.avoids(A.key)
     found.begun(B, ["n1"])
     run(found, A, FAULT)
-    found.note(B, measured())
+    note(found, B, measured())
     assert found.avoids(A.key)
     assert found.is_waited_for
 
@@ -226,7 +230,9 @@ def test_a_worker_waits_for_longer_each_time_and_ends_after_ten(
     assert clock[0] - began > 480
     run(found, A, FAULT)
     assert not found.is_own(A, 0, 2)
-    with pytest.raises(DsoptError, match=r"runs met a fault .* The last: no network They \(a, b\) do not"):
+    with pytest.raises(
+        DsoptError, match=r"runs failed as if this machine were at fault. The last: no network They \(a, b\) do not"
+    ):
         found.refuse("tune")
     run(found, B, measured())
     found.refuse("tune")
@@ -267,6 +273,25 @@ def test_a_network_that_is_away_for_a_while_changes_no_result(dsopt: Dsopt) -> N
         run["candidate"] for run in runs if run["state"] == "measured"
     }
     assert "fault of the machine" not in dsopt("study", "show", "simulated")
+
+
+@pytest.mark.parametrize(("how", "charged"), [("dies", 0), ("raises", 1)])
+def test_an_outage_that_no_run_names_charges_at_most_what_met_it_first(dsopt: Dsopt, how: str, charged: int) -> None:
+    """Seven candidates counted as failed, among them the fastest, and whatever was larger was not tried."""
+    write_study(dsopt.cwd, confirmation=None)
+    dsopt("study", "create", "study.yaml")
+    worker = dsopt.start("worker", "simulated", "--devices", "cpu:2")
+    until((dsopt.cwd / "autotuning_results" / "baseline" / "metrics.json").exists, 120)
+    (dsopt.cwd / "outage").write_text(f"* {how}")
+    until(lambda: [run["reason"] for run in runs_of(dsopt)].count("crash") >= 4, 120, look_seconds=0.3)
+    (dsopt.cwd / "outage").unlink()
+    output, _ = worker.communicate(timeout=120)
+    assert worker.returncode == 0, output
+    check_nothing_lost_nothing_doubled(dsopt)
+    runs = runs_of(dsopt)
+    measured = {run["candidate"] for run in runs if run["state"] == "measured"}
+    assert len({run["candidate"] for run in runs} - measured) == charged
+    assert "others met a fault of it" in dsopt("study", "show", "simulated", "--why")
 
 
 def create(dsopt: Dsopt, outage: str, **keys: object) -> None:

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.store.attempts import Task
 from dsopt.study.part import REFERENCE, Part
-from dsopt.worker.proofs import proofs
+from dsopt.worker.proofs import failed_here_alone, may_be_machines, proofs
 
 A, B = (Part("z1"), 1), (Part("z1"), 2)
 
@@ -13,6 +15,7 @@ A, B = (Part("z1"), 1), (Part("z1"), 2)
 def attempt(trial: tuple[Part, int], began: float, ended: float, state: str, *nodes: str) -> dict[str, object]:
     """One that failed met a fault of the machine."""
     return {
+        "id": f"{trial[1]} {began}", "candidate": f"c{trial[1]}",
         "stage": trial[0], "trial": trial[1], "state": state, "reason": "machine" if state == "failed" else None,
         "started_at": began, "finished_at": ended, "node": (nodes or ("n1",))[0],
         "devices": json.dumps({node: [0] for node in nodes}) if nodes else None,
@@ -55,3 +58,71 @@ def test_a_proof_began_after_the_fault_on_all_its_nodes_and_went_well(
     fault = attempt(A, 0.0, 1.0, "failed", "n1", "n2")
     assert proofs([fault, attempt(B, began, 3.0, state, *nodes)], A) == proves
     assert proofs([fault, {**attempt(B, began, 3.0, state, *nodes), "finished_at": None}], A) == 0
+
+
+DIED = Failed(reason="crash", message="signal 9", retryable=True)
+RAISED = Failed(reason="crash", message="KeyError")
+LATE = Failed(reason="timeout", message="not measured")
+FULL = Infeasible(reason="host_oom", message="the host's memory was full")
+RAN, FELL, HERE = attempt(B, 0, 1, "measured"), attempt(B, 2, 3, "failed"), attempt(A, 4, 5, "running")
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "may_be"),
+    [
+        ([], Failed(reason="machine", message="no network", retryable=True), True),
+        ([], DIED, False),  # maybe nothing of this study runs
+        ([RAN], DIED, True),
+        ([], FULL, False),
+        ([RAN], FULL, True),
+        ([RAN], Infeasible(reason="oom", message="too large"), False),
+        ([RAN], Failed(reason="hardware", message="ECC", retryable=True), False),
+        ([RAN], RAISED, False),
+        ([RAN, FELL], RAISED, True),
+        ([RAN, FELL], LATE, True),
+        ([RAN, {**FELL, "reason": "lost"}], RAISED, False),
+        ([RAN, {**FELL, "trial": A[1]}], RAISED, False),  # itself
+        ([RAN, FELL, attempt(B, 3, 4, "slow")], RAISED, False),
+        ([RAN, attempt(B, 2, 3, "failed", "n2")], RAISED, False),
+        ([attempt(B, 0, 1, "measured", "n2")], RAISED, True),  # nothing has run here
+        ([attempt(A, 0, 1, "measured")], RAISED, True),  # it has run
+    ],
+)
+def test_what_may_be_a_fault_of_the_machine(before: list[dict[str, object]], outcome: Outcome, may_be: bool) -> None:
+    task = Task(part=A[0], trial=A[1], name="c1", round=0)
+    assert may_be_machines([*before, HERE], task, outcome, ["n1"]) == may_be
+    assert may_be_machines(before, task, outcome, ["n1"]) == may_be  # in an older copy of the database, it is not there
+
+
+OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), attempt(B, 6, 7, "failed")]
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "may_be"),
+    [
+        (OWN, RAISED, False),
+        (OWN, DIED, True),  # that one had raised
+        ([{**row, "reason": "crash"} for row in OWN], DIED, False),
+        ([{**row, "reason": "crash"} for row in OWN], FULL, True),
+        (OWN[:2], RAISED, False),
+        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, True),
+        ([*OWN, attempt(B, 8, 9, "measured")], RAISED, False),
+    ],
+)
+def test_what_is_at_fault_itself_makes_nothing_else_doubtful(
+    before: list[dict[str, object]], outcome: Outcome, may_be: bool
+) -> None:
+    """Each of many such took two runs more, and a proof."""
+    task = Task(part=A[0], trial=A[1], name="c1", round=0)
+    ran = attempt((REFERENCE, 4), 0, 1, "measured")
+    assert may_be_machines([ran, *before], task, outcome, ["n1"]) == may_be
+
+
+def test_a_node_is_bad_only_if_what_failed_there_goes_well_elsewhere() -> None:
+    failed, trials = [attempt(A, 2, 3, "failed", "n1"), attempt(B, 4, 5, "failed", "n1")], [A, B]
+    assert not failed_here_alone(failed, trials, "n1")
+    assert not failed_here_alone([*failed, attempt((REFERENCE, 1), 4, 5, "measured", "n2")], trials, "n1")
+    assert not failed_here_alone([*failed, attempt(A, 4, 5, "measured", "n1")], trials, "n1")
+    good = attempt(A, 4, 5, "measured", "n2")
+    assert failed_here_alone([*failed, good], trials, "n1")
+    assert not failed_here_alone([*failed, good, attempt(B, 6, 7, "failed", "n2")], trials, "n1")

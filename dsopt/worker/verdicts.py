@@ -1,0 +1,72 @@
+"""What follows from the outcome of a run: it is told, or the run is tried again, here or on another node."""
+
+from collections.abc import Collection, Sequence
+
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.store.queries import Row
+from dsopt.store.records import nodes_of
+from dsopt.store.stored import StoredStudy
+from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict
+from dsopt.worker.company import Company
+from dsopt.worker.hand import Hand
+from dsopt.worker.happenings import RunsAlone
+from dsopt.worker.lanes import RunInHand
+from dsopt.worker.outage import Outage
+from dsopt.worker.proofs import failed_here_alone, may_be_machines, proofs
+
+
+class Verdicts:
+    """Decides for one worker and study, by what this worker's runs have shown, and the attempts of all.
+
+    Attributes:
+        health: of this worker's node.
+        company: whether runs bear others beside them.
+        outage: whether the machine is well.
+    """
+
+    def __init__(self, hand: Hand, study: StoredStudy) -> None:
+        self._hand, self._study = hand, study
+        self.health, self.company, self.outage = NodeHealth(), Company(), Outage(hand.tell)
+
+    def of(self, run: RunInHand, outcome: Outcome, attempts: Sequence[Row], others: Collection[str]) -> Verdict:
+        """What follows from an outcome.
+
+        Args:
+            run: what came to it.
+            outcome: what it is.
+            attempts: all of the study, if it failed.
+            others: other nodes at work on the study.
+        """
+        task, bore_company, most = run.assignment.task, not self.company.bears_none, self._study.spec.max_attempts
+        nodes = run.assignment.nodes or (self._hand.ledger.me.node,)
+        is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
+        # a comparison begins nothing that would prove something
+        is_fault = is_said or (not self._study.spec.compare and may_be_machines(attempts, task, outcome, nodes))
+        is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
+        self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
+        if is_doubtful:
+            return "again"
+        self.health.note(task, outcome, is_fault=is_fault)
+        if bore_company and self.company.bears_none:
+            self._hand.tell(RunsAlone(task=task))
+        if not isinstance(outcome, Failed | Infeasible):
+            return "tell"
+        before = [
+            row
+            for row in attempts
+            if (row["stage"], row["trial"]) == task.key and row["id"] != run.assignment.attempt.id
+        ]
+        if is_fault:
+            most -= not is_said  # what says so of itself needs a proof more
+            if self.outage.is_own(task, proofs(attempts, task.key), most):
+                return "tell"
+            return "elsewhere" if set(others).difference(*map(nodes_of, before)) else "again"
+        if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
+            return "tell"
+        counted, node = before[self.company.failed_beside_others(task) :], self._hand.ledger.me.node
+        return verdict(outcome, counted, most, node=node, others_live=bool(others))
+
+    def is_bad_node(self, attempts: Sequence[Row]) -> bool:
+        """Whether runs of several candidates failed here, one after the other, and nowhere else."""
+        failed = [task.key for task in self.health.died]
+        return self.health.is_suspect and failed_here_alone(attempts, failed, self._hand.ledger.me.node)
