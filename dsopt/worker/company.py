@@ -49,9 +49,10 @@ class Company:
     def bears(self, spec: StudySpec, round_: int, candidate: Candidate | None, *, is_new: bool, in_hand: int) -> bool:
         """Whether this run may begin beside those in hand; if not, none does before they have ended.
 
-        Trials that were begun before come first. So where a new one comes, others have taken those that wait.
+        Trials that were begun before come first. So where a new one comes that is no proof, others have taken what
+        waits.
         """
-        if is_new:
+        if is_new and not round_:  # a proof comes before what waits
             self._waiting.clear()
         self._is_awaited = in_hand > 0 and _runs_alone(spec, round_, candidate)
         return not self._is_awaited
