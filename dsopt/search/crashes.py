@@ -65,6 +65,11 @@ class Crash:
         return f"with {', '.join(what)} runs end so: {self.message.rstrip('.')}"
 
 
+def kind_of(message: str) -> str:
+    """What a crash says, without what differs between runs."""
+    return _VARIES.sub("#", message.partition(" Log: ")[0])
+
+
 def common_crashes(spec: StudySpec, history: History) -> list[Crash]:
     """What crashes of a study have in common, for each message that came often enough."""
     shown = tallies(history, _Shown)
@@ -172,7 +177,7 @@ class _Shown(Tally):
     def add(self, run: Observation) -> None:
         if run.reason in _ENDS and run.candidate is not None:
             message = run.message.partition(" Log: ")[0]
-            self.crashes.append((_VARIES.sub("#", message), message, run.candidate, tuple(run.ran_on)))
+            self.crashes.append((kind_of(message), message, run.candidate, tuple(run.ran_on)))
             return
         ran = run.candidate or (run.facts.candidate() if run.facts is not None else None)
         if ran is not None and (run.facts is not None or run.state == "measured"):

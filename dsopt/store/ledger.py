@@ -92,20 +92,20 @@ class Ledger:
             mark(connection, study, part, attributes)
 
     def adopt(
-        self, study: StoredStudy, *, is_avoided: Callable[[tuple[Part, int]], bool] = lambda _: False
+        self, study: StoredStudy, rank: Callable[[tuple[Part, int]], tuple[int, int] | None] = lambda _: (0, 0)
     ) -> Task | None:
-        """Adopts a running trial that no worker has, if there is one that is not to be avoided.
+        """Adopts a running trial that no worker has, that of the lowest rank first, and none without a rank.
 
         Raises:
             Fenced: the study or this worker is gone.
         """
         with self._engine.connect() as connection:
             free = claims.free_of(connection, study.id)
-        for row in free:
-            if not is_avoided((Part(row["stage"]), row["trial"])):
-                with changing(self._engine, study.id, worker_id=self.me.id, is_open=True) as connection:
-                    if claims.take(connection, study.id, row["id"], self.me.id):
-                        return _task(row)
+        ranked = [(found, row) for row in free if (found := rank(_task(row).key)) is not None]
+        for _, row in sorted(ranked, key=lambda pair: pair[0]):
+            with changing(self._engine, study.id, worker_id=self.me.id, is_open=True) as connection:
+                if claims.take(connection, study.id, row["id"], self.me.id):
+                    return _task(row)
         return None
 
     def running(self, study: StoredStudy) -> list[tuple[Task, Attempt]]:

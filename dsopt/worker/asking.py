@@ -52,8 +52,7 @@ class Asker:
         study: the study.
         may_bury: whether this worker may take others for dead now.
         is_avoided: whether a trial should be left to workers of other nodes.
-        bears: whether a run may begin beside those in hand, by its study, round, candidate and
-            whether it is a new one.
+        bears: whether a run may begin beside those in hand.
         outage: what runs say of the machine.
     """
 
@@ -114,8 +113,8 @@ class Asker:
                 with self._turns.take():
                     ground = StudyGround(self._hand, self._study, self.snapshot, self._bears, self._leaves)
                     self._files = files_of(self._study.spec, ground.history)
-                    first = ground.run_proof(self._outage) if self._outage.is_shared else None
-                    found = first or self._adopted(ground)
+                    found = ground.run_proof(self._outage) if self._outage.is_shared else None
+                    found = found or self._adopted(ground)
                     return found or (None if self._outage.avoids_others else self._planned(ground))
             except StudyChanged:
                 now = self._hand.store.now(self._study)
@@ -246,7 +245,7 @@ class Asker:
     def _adopted(self, ground: StudyGround) -> Assignment | None:
         """Begins another attempt of a trial that another worker left, unless its outcome is known."""
         hand, study = self._hand, self._study
-        task = hand.ledger.adopt(study, is_avoided=self._is_left_alone) if ground.known.has_free else None
+        task = hand.ledger.adopt(study, self._rank) if ground.known.has_free else None
         if task is None:
             return None
         ground.look_again()
@@ -278,9 +277,10 @@ class Asker:
             ground.look_again()
             return None
 
-    def _is_left_alone(self, trial: tuple[Part, int]) -> bool:
-        """Whether a trial that others left is not to be adopted now."""
-        return self._is_avoided(trial) or time.monotonic() < self._waits_until.get(trial, -math.inf)
+    def _rank(self, trial: tuple[Part, int]) -> tuple[int, int] | None:
+        """What comes first of the trials that others left; None: it is not to be adopted now."""
+        waits = self._is_avoided(trial) or time.monotonic() < self._waits_until.get(trial, -math.inf)
+        return None if waits else self._outage.rank(trial)
 
     def _candidate(self, task: Task, ground: StudyGround) -> Candidate | None:
         """The point of the space that an adopted task runs; None for the user's own configuration."""

@@ -12,7 +12,7 @@ from dsopt.experiment.outcome import Cancelled, Failed, Outcome
 from dsopt.search.history import BASELINE
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
-from dsopt.study.part import Part
+from dsopt.study.part import REFERENCE, Part
 
 _NOT_COUNTED: Final = ("lost", "hardware", "taken", "machine")  # nobody's attempts
 _OF_THE_BASELINE: Final = 2  # starts that an exception may end
@@ -91,7 +91,7 @@ class NodeHealth:
     @property
     def is_suspect(self) -> bool:
         """Whether runs of three different candidates have died here, one after the other."""
-        return len({(task.part, task.name) for task in self.died}) >= _SUSPECT
+        return len({(task.part, task.name) for task in self.died if task.part != REFERENCE}) >= _SUSPECT
 
 
 def may_be_chance(task: Task, outcome: Outcome) -> bool:

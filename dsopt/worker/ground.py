@@ -109,6 +109,7 @@ class StudyGround:
         Raises:
             LeftToOthers, DevicesTaken: as for a reference run.
         """
+        outage.keep(_open_trials(self.history))
         if (nodes := outage.unproved_on) is None:
             return None
         step = proof_step(self._study.spec, self.history, nodes, outage.waiting)
@@ -261,3 +262,9 @@ def _refusal(
     if step.phase == "explore" and runs_since_best_of(history, step.stage) >= patience:
         return "early_stopping", f"the last {patience} runs of this stage brought nothing better"
     return None
+
+
+def _open_trials(history: History) -> set[tuple[Part, int]]:
+    """The trials that are not over."""
+    parts = {REFERENCE: history.reference} | {Part.of(stage): found for stage, found in history.stages.items()}
+    return {(part, o.trial) for part, found in parts.items() for o in found if o.state == "running"}

@@ -3,14 +3,14 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
 from dsopt.store.attempts import Task
-from dsopt.study.part import Part
+from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.happenings import Happening, WorkerPaused, WorkerWentOn
 
 _Key = tuple[Part, int]
@@ -19,6 +19,7 @@ _NOWHERE: Final = frozenset([""])  # of a dry run
 _FIRST_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 120.0
 _TURN_SECONDS: Final = 8.0  # in which others are begun first: an idle worker looks every five
+_AHEAD: Final = 4  # times that a proof may fail more often than what waits, and still comes first
 _TOLD_FROM: Final = 3  # pauses
 _MOST: Final = 10  # pauses, eight minutes in all
 
@@ -54,9 +55,9 @@ class Outage:
     each of several proofs is the candidate's own; without them, nothing is charged.
 
     Where two have met a fault and nothing has gone well since, runs begin one at a time, after pauses that get longer:
-    first one of what has run before, as a proof; then what waits, what has failed least often first; once each has
-    failed twice, something else. The next may begin when the engine of the one before stands. After ten pauses nothing
-    begins, and the worker ends with its last run.
+    first one of what has run before, as a proof, and again if that failed; then what waits, what has failed least often
+    first; once each has failed twice, something else. The next may begin when the engine of the one before stands.
+    After ten pauses nothing begins, and the worker ends with its last run.
 
     Args:
         tell: told when runs wait for longer, and when they go on.
@@ -148,9 +149,19 @@ class Outage:
             return False
         if self._needs_proof(trial) and any(run.before.get(trial) == fault.number for run in self._begun.values()):
             return True
-        is_first = trial == min(self._met, key=lambda other: (self._times[other], self._met[other].number))
+        is_first = trial == min(self._met, key=self.rank)
         turns = (self._is_for_others + (not is_first)) * self.is_shared
         return time.monotonic() < self._until + turns * _TURN_SECONDS
+
+    def rank(self, trial: _Key) -> tuple[int, int]:
+        """What has a lower one comes first: a proof, which has gone well before, then what failed least often."""
+        fault = self._met.get(trial)
+        return self._times[trial] - _AHEAD * (trial[0] == REFERENCE), fault.number if fault is not None else 0
+
+    def keep(self, trials: Collection[_Key]) -> None:
+        """Forgets what is none of these trials, which are not over: others have told what came of it."""
+        for trial in [trial for trial in self._met if trial not in trials]:
+            self._forget(trial)
 
     def _needs_proof(self, trial: _Key) -> bool:
         """Whether it has failed twice, or without saying that it was the machine."""

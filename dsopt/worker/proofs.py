@@ -1,10 +1,12 @@
 """What the attempts of all workers show of the machine: whether a failure may be its, and whether it was well after."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.search.crashes import kind_of
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.store.records import nodes_of
@@ -15,18 +17,20 @@ _NOBODYS: Final = ("lost", "hardware", "taken")
 _FULL: Final = "host_oom"  # the host's memory, maybe by other programs
 
 
-def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str]) -> bool:
+def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str], most: int) -> bool:
     """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
 
     So it is where the run says so. Once something of the study has run, it is also where something fails that has run
     before; where a run died without a word or filled the host's memory, until one such is known to be at fault itself;
-    and where nothing has gone well on the nodes since something else failed there for reasons unknown, or ever.
+    and where nothing has gone well on the nodes since something else failed there for reasons unknown, or ever. What
+    says the same as one that is known to be at fault itself is, too.
 
     Args:
         attempts: all of the study.
         task: what ran.
         outcome: what came of it.
         nodes: where it ran.
+        most: after so many proofs, what fails is at fault itself.
     """
     if not isinstance(outcome, Failed | Infeasible) or not _is_fault(outcome.state, outcome.reason):
         return False
@@ -37,12 +41,19 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
     if not well or any(row["candidate"] == task.name for row in well):
         return bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
-    own = {trial for trial in {_trial(row) for row in faults} if _is_own(ended, trial)}
-    is_silent = outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable)
-    if is_silent and not any(row["reason"] == outcome.reason for row in faults if _trial(row) in own):
-        return True
+    own = _own_faults(ended, most)
+    known = [row for row in faults if _trial(row) in own]
+    if outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable):  # it says hardly anything
+        if not any(row["reason"] == outcome.reason for row in known):
+            return True
+        kinds = set[str]()
+    else:
+        kinds = {kind_of(row["message"]) for row in known}
+        if kind_of(outcome.message) in kinds:
+            return False
     here = set(nodes)
-    unknown = (row["finished_at"] for row in faults if _trial(row) not in own and here & nodes_of(row))
+    others = [row for row in faults if _trial(row) not in own and kind_of(row["message"]) not in kinds]
+    unknown = (row["finished_at"] for row in others if here & nodes_of(row))
     last_well = max((row["finished_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
     return max(unknown, default=-math.inf) >= last_well
 
@@ -60,7 +71,7 @@ def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
     count, faults = 0, list[Row]()
     for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
         if row["state"] in _WELL:
-            if any(fault["finished_at"] <= row["started_at"] and nodes_of(fault) <= nodes_of(row) for fault in faults):
+            if any(_is_proof(row, fault) for fault in faults):
                 count += 1
                 faults = [fault for fault in faults if fault["finished_at"] > row["started_at"]]
         elif _trial(row) == trial and _is_fault(row["state"], row["reason"]):
@@ -75,12 +86,28 @@ def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, in
     return well and not any(_is_fault(row["state"], row["reason"]) for row in without)
 
 
-def _is_own(ended: Sequence[Row], trial: tuple[str, int]) -> bool:
-    """Whether a trial never went well, and failed again after the machine was well."""
-    of_it = [row for row in ended if _trial(row) == trial]
-    last = max((row["finished_at"] for row in of_it), default=-math.inf)
-    before = [row for row in ended if row["finished_at"] < last]
-    return not any(row["state"] in _WELL for row in of_it) and proofs(before, trial) > 0
+def _own_faults(ended: Sequence[Row], most: int) -> set[tuple[str, int]]:
+    """The trials that never went well, and failed again after so many proofs."""
+    unproved: dict[tuple[str, int], list[Row]] = {}
+    count = Counter[tuple[str, int]]()
+    own, well = set[tuple[str, int]](), set[tuple[str, int]]()
+    for row in sorted(ended, key=lambda row: row["finished_at"]):
+        trial = _trial(row)
+        if row["state"] in _WELL:
+            well.add(trial)
+            now = {other for other, faults in unproved.items() if any(_is_proof(row, fault) for fault in faults)}
+            count.update(now)
+            unproved = {other: faults for other, faults in unproved.items() if other not in now}
+        elif _is_fault(row["state"], row["reason"]):
+            unproved.setdefault(trial, []).append(row)
+            if count[trial] >= most:
+                own.add(trial)
+    return own - well
+
+
+def _is_proof(well: Row, fault: Row) -> bool:
+    """Whether a run that went well began after a fault, on all nodes of it."""
+    return bool(fault["finished_at"] <= well["started_at"]) and nodes_of(fault) <= nodes_of(well)
 
 
 def _is_fault(state: str, reason: str | None) -> bool:

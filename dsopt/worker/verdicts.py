@@ -41,7 +41,8 @@ class Verdicts:
         nodes = run.assignment.nodes or (self._hand.ledger.me.node,)
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
-        is_fault = is_said or (not self._study.spec.compare and may_be_machines(attempts, task, outcome, nodes))
+        may_be = not self._study.spec.compare and may_be_machines(attempts, task, outcome, nodes, most)
+        is_fault = is_said or (may_be and most > 1)
         is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
@@ -57,7 +58,6 @@ class Verdicts:
             if (row["stage"], row["trial"]) == task.key and row["id"] != run.assignment.attempt.id
         ]
         if is_fault:
-            most -= not is_said  # what says so of itself needs a proof more
             if self.outage.is_own(task, proofs(attempts, task.key), most):
                 return "tell"
             return "elsewhere" if set(others).difference(*map(nodes_of, before)) else "again"

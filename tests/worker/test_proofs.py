@@ -1,6 +1,7 @@
 """Which runs prove the machine well after a fault of it, whoever has made them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ A, B = (Part("z1"), 1), (Part("z1"), 2)
 def attempt(trial: tuple[Part, int], began: float, ended: float, state: str, *nodes: str) -> dict[str, object]:
     """One that failed met a fault of the machine."""
     return {
-        "id": f"{trial[1]} {began}", "candidate": f"c{trial[1]}",
+        "id": f"{trial[1]} {began}", "message": "no network. Log: x", "candidate": f"c{trial[1]}",
         "stage": trial[0], "trial": trial[1], "state": state, "reason": "machine" if state == "failed" else None,
         "started_at": began, "finished_at": ended, "node": (nodes or ("n1",))[0],
         "devices": json.dumps({node: [0] for node in nodes}) if nodes else None,
@@ -90,8 +91,10 @@ RAN, FELL, HERE = attempt(B, 0, 1, "measured"), attempt(B, 2, 3, "failed"), atte
 )
 def test_what_may_be_a_fault_of_the_machine(before: list[dict[str, object]], outcome: Outcome, may_be: bool) -> None:
     task = Task(part=A[0], trial=A[1], name="c1", round=0)
-    assert may_be_machines([*before, HERE], task, outcome, ["n1"]) == may_be
-    assert may_be_machines(before, task, outcome, ["n1"]) == may_be  # in an older copy of the database, it is not there
+    assert may_be_machines([*before, HERE], task, outcome, ["n1"], 1) == may_be
+    assert (
+        may_be_machines(before, task, outcome, ["n1"], 1) == may_be
+    )  # in an older copy of the database, it is not there
 
 
 OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), attempt(B, 6, 7, "failed")]
@@ -105,7 +108,13 @@ OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), at
         ([{**row, "reason": "crash"} for row in OWN], DIED, False),
         ([{**row, "reason": "crash"} for row in OWN], FULL, True),
         (OWN[:2], RAISED, False),
-        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, True),
+        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, False),  # it says what that one has said
+        ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], RAISED, True),
+        (
+            [*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
+            replace(RAISED, message="no network. Log: y"),
+            False,
+        ),
         ([*OWN, attempt(B, 8, 9, "measured")], RAISED, False),
     ],
 )
@@ -115,7 +124,7 @@ def test_what_is_at_fault_itself_makes_nothing_else_doubtful(
     """Each of many such took two runs more, and a proof."""
     task = Task(part=A[0], trial=A[1], name="c1", round=0)
     ran = attempt((REFERENCE, 4), 0, 1, "measured")
-    assert may_be_machines([ran, *before], task, outcome, ["n1"]) == may_be
+    assert may_be_machines([ran, *before], task, outcome, ["n1"], 1) == may_be
 
 
 def test_a_node_is_bad_only_if_what_failed_there_goes_well_elsewhere() -> None:
