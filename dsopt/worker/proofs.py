@@ -21,9 +21,9 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
     """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
 
     So it is where the run says so. Once something of the study has run, it is also where something fails that has run
-    before; where a run died without a word or filled the host's memory, until one such is known to be at fault itself;
-    and where nothing has gone well on the nodes since something else failed there for reasons unknown, or ever. What
-    says the same as one that is known to be at fault itself is, too.
+    before; where a run died without a word or filled the host's memory, and nothing that says the same is known to be
+    at fault itself; and where nothing has gone well on the nodes since something else failed there for reasons unknown,
+    or ever. An exception is known that says the same as one that is known to be at fault itself.
 
     Args:
         attempts: all of the study.
@@ -42,17 +42,13 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
         return bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
     own = _own_faults(ended, most)
-    known = [row for row in faults if _trial(row) in own]
-    if outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable):  # it says hardly anything
-        if not any(row["reason"] == outcome.reason for row in known):
-            return True
-        kinds = set[str]()
-    else:
-        kinds = {kind_of(row["message"]) for row in known}
-        if kind_of(outcome.message) in kinds:
-            return False
+    known = {kind_of(row["message"]) for row in faults if _trial(row) in own}
+    is_known = kind_of(outcome.message) in known
+    is_silent = outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable)
+    if is_known != is_silent:  # what says hardly anything may be an outage even where another is at fault itself
+        return is_silent
     here = set(nodes)
-    others = [row for row in faults if _trial(row) not in own and kind_of(row["message"]) not in kinds]
+    others = [row for row in faults if _trial(row) not in own and (is_silent or kind_of(row["message"]) not in known)]
     unknown = (row["finished_at"] for row in others if here & nodes_of(row))
     last_well = max((row["finished_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
     return max(unknown, default=-math.inf) >= last_well

@@ -104,9 +104,9 @@ OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), at
     ("before", "outcome", "may_be"),
     [
         (OWN, RAISED, False),
-        (OWN, DIED, True),  # that one had raised
-        ([{**row, "reason": "crash"} for row in OWN], DIED, False),
-        ([{**row, "reason": "crash"} for row in OWN], FULL, True),
+        (OWN, DIED, True),  # that one says something else
+        ([{**row, "message": "signal 9. Log: z"} for row in OWN], replace(DIED, message="signal 9. Log: y"), False),
+        ([{**row, "message": "signal 9. Log: z"} for row in OWN], FULL, True),
         (OWN[:2], RAISED, False),
         ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, False),  # it says what that one has said
         ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], RAISED, True),
