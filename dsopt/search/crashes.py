@@ -28,8 +28,10 @@ _SIZES: Final[Mapping[str, Callable[[Candidate], int]]] = {
     _PRODUCT: lambda candidate: candidate.micro_batch * candidate.gas,
 }
 _ENDS: Final = ("crash", "timeout")
-# numbers, addresses, and names that nobody gave
-_VARIES: Final = re.compile(r"0x[0-9a-f]+|/tmp/\S+|\b(?=[0-9a-f-]*\d)[0-9a-f]{8}[0-9a-f-]*\b|\d+", re.IGNORECASE)
+# numbers but those of signals, addresses, and names that nobody gave
+_VARIES: Final = re.compile(
+    r"0x[0-9a-f]+|/tmp/\S+|\b(?=[0-9a-f-]*\d)[0-9a-f]{8}[0-9a-f-]*\b|(?<!signal )(?<!\d)\d+", re.IGNORECASE
+)
 _Marks: TypeAlias = frozenset[tuple[str, Knob]]  # each setting, by name
 
 

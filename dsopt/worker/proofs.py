@@ -21,9 +21,10 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
     """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
 
     So it is where the run says so. Once something of the study has run, it is also where something fails that has run
-    before; where a run died without a word or filled the host's memory, and nothing that says the same is known to be
-    at fault itself; and where nothing has gone well on the nodes since something else failed there for reasons unknown,
-    or ever. An exception is known that says the same as one that is known to be at fault itself.
+    before; where a run died without a word or filled the host's memory, unless something that says the same is known to
+    be at fault itself, and the machine was well after an earlier death of this one; and where nothing has gone well on
+    the nodes since something else failed there for reasons unknown, or ever. What is at fault itself tells the reason
+    of exceptions that say the same.
 
     Args:
         attempts: all of the study.
@@ -42,11 +43,13 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
         return bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
     own = _own_faults(ended, most)
-    known = {kind_of(row["message"]) for row in faults if _trial(row) in own}
+    known = _known_kinds([row for row in faults if _trial(row) in own])
     is_known = kind_of(outcome.message) in known
     is_silent = outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable)
-    if is_known != is_silent:  # what says hardly anything may be an outage even where another is at fault itself
-        return is_silent
+    if is_silent and not (is_known and proofs(attempts, task.key)):  # it says hardly anything, so one proof at least
+        return True
+    if is_known and not is_silent:
+        return False
     here = set(nodes)
     others = [row for row in faults if _trial(row) not in own and (is_silent or kind_of(row["message"]) not in known)]
     unknown = (row["finished_at"] for row in others if here & nodes_of(row))
@@ -93,12 +96,21 @@ def _own_faults(ended: Sequence[Row], most: int) -> set[tuple[str, int]]:
             well.add(trial)
             now = {other for other, faults in unproved.items() if any(_is_proof(row, fault) for fault in faults)}
             count.update(now)
-            unproved = {other: faults for other, faults in unproved.items() if other not in now}
+            for other in now:
+                unproved[other] = [fault for fault in unproved[other] if fault["finished_at"] > row["started_at"]]
         elif _is_fault(row["state"], row["reason"]):
             unproved.setdefault(trial, []).append(row)
             if count[trial] >= most:
                 own.add(trial)
     return own - well
+
+
+def _known_kinds(faults: Sequence[Row]) -> set[str]:
+    """What trials at fault themselves say, each the same in all of its runs: others have met an outage, too."""
+    kinds: dict[tuple[str, int], set[str]] = {}
+    for row in faults:
+        kinds.setdefault(_trial(row), set()).add(kind_of(row["message"]))
+    return {kind for said in kinds.values() if len(said) == 1 for kind in said}
 
 
 def _is_proof(well: Row, fault: Row) -> bool:

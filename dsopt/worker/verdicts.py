@@ -6,6 +6,7 @@ from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.store.queries import Row
 from dsopt.store.records import nodes_of
 from dsopt.store.stored import StoredStudy
+from dsopt.study.part import REFERENCE
 from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict
 from dsopt.worker.company import Company
 from dsopt.worker.hand import Hand
@@ -68,5 +69,5 @@ class Verdicts:
 
     def is_bad_node(self, attempts: Sequence[Row]) -> bool:
         """Whether runs of several candidates failed here, one after the other, and nowhere else."""
-        failed = [task.key for task in self.health.died]
+        failed = [task.key for task in self.health.died if task.part != REFERENCE]
         return self.health.is_suspect and failed_here_alone(attempts, failed, self._hand.ledger.me.node)

@@ -25,7 +25,7 @@ OUTCOMES: dict[str, Failed | Infeasible] = {
     "says": Failed(reason="machine", message="no network", retryable=True),
     "fills": Infeasible(reason="host_oom", message="the host's memory was full"),
 }
-RAISED = Failed(reason="crash", message="KeyError")
+AT_FAULT = [Failed(reason="crash", message="KeyError"), Failed(reason="crash", message="signal 11", retryable=True)]
 ROUND_SECONDS = 0.5
 
 
@@ -152,7 +152,7 @@ class Worker:
         outcome: Measured | Failed | Infeasible = measured()
         ends = model.now + model.chance.choice([4, 6, 15])
         if trial.candidate is not None and trial.candidate.micro_batch in model.at_fault:
-            ends, outcome = model.now + 2, RAISED
+            ends, outcome = model.now + 2, AT_FAULT[trial.candidate.micro_batch % len(AT_FAULT)]
         if met := [max(model.now, start) for start, end in model.outages if model.now < end and ends > start]:
             ends, outcome = min(met) + 1, OUTCOMES[model.how]
         self.run = Run(trial, row, ends, outcome)
@@ -189,7 +189,7 @@ def test_an_outage_ends_no_worker_and_charges_nobody_who_is_not_at_fault(
             nodes=[f"n{number}" for number in range(nodes)],
             outages=[(begin, begin + chance.choice([20, 40] if outages > 1 else [30, 90])) for begin in begins],
             how=how,
-            at_fault=set(chance.sample(range(1, 13), 5)) if outages == 1 else set(),
+            at_fault=set(chance.sample(range(1, 13), 5 - outages)),
             chance=chance,
         )
         clock = SimpleNamespace(monotonic=lambda model=model: model.now)

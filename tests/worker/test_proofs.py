@@ -99,13 +99,21 @@ def test_what_may_be_a_fault_of_the_machine(before: list[dict[str, object]], out
 
 OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), attempt(B, 6, 7, "failed")]
 
+SAME = [{**row, "message": "signal 9. Log: z"} for row in OWN]
+
 
 @pytest.mark.parametrize(
     ("before", "outcome", "may_be"),
     [
         (OWN, RAISED, False),
         (OWN, DIED, True),  # that one says something else
-        ([{**row, "message": "signal 9. Log: z"} for row in OWN], replace(DIED, message="signal 9. Log: y"), False),
+        (SAME, replace(DIED, message="signal 9. Log: y"), True),
+        ([attempt(A, 1, 2, "failed"), *SAME], replace(DIED, message="signal 9. Log: y"), False),
+        (
+            [attempt(A, 1, 2, "failed"), *SAME[:2], OWN[2]],
+            replace(DIED, message="signal 9"),
+            True,
+        ),  # met an outage, too
         ([{**row, "message": "signal 9. Log: z"} for row in OWN], FULL, True),
         (OWN[:2], RAISED, False),
         ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, False),  # it says what that one has said
