@@ -110,9 +110,10 @@ def _keep(store: Store, spec: StudySpec, warnings: Sequence[str], earlier: str |
     source = None if earlier is None else store.get(earlier)
     if source is not None:
         check_source(spec, source.spec)
-    if all(header.name != spec.name for header in store.headers()) or spec.autotuning.overwrite:
+    is_there = any(header.name == spec.name for header in store.headers())
+    may_overwrite = spec.autotuning.overwrite and is_there
+    if may_overwrite or not is_there:
         check_given(spec)
-    may_overwrite = spec.autotuning.overwrite and any(header.name == spec.name for header in store.headers())
     stored, is_new = store.create(spec)
     is_begun = not is_new and bool(store.runs(stored))  # a creator may have been interrupted just before this
     aside = None if is_begun else set_aside_earlier(spec)

@@ -16,7 +16,8 @@ from dsopt.study.spec import StudySpec
 from dsopt.study.step_noise import StepNoise
 from dsopt.study.trial_attributes import Phase
 
-FULL: Final = ("oom", "host_oom")  # why a run had no memory
+HOST_FULL: Final = "host_oom"  # maybe by other programs
+FULL: Final = ("oom", HOST_FULL)  # why a run had no memory
 BASELINE: Final = "baseline"  # the reference run of the user's own configuration
 State = Literal["running", "measured", "slow", "infeasible", "failed"]
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from dsopt.search.beside import run_again
-from dsopt.search.history import BASELINE, History, Observation
+from dsopt.search.history import BASELINE, HOST_FULL, History, Observation
 from dsopt.search.sifting import PROFILE
 from dsopt.search.steps import RunReference
 from dsopt.study.spec import StudySpec
 
-_FULL: Final = "host_oom"
 _WHY: Final = "to see whether the machine is well: others met a fault of it"
 _MOST: Final = 12  # and as many as each needs that failed: where so many have settled nothing, the user has to
 _OPEN: Final = 2  # proofs at a time that failed themselves
@@ -31,7 +30,7 @@ def proof_step(
     known = next((o for o in _known(history) if o.name not in running), None)
     again = [o for o in history.reference if o.round and o.why == _WHY]
     open_ = [o.name for o in again if o.state == "running"]
-    most = _MOST + spec.max_attempts * sum(o.state == "failed" or o.reason == _FULL for o in history.observations)
+    most = _MOST + spec.max_attempts * sum(o.state == "failed" or o.reason == HOST_FULL for o in history.observations)
     if spec.compare or known is None or len(again) >= most:
         return None
     if len(open_) >= _OPEN or not {*open_} <= {*waiting}:

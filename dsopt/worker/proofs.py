@@ -3,10 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.search.crashes import kind_of
+from dsopt.search.history import HOST_FULL
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.store.records import nodes_of
@@ -14,7 +15,11 @@ from dsopt.study.part import Part
 
 _WELL: Final = ("measured", "slow")
 _NOBODYS: Final = ("lost", "hardware", "taken")
-_FULL: Final = "host_oom"  # the host's memory, maybe by other programs
+
+
+def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
+    """Whether a run failed, or the memory of its host was full: what fits on no device is its candidate's own."""
+    return isinstance(outcome, Failed) or (isinstance(outcome, Infeasible) and outcome.reason == HOST_FULL)
 
 
 def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str], most: int) -> bool:
@@ -33,7 +38,7 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
         nodes: where it ran.
         most: after so many proofs, what fails is at fault itself.
     """
-    if not isinstance(outcome, Failed | Infeasible) or not _is_fault(outcome.state, outcome.reason):
+    if not has_failed(outcome) or not _is_fault(outcome.state, outcome.reason):
         return False
     if outcome.reason == "machine":
         return True
@@ -42,10 +47,10 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
     if not well or any(row["candidate"] == task.name for row in well):
         return bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
-    own = _own_faults(ended, most)
+    own = _own_faults(attempts, most)
     known = _known_kinds([row for row in faults if _trial(row) in own])
     is_known = kind_of(outcome.message) in known
-    is_silent = outcome.reason == _FULL or (isinstance(outcome, Failed) and outcome.retryable)
+    is_silent = outcome.reason == HOST_FULL or (isinstance(outcome, Failed) and outcome.retryable)
     if is_silent and not (is_known and proofs(attempts, task.key)):  # it says hardly anything, so one proof at least
         return True
     if is_known and not is_silent:
@@ -67,15 +72,12 @@ def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
         attempts: all of the study.
         trial: whose faults count.
     """
-    count, faults = 0, list[Row]()
-    for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
-        if row["state"] in _WELL:
-            if any(_is_proof(row, fault) for fault in faults):
-                count += 1
-                faults = [fault for fault in faults if fault["finished_at"] > row["started_at"]]
-        elif _trial(row) == trial and _is_fault(row["state"], row["reason"]):
-            faults.append(row)
-    return count
+    return _proved(attempts)[0][trial]
+
+
+def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
+    """Those of a trial."""
+    return [row for row in attempts if _trial(row) == trial]
 
 
 def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, int]], node: str) -> bool:
@@ -85,24 +87,27 @@ def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, in
     return well and not any(_is_fault(row["state"], row["reason"]) for row in without)
 
 
-def _own_faults(ended: Sequence[Row], most: int) -> set[tuple[str, int]]:
+def _own_faults(attempts: Sequence[Row], most: int) -> set[tuple[str, int]]:
     """The trials that never went well, and failed again after so many proofs."""
+    well = {_trial(row) for row in attempts if row["finished_at"] is not None and row["state"] in _WELL}
+    return {trial for trial, count in _proved(attempts)[1].items() if count >= most} - well
+
+
+def _proved(attempts: Sequence[Row]) -> tuple[Counter[tuple[str, int]], Counter[tuple[str, int]]]:
+    """How many proofs there are of each trial's faults, and how many came before its last fault."""
     unproved: dict[tuple[str, int], list[Row]] = {}
-    count = Counter[tuple[str, int]]()
-    own, well = set[tuple[str, int]](), set[tuple[str, int]]()
-    for row in sorted(ended, key=lambda row: row["finished_at"]):
-        trial = _trial(row)
+    count, before = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
         if row["state"] in _WELL:
-            well.add(trial)
-            now = {other for other, faults in unproved.items() if any(_is_proof(row, fault) for fault in faults)}
+            now = [trial for trial, faults in unproved.items() if any(_is_proof(row, fault) for fault in faults)]
             count.update(now)
-            for other in now:
-                unproved[other] = [fault for fault in unproved[other] if fault["finished_at"] > row["started_at"]]
+            for trial in now:
+                left = [fault for fault in unproved.pop(trial) if fault["finished_at"] > row["started_at"]]
+                unproved |= {trial: left} if left else {}
         elif _is_fault(row["state"], row["reason"]):
-            unproved.setdefault(trial, []).append(row)
-            if count[trial] >= most:
-                own.add(trial)
-    return own - well
+            unproved.setdefault(_trial(row), []).append(row)
+            before[_trial(row)] = count[_trial(row)]
+    return count, before
 
 
 def _known_kinds(faults: Sequence[Row]) -> set[str]:
@@ -120,7 +125,7 @@ def _is_proof(well: Row, fault: Row) -> bool:
 
 def _is_fault(state: str, reason: str | None) -> bool:
     """Whether an attempt failed in a way that may be its candidate's, or the machine's."""
-    return (state == "failed" and reason not in _NOBODYS) or (state == "infeasible" and reason == _FULL)
+    return (state == "failed" and reason not in _NOBODYS) or (state == "infeasible" and reason == HOST_FULL)
 
 
 def _trial(row: Row) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.experiment.outcome import Failed, Outcome
 from dsopt.store.queries import Row
 from dsopt.store.records import nodes_of
 from dsopt.store.stored import StoredStudy
@@ -13,7 +13,7 @@ from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import RunsAlone
 from dsopt.worker.lanes import RunInHand
 from dsopt.worker.outage import Outage
-from dsopt.worker.proofs import failed_here_alone, may_be_machines, proofs
+from dsopt.worker.proofs import attempts_of, failed_here_alone, has_failed, may_be_machines, proofs
 
 
 class Verdicts:
@@ -42,8 +42,8 @@ class Verdicts:
         nodes = run.assignment.nodes or (self._hand.ledger.me.node,)
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
-        may_be = not self._study.spec.compare and may_be_machines(attempts, task, outcome, nodes, most)
-        is_fault = is_said or (may_be and most > 1)
+        may_wait = is_said or (most > 1 and not self._study.spec.compare)
+        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes, most)
         is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
@@ -51,13 +51,9 @@ class Verdicts:
         self.health.note(task, outcome, is_fault=is_fault)
         if bore_company and self.company.bears_none:
             self._hand.tell(RunsAlone(task=task))
-        if not isinstance(outcome, Failed | Infeasible):
+        if not has_failed(outcome):
             return "tell"
-        before = [
-            row
-            for row in attempts
-            if (row["stage"], row["trial"]) == task.key and row["id"] != run.assignment.attempt.id
-        ]
+        before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
         if is_fault:
             if self.outage.is_own(task, proofs(attempts, task.key), most):
                 return "tell"
