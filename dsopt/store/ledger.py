@@ -80,6 +80,15 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id, version=version, **values):
             pass
 
+    def finish(self, study: StoredStudy, *, version: int) -> None:
+        """Finishes a study that still has that version; what goes on would change nothing any more, and is cancelled.
+
+        Raises:
+            Fenced: the study has changed since that version, or this worker is gone.
+        """
+        with changing(self._engine, study.id, worker_id=self.me.id, version=version, state="finished") as connection:
+            trials.cancel_open(connection, study)
+
     def mark_part(
         self, study: StoredStudy, part: Part, attributes: Mapping[str, Any], *, version: int | None = None
     ) -> None:
@@ -151,16 +160,6 @@ class Ledger:
         with changing(self._engine, study.id, worker_id=self.me.id) as connection:
             claims.release(connection, study_id=study.id, stage=part, trial=number)
             trials.end_foreign(connection, study, part, number, f"it has {why}")
-
-    def find_added(self, connection: sa.Connection, study: StoredStudy) -> list[tuple[Part, int]]:
-        """Trials that wait, or that run without a claim: the study has not made them, as it writes both at once."""
-        parts = {f"{study.name}/{part}": part for part in study.parts}
-        found = [(parts[name], number) for name, number in optuna_rows.open_trials(connection, list(parts))]
-        return [
-            (part, number)
-            for part, number in found
-            if not claims.has(connection, study_id=study.id, stage=part, trial=number)
-        ]
 
     def end_added(self, study: StoredStudy, added: Sequence[tuple[Part, int]], why: str) -> list[tuple[Part, int]]:
         """Ends such trials, and returns them: those that were over meanwhile are not among them.

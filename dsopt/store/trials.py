@@ -61,6 +61,28 @@ def end_foreign(connection: sa.Connection, study: StoredStudy, part: Part, numbe
     return optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes, states=states) is not None
 
 
+def find_added(connection: sa.Connection, study: StoredStudy) -> list[tuple[Part, int]]:
+    """Trials that wait, or that run without a claim: the study has not made them, as it writes both at once."""
+    parts = {f"{study.name}/{part}": part for part in study.parts}
+    found = [(parts[name], number) for name, number in optuna_rows.open_trials(connection, list(parts))]
+    return [
+        (part, number)
+        for part, number in found
+        if not claims.has(connection, study_id=study.id, stage=part, trial=number)
+    ]
+
+
+def cancel_open(connection: sa.Connection, study: StoredStudy) -> None:
+    """Ends the trials of a study that are not over, whoever runs them, and gives their claims back."""
+    over = Cancelled()
+    attributes = TrialAttributes(reason=over.reason, message=over.message)
+    for row in claims.all_of(connection, study.id):
+        if row["ended"] is None:
+            name, part, number = f"{study.name}/{row['stage']}", row["stage"], row["trial"]
+            claims.release(connection, study_id=study.id, stage=part, trial=number)
+            optuna_rows.end_trial(connection, name, number, TrialState.FAIL, attributes)
+
+
 def _state(outcome: Outcome) -> TrialState:
     if isinstance(outcome, Measured):
         return TrialState.COMPLETE

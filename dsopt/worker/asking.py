@@ -23,6 +23,7 @@ from dsopt.store.leases import can_take, count_free, is_folder_free
 from dsopt.store.signatures import check_trust_now
 from dsopt.store.stored import StoredStudy
 from dsopt.store.transactions import DevicesTaken, LeftToOthers, MustBeAlone, StudyChanged
+from dsopt.store.trials import find_added
 from dsopt.store.turns import Turns
 from dsopt.store.workers import nodes_at_work
 from dsopt.study.part import REFERENCE, Part
@@ -182,8 +183,7 @@ class Asker:
     def _get_ready(self) -> None:
         """Does what takes long the first time before others wait for this worker's turn to end."""
         if self._reader is None:
-            known = self.snapshot()
-            next_step(self._study.spec, known.history)
+            next_step(self._study.spec, self.snapshot().history)
             for part in self._study.parts:
                 self._hand.store.optuna_study(self._study, part)
 
@@ -209,7 +209,7 @@ class Asker:
             return
         ledger = self._hand.ledger
         with self._hand.store.engine.connect() as connection:
-            added = ledger.find_added(connection, self._study)
+            added = find_added(connection, self._study)
             seen = self._burying.look(connection, ledger.me)
         self._look_at = time.monotonic() + max(_LOOK_SECONDS, _LOOK_SECONDS_EACH * len(seen.others))
         self._foreign.end_added(added)
@@ -226,7 +226,7 @@ class Asker:
                 self._hand.ledger.change(self._study, version=ground.known.version, state="stopped", note=message)
                 raise DsoptError(f"study '{self._study.name}': {message}")
             case Finish():
-                self._hand.ledger.change(self._study, version=ground.known.version, state="finished")
+                self._hand.ledger.finish(self._study, version=ground.known.version)
             case Wait() if not ground.known.has_free:  # what is left to other nodes becomes this one's when they leave
                 self._idle_at = ground.known.version
             case Wait():

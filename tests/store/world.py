@@ -286,7 +286,7 @@ class World:
             return
         now = worker.store.now(study).version
         try:
-            worker.ledger.change(study, version=seen.version, state="finished")
+            worker.ledger.finish(study, version=seen.version)
         except Fenced as fenced:
             self._settle(worker, study, fenced)
         else:

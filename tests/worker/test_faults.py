@@ -7,15 +7,22 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from optuna.trial import TrialState, create_trial
 
 import dsopt
+from dsopt.experiment.outcome import Failed
 from dsopt.launch.processes import is_stopped, processes_of
 from dsopt.store import workers
+from dsopt.store.attempts import NewTask
+from dsopt.store.ledger import Ledger
 from dsopt.store.studies import Store
 from dsopt.store.transactions import writing
+from dsopt.study.part import REFERENCE
+from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker import heart
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import Server, on_node
+from tests.store.ledger import begin
 from tests.studies import (
     STUDY,
     check_nothing_lost_nothing_doubled,
@@ -223,6 +230,31 @@ def test_a_node_that_lacks_what_scripts_need_charges_nobody(dsopt: Dsopt) -> Non
     assert "failed" in {run["state"] for run in runs}
     assert {run["candidate"] for run in runs} == {run["candidate"] for run in runs if run["state"] == "measured"}
     assert dsopt.json("study", "best", "simulated")["comparison"]["best"] == BEST
+
+
+def test_a_proof_that_another_worker_has_in_hand_ends_with_the_study(
+    dsopt_on: Dsopt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trial stayed open for good, as its run failed just then, and was left to be tried again by nobody."""
+    create(dsopt_on, seconds=1)
+    worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
+    store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
+    study = store.get("simulated")
+    until(lambda: store.now(study).state == "confirming", 120)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "another")
+        other = Ledger(store, workers.register(store.engine))
+    attrs = {"candidate": "baseline", "round": 9}
+    proof = NewTask(
+        part=REFERENCE, name="baseline", round=9, frozen=create_trial(state=TrialState.RUNNING, user_attrs=attrs)
+    )
+    task, attempt = begin(other, study, proof, store, run_dir=str(dsopt_on.cwd))
+    output, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0, output
+    failed = Failed(reason="exited", message="exit code 1", retryable=True)
+    other.end(study, task, attempt, failed, TrialAttributes(), is_told=False, is_left=True)
+    store.close()
+    check_nothing_lost_nothing_doubled(dsopt_on)
 
 
 def test_what_another_node_should_try_is_tried_here_when_that_node_leaves(
