@@ -42,6 +42,7 @@ SlurmdTimeout=10
 KillWait=30
 SchedulerParameters=sched_interval=1,bf_interval=1
 """
+_LOG_LENGTH = 3000  # characters
 _PARTITION = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
 
 
@@ -90,8 +91,14 @@ class Slurm:
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait(self, job: str, *states: str, seconds: float = 60) -> str:
-        """Waits until a job is in one of these states, and gives that."""
-        wait_until(lambda: self.state(job) in states, f"job {job} is {' or '.join(states)}", seconds)
+        """Waits until a job is in one of these states, and gives that; else, the error has what Slurm says of it."""
+        try:
+            wait_until(lambda: self.state(job) in states, f"job {job} is {' or '.join(states)}", seconds)
+        except TimeoutError as error:
+            error.add_note(self.run("scontrol", "show", "job", job) + self.run("sinfo", "--long", "--Node"))
+            for log in sorted(self.folder.glob("slurm*.log")):
+                error.add_note(f"{log.name}:\n{log.read_text()[-_LOG_LENGTH:]}")
+            raise
         return self.state(job)
 
     def node_state(self, name: str) -> str:
