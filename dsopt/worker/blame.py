@@ -21,7 +21,7 @@ _SUSPECT: Final = 3  # so many different candidates in a row
 _TOLD: Final = ("hardware", "machine", "taken")
 _REPEATS: Final = 3
 _MOST_CANCELLED: Final = 5  # runs of one candidate in one round, for the same reason
-_AVOIDED_SECONDS: Final = 60.0  # with runs in hand, a node may take longer; then this one is as good
+_AVOIDED_SECONDS: Final = 60.0  # and as long as a run took: then, a node that takes none has reasons of its own
 # reasons beside a run, as sentences
 _BESIDE: Final = {
     "suspended": (
@@ -67,9 +67,10 @@ class NodeHealth:
         else:
             self.died.clear()
 
-    def avoid(self, task: Task) -> None:
-        """Leaves a task to other nodes, for a while: they may have their own reasons not to begin it."""
-        self._avoided[task.key] = time.monotonic() + _AVOIDED_SECONDS
+    def avoid(self, task: Task, attempts: Sequence[Row]) -> None:
+        """Leaves a task to other nodes until what they run is over; `attempts`: all of the study."""
+        longest = max((row["finished_at"] - row["started_at"] for row in attempts if row["finished_at"]), default=0.0)
+        self._avoided[task.key] = time.monotonic() + _AVOIDED_SECONDS + longest
 
     def avoids(self, trial: tuple[Part, int]) -> bool:
         """Whether a trial should still be left to other nodes, if there are any."""

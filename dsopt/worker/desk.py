@@ -204,7 +204,7 @@ class Desk:
         lane.in_hand = None
         self._asker.look_again()
         if what == "elsewhere":
-            self._verdicts.health.avoid(task)
+            self._verdicts.health.avoid(task, attempts)
         for happening in run.of_files(has_company=len(self._lanes) > 1):
             self._hand.tell(happening)
         value = outcome.metric(study.spec.autotuning.metric) if isinstance(outcome, Measured) else None

@@ -1,7 +1,7 @@
 """What the attempts of all workers show of the machine: whether a failure may be its, and whether it was well after."""
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Final, TypeGuard
 
@@ -15,6 +15,7 @@ from dsopt.study.part import Part
 
 _WELL: Final = ("measured", "slow")
 _NOBODYS: Final = ("lost", "hardware", "taken")
+_REPEATS: Final = 3
 
 
 def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
@@ -22,14 +23,21 @@ def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
     return isinstance(outcome, Failed) or (isinstance(outcome, Infeasible) and outcome.reason == HOST_FULL)
 
 
-def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str], most: int) -> bool:
+def may_be_machines(
+    attempts: Sequence[Row],
+    task: Task,
+    outcome: Outcome,
+    nodes: Collection[str],
+    most: int,
+    at_work: Collection[str] = (),
+) -> bool:
     """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
 
-    So it is where the run says so. Once something of the study has run, it is also where something fails that has run
-    before; where a run died without a word or filled the host's memory, unless something that says the same is known to
-    be at fault itself, and the machine was well after an earlier death of this one; and where nothing has gone well on
-    the nodes since something else failed there for reasons unknown, or ever. What is at fault itself tells the reason
-    of exceptions that say the same.
+    So it is where the run says so. Once something of the study has run, it is so wherever something fails, but where
+    something else that says the same is known to be at fault itself; then, a run that died without a word, took too
+    long or filled the host's memory has one proof at least, as it says hardly anything. What takes too long costs most,
+    so it needs proofs only if it has run before, or nothing that went well on its nodes has begun since something else
+    failed for reasons unknown, there, or anywhere with the same words; or nothing has ever gone well there.
 
     Args:
         attempts: all of the study.
@@ -37,6 +45,7 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
         outcome: what came of it.
         nodes: where it ran.
         most: after so many proofs, what fails is at fault itself.
+        at_work: the nodes that work on the study.
     """
     if not has_failed(outcome) or not _is_fault(outcome.state, outcome.reason):
         return False
@@ -47,37 +56,54 @@ def may_be_machines(attempts: Sequence[Row], task: Task, outcome: Outcome, nodes
     if not well or any(row["candidate"] == task.name for row in well):
         return bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
-    own = _own_faults(attempts, most)
+    own = _own_faults(attempts, most, at_work)
     known = _known_kinds([row for row in faults if _trial(row) in own])
-    is_known = kind_of(outcome.message) in known
+    is_known = (kind := kind_of(outcome.message)) in known
     is_silent = outcome.reason == HOST_FULL or (isinstance(outcome, Failed) and outcome.retryable)
-    if is_silent and not (is_known and proofs(attempts, task.key)):  # it says hardly anything, so one proof at least
+    if is_known:  # what says hardly anything needs one proof at least
+        return (is_silent or outcome.reason == "timeout") and not proofs(attempts, task.key)
+    if outcome.reason != "timeout":
         return True
-    if is_known and not is_silent:
-        return False
     here = set(nodes)
-    others = [row for row in faults if _trial(row) not in own and (is_silent or kind_of(row["message"]) not in known)]
-    unknown = (row["finished_at"] for row in others if here & nodes_of(row))
-    last_well = max((row["finished_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
-    return max(unknown, default=-math.inf) >= last_well
+    others = [row for row in faults if _trial(row) not in own and kind_of(row["message"]) not in known]
+    unknown = (row["finished_at"] for row in others if here & nodes_of(row) or kind_of(row["message"]) == kind)
+    last_well = max((row["started_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
+    return last_well == -math.inf or max(unknown, default=-math.inf) > last_well
 
 
 def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
-    """How many outages are known to have ended while this trial met faults.
+    """How many outages are known to have ended while this trial met faults, before its present attempt began.
 
     What proves that is a run that began after a fault, on all nodes of it, and went well. The next proof is one after
-    another fault.
+    another fault, of an attempt that began after this one.
 
     Args:
         attempts: all of the study.
         trial: whose faults count.
     """
-    return _proved(attempts)[0][trial]
+    present = (row["started_at"] for row in attempts_of(attempts, trial) if row["finished_at"] is None)
+    return _count(_proved(attempts)[trial], next(present, math.inf))
+
+
+def has_been_tried(on: Sequence[str], at_work: Collection[str], most: int) -> bool:
+    """Whether what fails has had its chance: one node may be unfit for it, such as one with less memory.
+
+    Args:
+        on: the nodes whose workers have tried it, once for each run that failed.
+        at_work: the nodes that work on the study.
+        most: more nodes than that are enough; and so are three times as many runs, where the others do not take it.
+    """
+    return {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
 
 
 def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
     """Those of a trial."""
     return [row for row in attempts if _trial(row) == trial]
+
+
+def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:
+    """The nodes whose workers made the runs of a trial that failed, one for each."""
+    return [row["node"] for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
 
 
 def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, int]], node: str) -> bool:
@@ -87,27 +113,39 @@ def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, in
     return well and not any(_is_fault(row["state"], row["reason"]) for row in without)
 
 
-def _own_faults(attempts: Sequence[Row], most: int) -> set[tuple[str, int]]:
-    """The trials that never went well, and failed again after so many proofs."""
-    well = {_trial(row) for row in attempts if row["finished_at"] is not None and row["state"] in _WELL}
-    return {trial for trial, count in _proved(attempts)[1].items() if count >= most} - well
+def _own_faults(attempts: Sequence[Row], most: int, at_work: Collection[str]) -> set[tuple[str, int]]:
+    """The trials that never went well, and failed again after so many proofs, wherever they could."""
+    ended = [row for row in attempts if row["finished_at"] is not None]
+    well = {_trial(row) for row in ended if row["state"] in _WELL}
+    proved, faults = _proved(attempts), [row for row in ended if _is_fault(row["state"], row["reason"])]
+    again = {_trial(row) for row in faults if _count(proved[_trial(row)], row["started_at"]) >= most} - well
+    return {trial for trial in again if has_been_tried(failed_on(attempts, trial), at_work, most)}
 
 
-def _proved(attempts: Sequence[Row]) -> tuple[Counter[tuple[str, int]], Counter[tuple[str, int]]]:
-    """How many proofs there are of each trial's faults, and how many came before its last fault."""
-    unproved: dict[tuple[str, int], list[Row]] = {}
-    count, before = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
-    for row in sorted((row for row in attempts if row["finished_at"] is not None), key=lambda row: row["finished_at"]):
+def _proved(attempts: Sequence[Row]) -> defaultdict[tuple[str, int], list[float]]:
+    """When the proofs of each trial's faults began, in their order."""
+    found = defaultdict[tuple[str, int], list[float]](list)
+    unproved: dict[tuple[str, int], list[set[str]]] = {}
+    for row in sorted((row for row in attempts if row["finished_at"] is not None), key=_known_from):
+        trial, nodes = _trial(row), nodes_of(row)
         if row["state"] in _WELL:
-            now = [trial for trial, faults in unproved.items() if any(_is_proof(row, fault) for fault in faults)]
-            count.update(now)
-            for trial in now:
-                left = [fault for fault in unproved.pop(trial) if fault["finished_at"] > row["started_at"]]
-                unproved |= {trial: left} if left else {}
-        elif _is_fault(row["state"], row["reason"]):
-            unproved.setdefault(_trial(row), []).append(row)
-            before[_trial(row)] = count[_trial(row)]
-    return count, before
+            for proved in [one for one, faults in unproved.items() if any(fault <= nodes for fault in faults)]:
+                found[proved].append(row["started_at"])
+                del unproved[proved]
+        elif _is_fault(row["state"], row["reason"]) and _count(found[trial], row["started_at"]) == len(found[trial]):
+            unproved.setdefault(trial, []).append(nodes)
+    return found
+
+
+def _known_from(row: Row) -> tuple[float, bool]:
+    """When an attempt shows what it shows: that the machine was well from its begin on, or not at its end."""
+    is_well = row["state"] in _WELL
+    return row["started_at"] if is_well else row["finished_at"], is_well
+
+
+def _count(proofs: Sequence[float], began: float) -> int:
+    """How many of these began before an attempt did."""
+    return sum(proof <= began for proof in proofs)
 
 
 def _known_kinds(faults: Sequence[Row]) -> set[str]:
@@ -116,11 +154,6 @@ def _known_kinds(faults: Sequence[Row]) -> set[str]:
     for row in faults:
         kinds.setdefault(_trial(row), set()).add(kind_of(row["message"]))
     return {kind for said in kinds.values() if len(said) == 1 for kind in said}
-
-
-def _is_proof(well: Row, fault: Row) -> bool:
-    """Whether a run that went well began after a fault, on all nodes of it."""
-    return bool(fault["finished_at"] <= well["started_at"]) and nodes_of(fault) <= nodes_of(well)
 
 
 def _is_fault(state: str, reason: str | None) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 
 from dsopt.experiment.outcome import Failed, Outcome
 from dsopt.store.queries import Row
-from dsopt.store.records import nodes_of
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import REFERENCE
 from dsopt.worker.blame import NodeHealth, Verdict, may_be_chance, verdict
@@ -13,7 +12,15 @@ from dsopt.worker.hand import Hand
 from dsopt.worker.happenings import RunsAlone
 from dsopt.worker.lanes import RunInHand
 from dsopt.worker.outage import Outage
-from dsopt.worker.proofs import attempts_of, failed_here_alone, has_failed, may_be_machines, proofs
+from dsopt.worker.proofs import (
+    attempts_of,
+    failed_here_alone,
+    failed_on,
+    has_been_tried,
+    has_failed,
+    may_be_machines,
+    proofs,
+)
 
 
 class Verdicts:
@@ -39,11 +46,11 @@ class Verdicts:
             others: other nodes at work on the study.
         """
         task, bore_company, most = run.assignment.task, not self.company.bears_none, self._study.spec.max_attempts
-        nodes = run.assignment.nodes or (self._hand.ledger.me.node,)
+        me, nodes = self._hand.ledger.me.node, run.assignment.nodes
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
         may_wait = is_said or (most > 1 and not self._study.spec.compare)
-        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes, most)
+        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes or (me,), most, {*others, me})
         is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
@@ -53,15 +60,17 @@ class Verdicts:
             self._hand.tell(RunsAlone(task=task))
         if not has_failed(outcome):
             return "tell"
-        before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
         if is_fault:
-            if self.outage.is_own(task, proofs(attempts, task.key), most):
+            on = [*failed_on(attempts, task.key), me]
+            proved = proofs(attempts, task.key) if has_been_tried(on, {*others, me}, most) else 0
+            if self.outage.is_own(task, proved, most):
                 return "tell"
-            return "elsewhere" if set(others).difference(*map(nodes_of, before)) else "again"
+            return "elsewhere" if {*others}.difference(on) else "again"
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
-        counted, node = before[self.company.failed_beside_others(task) :], self._hand.ledger.me.node
-        return verdict(outcome, counted, most, node=node, others_live=bool(others))
+        before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
+        counted = before[self.company.failed_beside_others(task) :]
+        return verdict(outcome, counted, most, node=me, others_live=bool(others))
 
     def is_bad_node(self, attempts: Sequence[Row]) -> bool:
         """Whether runs of several candidates failed here, one after the other, and nowhere else."""

@@ -101,13 +101,16 @@ def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> No
 
 
 def test_a_task_is_left_to_other_nodes_for_a_while(monkeypatch) -> None:
-    """They may have tried it, too, or have no room: then it would wait for ever."""
+    """Until what they run is over. They may have no room: then it would wait for ever."""
     health = NodeHealth()
-    health.avoid(task("a"))
+    ended, going = {"started_at": 5.0, "finished_at": 15.0}, {"started_at": 5.0, "finished_at": None}
+    health.avoid(task("a"), [ended, going])
     assert health.avoids((Part("z1"), 0))
     assert not health.avoids((Part("z1"), 1))
     now = blame.time.monotonic()
-    monkeypatch.setattr(blame.time, "monotonic", lambda: now + 61)
+    monkeypatch.setattr(blame.time, "monotonic", lambda: now + 69)
+    assert health.avoids((Part("z1"), 0))
+    monkeypatch.setattr(blame.time, "monotonic", lambda: now + 71)
     assert not health.avoids((Part("z1"), 0))
 
 

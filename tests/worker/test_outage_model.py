@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +24,12 @@ STUDY = SimpleNamespace(spec=spec({}), name="model")
 OUTCOMES: dict[str, Failed | Infeasible] = {
     "dies": Failed(reason="crash", message="signal 9", retryable=True),
     "says": Failed(reason="machine", message="no network", retryable=True),
+    "raises": Failed(reason="crash", message="ServiceError: no answer"),
+    "hangs": Failed(reason="timeout", message="it took longer than 60 seconds"),
     "fills": Infeasible(reason="host_oom", message="the host's memory was full"),
 }
 AT_FAULT = [Failed(reason="crash", message="KeyError"), Failed(reason="crash", message="signal 11", retryable=True)]
+STARTS = ("raises", "hangs")  # what only runs meet that begin in an outage
 ROUND_SECONDS = 0.5
 
 
@@ -59,6 +63,8 @@ class Model:
     how: str
     at_fault: set[int]
     chance: random.Random
+    unfit: tuple[str, int] = ("", 0)  # a node, and the largest size that it bears
+    run_seconds: tuple[int, ...] = (4, 6, 15)
     now: float = 0.0
     trials: list[Trial] = field(default_factory=list)
     attempts: Any = field(default_factory=list)
@@ -88,6 +94,12 @@ class Model:
             found = replace(observation(one.candidate, value=value), **names)
             (reference if one.task.part == REFERENCE else searched).append(found)
         return replace(history(*searched), reference=reference)
+
+    @property
+    def charged(self) -> set[int]:
+        """The sizes that count as failed."""
+        ended = [trial for trial in self.trials if trial.state not in ("running", "measured")]
+        return {trial.candidate.micro_batch for trial in ended if trial.candidate is not None}
 
     def work(self) -> None:
         """Until the study is done. It fails where a worker gives up, or nothing ends."""
@@ -150,11 +162,16 @@ class Worker:
         model.attempts.append(row)
         self.verdicts.outage.begun(task, [self.node])
         outcome: Measured | Failed | Infeasible = measured()
-        ends = model.now + model.chance.choice([4, 6, 15])
-        if trial.candidate is not None and trial.candidate.micro_batch in model.at_fault:
-            ends, outcome = model.now + 2, AT_FAULT[trial.candidate.micro_batch % len(AT_FAULT)]
-        if met := [max(model.now, start) for start, end in model.outages if model.now < end and ends > start]:
-            ends, outcome = min(met) + 1, OUTCOMES[model.how]
+        size = trial.candidate.micro_batch if trial.candidate is not None else 0
+        ends = model.now + (model.chance.choice(model.run_seconds) if size else min(model.run_seconds))
+        if self.node == model.unfit[0] and size > model.unfit[1]:
+            ends, outcome = model.now + 2, OUTCOMES[model.how]
+        if size in model.at_fault:
+            own = AT_FAULT[size % len(AT_FAULT)] if model.how != "hangs" else OUTCOMES["hangs"]
+            ends, outcome = model.now + (30 if model.how == "hangs" else 2), own
+        met = [max(model.now, start) for start, end in model.outages if model.now < end and ends > start]
+        if met and (model.now in met or model.how not in STARTS):
+            ends, outcome = min(met) + (30 if model.how == "hangs" else 1), OUTCOMES[model.how]
         self.run = Run(trial, row, ends, outcome)
 
     def record(self, run: Run) -> None:
@@ -171,15 +188,26 @@ class Worker:
         if what == "tell":
             run.trial.state = run.outcome.state
         elif what == "elsewhere":
-            self.verdicts.health.avoid(task)
+            self.verdicts.health.avoid(task, attempts)
         self.verdicts.outage.refuse("model")
 
 
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Model], None]:
+    """Lets a model's time be that of its workers."""
+
+    def set_(model: Model) -> None:
+        for module in (outage, blame):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: model.now))
+
+    return set_
+
+
 @pytest.mark.parametrize("outages", [1, 2])
-@pytest.mark.parametrize("how", list(OUTCOMES))
+@pytest.mark.parametrize("how", ["dies", "says", "fills"])
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_an_outage_ends_no_worker_and_charges_nobody_who_is_not_at_fault(
-    monkeypatch: pytest.MonkeyPatch, nodes: int, how: str, outages: int
+    set_clock: Callable[[Model], None], nodes: int, how: str, outages: int
 ) -> None:
     """Proofs that had met the outage never had their turn, and a second outage charged whom the first had met."""
     for seed in range(10):
@@ -192,11 +220,45 @@ def test_an_outage_ends_no_worker_and_charges_nobody_who_is_not_at_fault(
             at_fault=set(chance.sample(range(1, 13), 5 - outages)),
             chance=chance,
         )
-        clock = SimpleNamespace(monotonic=lambda model=model: model.now)
-        monkeypatch.setattr(outage, "time", clock)
-        monkeypatch.setattr(blame, "time", clock)
+        set_clock(model)
         model.work()
-        charged = {
-            trial.candidate.micro_batch for trial in model.trials if trial.candidate and trial.state != "measured"
-        }
-        assert charged == model.at_fault, seed
+        assert model.charged == model.at_fault, seed
+
+
+@pytest.mark.parametrize("nodes", [["n0"], ["n0", "n1", "n2", "n3"], ["n0"] * 4])
+def test_an_exception_that_nothing_names_charges_nobody_on_whatever_nodes(
+    set_clock: Callable[[Model], None], nodes: list[str]
+) -> None:
+    """Each node's first was charged, and on one node what began beside those that ended well."""
+    for seed in range(5):
+        chance = random.Random(seed)
+        model = Model(nodes, [(60, 100)], "raises", set(), chance, sizes=list(range(1, 41)), run_seconds=(10, 14, 20))
+        set_clock(model)
+        model.work()
+        assert not model.charged, seed
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_what_hangs_charges_nobody_in_an_outage_also_where_some_hang_themselves(
+    set_clock: Callable[[Model], None], nodes: int
+) -> None:
+    """Those that did told the reason of all that had to wait for the network later."""
+    names, hangs = [f"n{number}" for number in range(nodes)], {57, 58, 59, 60}
+    begins = 700 / nodes + 100
+    outages, sizes, seconds = [(begins, begins + 120)], list(range(1, 61)), (10, 14, 20)
+    model = Model(names, outages, "hangs", hangs, random.Random(1), sizes=sizes, run_seconds=seconds)
+    set_clock(model)
+    model.work()
+    assert model.charged == hangs
+
+
+@pytest.mark.parametrize("how", ["dies", "fills"])
+@pytest.mark.parametrize("seconds", [(20, 60), (20, 200), (60, 120)])
+def test_what_only_one_node_cannot_run_is_run_by_the_other(
+    set_clock: Callable[[Model], None], how: str, seconds: tuple[int, int]
+) -> None:
+    """The one was free sooner, tried again and again, and charged what the other never tried."""
+    model = Model(["small", "large"], [], how, set(), random.Random(0), unfit=("small", 4), run_seconds=seconds)
+    set_clock(model)
+    model.work()
+    assert model.charged == set()

@@ -8,7 +8,7 @@ import pytest
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.store.attempts import Task
 from dsopt.study.part import REFERENCE, Part
-from dsopt.worker.proofs import failed_here_alone, may_be_machines, proofs
+from dsopt.worker.proofs import failed_here_alone, has_been_tried, may_be_machines, proofs
 
 A, B = (Part("z1"), 1), (Part("z1"), 2)
 
@@ -61,6 +61,31 @@ def test_a_proof_began_after_the_fault_on_all_its_nodes_and_went_well(
     assert proofs([fault, {**attempt(B, began, 3.0, state, *nodes), "finished_at": None}], A) == 0
 
 
+def test_what_began_before_the_proof_may_have_met_the_same_outage() -> None:
+    """It hung until then, and was charged."""
+    seen = [attempt(A, 0, 1, "failed"), attempt(B, 4, 5, "measured")]
+    assert proofs([*seen, {**attempt(A, 3, 0, "running"), "finished_at": None}], A) == 0
+    assert proofs([*seen, {**attempt(A, 4, 0, "running"), "finished_at": None}], A) == 1
+    late = [*seen, attempt(A, 3, 6, "failed"), attempt(B, 7, 8, "measured")]
+    assert proofs(late, A) == 1
+    assert proofs([*late, attempt(A, 6, 9, "failed"), attempt(B, 10, 11, "measured")], A) == 2
+
+
+@pytest.mark.parametrize(
+    ("on", "at_work", "has"),
+    [
+        (["n1"], ["n1"], True),
+        (["n1", "n1"], ["n1", "n2"], False),
+        (["n1", "n2"], ["n1", "n2"], True),
+        (["n1", "n2", "n3"], ["n1", "n2", "n3", "n4"], True),
+        (["n1"] * 6, ["n1", "n2"], False),
+        (["n1"] * 7, ["n1", "n2"], True),  # the other does not take it
+    ],
+)
+def test_what_fails_is_tried_on_other_nodes_before_it_is_charged(on: list[str], at_work: list[str], has: bool) -> None:
+    assert has_been_tried(on, at_work, 2) == has
+
+
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
 RAISED = Failed(reason="crash", message="KeyError")
 LATE = Failed(reason="timeout", message="not measured")
@@ -78,14 +103,16 @@ RAN, FELL, HERE = attempt(B, 0, 1, "measured"), attempt(B, 2, 3, "failed"), atte
         ([RAN], FULL, True),
         ([RAN], Infeasible(reason="oom", message="too large"), False),
         ([RAN], Failed(reason="hardware", message="ECC", retryable=True), False),
-        ([RAN], RAISED, False),
-        ([RAN, FELL], RAISED, True),
+        ([RAN], RAISED, True),  # maybe others raise the same now
+        ([RAN], LATE, False),
         ([RAN, FELL], LATE, True),
-        ([RAN, {**FELL, "reason": "lost"}], RAISED, False),
-        ([RAN, {**FELL, "trial": A[1]}], RAISED, False),  # itself
-        ([RAN, FELL, attempt(B, 3, 4, "slow")], RAISED, False),
-        ([RAN, attempt(B, 2, 3, "failed", "n2")], RAISED, False),
-        ([attempt(B, 0, 1, "measured", "n2")], RAISED, True),  # nothing has run here
+        ([RAN, {**FELL, "reason": "lost"}], LATE, False),
+        ([RAN, {**FELL, "trial": A[1]}], LATE, False),  # itself
+        ([RAN, FELL, attempt(B, 3, 4, "slow")], LATE, False),
+        ([RAN, FELL, attempt(B, 2.5, 4, "slow")], LATE, True),  # it may have read its data before
+        ([RAN, attempt(B, 2, 3, "failed", "n2")], LATE, False),
+        ([RAN, {**attempt(B, 2, 3, "failed", "n2"), "message": LATE.message}], LATE, True),
+        ([attempt(B, 0, 1, "measured", "n2")], LATE, True),  # nothing has run here
         ([attempt(A, 0, 1, "measured")], RAISED, True),  # it has run
     ],
 )
@@ -105,7 +132,7 @@ SAME = [{**row, "message": "signal 9. Log: z"} for row in OWN]
 @pytest.mark.parametrize(
     ("before", "outcome", "may_be"),
     [
-        (OWN, RAISED, False),
+        (OWN, LATE, False),
         (OWN, DIED, True),  # that one says something else
         (SAME, replace(DIED, message="signal 9. Log: y"), True),
         ([attempt(A, 1, 2, "failed"), *SAME], replace(DIED, message="signal 9. Log: y"), False),
@@ -115,15 +142,17 @@ SAME = [{**row, "message": "signal 9. Log: z"} for row in OWN]
             True,
         ),  # met an outage, too
         ([{**row, "message": "signal 9. Log: z"} for row in OWN], FULL, True),
-        (OWN[:2], RAISED, False),
-        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], RAISED, False),  # it says what that one has said
-        ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], RAISED, True),
+        (OWN[:2], LATE, False),
+        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], LATE, False),  # it says what that one has said
+        ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], LATE, True),
         (
             [*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
             replace(RAISED, message="no network. Log: y"),
             False,
         ),
-        ([*OWN, attempt(B, 8, 9, "measured")], RAISED, False),
+        ([*OWN, attempt(B, 8, 9, "measured")], LATE, False),
+        ([{**row, "message": LATE.message} for row in OWN], LATE, True),  # one proof at least
+        ([attempt(A, 1, 2, "failed"), *({**row, "message": LATE.message} for row in OWN)], LATE, False),
     ],
 )
 def test_what_is_at_fault_itself_makes_nothing_else_doubtful(
