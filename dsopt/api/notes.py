@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsopt.api.study import Study
+from dsopt.report.changed_config import changed_config
 from dsopt.store.told import unsigned_note
 from dsopt.study.own_sources import script_file
 
 
 def notes_on(studies: Sequence[Study]) -> list[str]:
-    """Whom a node without keys trusts, said once per node and database; and scripts that may be taken for others."""
-    notes = [note for study in studies for note in (unsigned_note(study._store.engine), _elsewhere(study))]
+    """Whom a node without keys trusts, once per node and database; what was changed, or may be taken for another."""
+    notes = [
+        note
+        for study in studies
+        for note in (unsigned_note(study._store.engine), _elsewhere(study), changed_config(study.spec))
+    ]
     return [note for note in notes if note is not None]
 
 

@@ -12,7 +12,7 @@ from dsopt.api.output import refuse_existing
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import CONFIG, changed_text, optimum, others_text, training_config, were_scaled, write_config
+from dsopt.report.files import changed_text, optimum, others_text, training_config, were_scaled, write_config
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.neighbours import Neighbour, neighbours
@@ -20,6 +20,7 @@ from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
+from dsopt.study.folders import OPTIMAL
 from dsopt.study.secrets import HIDDEN
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -204,7 +205,7 @@ def find_best(
     best = optimum(study.spec, history, scale_lr=scale_lr)
     if output is None:
         files = _result_files(store, study, scale_lr=scale_lr)
-        config = next(file for file in files if file.name == CONFIG)
+        config = next(file for file in files if file.name == OPTIMAL)
     else:
         config = save_config(study.spec, Path(output), best.ds_config, force=force)
         files = [config]
@@ -255,10 +256,10 @@ def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any], *, 
         DsoptError: it is the user's own configuration, exists without `force`, or cannot be written.
     """
     path = output.absolute()
-    own = spec.launch.config
-    if own is not None and os.path.realpath(path) == os.path.realpath(Path(spec.cwd) / own):
-        raise DsoptError(f"--output: {path} is your own configuration, which dsopt never changes. Name another file.")
-    refuse_existing(path, example=CONFIG, force=force)
+    for named, what in ((spec.launch.config, "configuration"), (spec.launch.script, "script")):
+        if named is not None and os.path.realpath(path) == os.path.realpath(Path(spec.cwd) / named):
+            raise DsoptError(f"--output: {path} is your own {what}, which dsopt never changes. Name another file.")
+    refuse_existing(path, example=OPTIMAL, force=force)
     try:
         write_config(path, ds_config)
     except OSError as error:

@@ -19,10 +19,9 @@ from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
-from dsopt.study.folders import find_results_folder, results_folder
+from dsopt.study.folders import OPTIMAL, find_results_folder, results_folder
 from dsopt.study.spec import StudySpec
 
-CONFIG: Final = "ds_config_optimal.json"
 _COMMAND: Final = "cmd_optimal.txt"
 _SUMMARY: Final = "summary.txt"
 _NOTE: Final = ".dsopt-results"  # says which study the files belong to; written last
@@ -82,7 +81,7 @@ def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list
         found = FilesOf(**{key: note[key] for key in FilesOf.__dataclass_fields__})
         files = [folder / name for name in note["files"]]
     except FileNotFoundError:  # a study that an earlier version of dsopt finished
-        files = [folder / name for name in (_SUMMARY, CONFIG, _COMMAND)]
+        files = [folder / name for name in (_SUMMARY, OPTIMAL, _COMMAND)]
         is_whole = any_scaling and all(path.is_file() for path in files)
         return files if is_whole and all(path.stat().st_mtime > about.created_at for path in files) else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -121,7 +120,7 @@ def were_scaled(spec: StudySpec, created_at: float, finished_at: float | None) -
 def config_file(spec: StudySpec, created_at: float, finished_at: float | None) -> Path:
     """Where the best configuration of a study is, or will be once it is finished."""
     found = find_results_folder(spec)
-    return Path(CONFIG) if found is None else _place_in(found, created_at, finished_at) / CONFIG
+    return Path(OPTIMAL) if found is None else _place_in(found, created_at, finished_at) / OPTIMAL
 
 
 def others_text(spec: StudySpec, created_at: float) -> list[str]:
@@ -149,7 +148,7 @@ def write_files(spec: StudySpec, about: FilesOf, history: History, summary: Summ
     What somebody has changed stays, under another name.
     """
     folder, aside = _prepared(spec, about)
-    config, command, written = folder / CONFIG, folder / _COMMAND, [folder / _SUMMARY]
+    config, command, written = folder / OPTIMAL, folder / _COMMAND, [folder / _SUMMARY]
     kept = _keep_changed(folder, (config, command, *written))
     _write(written[0], summary.text(scaled=about.is_scaled) + "\n")
     if summary.comparison is None:
@@ -180,8 +179,8 @@ def training_config(spec: StudySpec, ds_config: Mapping[str, Any]) -> Path:
     text = _config_text(ds_config)
     folder = results_folder(spec) / _TRAINING / hashlib.sha256(text.encode()).hexdigest()[:12]
     make_private(folder)
-    _write(folder / CONFIG, text)
-    return folder / CONFIG
+    _write(folder / OPTIMAL, text)
+    return folder / OPTIMAL
 
 
 def write_config(path: Path, ds_config: Mapping[str, Any]) -> None:
@@ -194,10 +193,10 @@ def check_given(spec: StudySpec) -> None:
     folder, given = find_results_folder(spec), spec.launch.config
     if folder is None or given is None:
         return
-    if os.path.realpath(Path(spec.cwd) / given) == os.path.realpath(folder / CONFIG):
+    if os.path.realpath(Path(spec.cwd) / given) == os.path.realpath(folder / OPTIMAL):
         raise DsoptError(
-            f"{folder / CONFIG}: is the result of an earlier study '{spec.name}', which a new one moves aside. Copy it "
-            "to a file of your own, and name that in the command. Or give this study another name (--name)."
+            f"{folder / OPTIMAL}: is the result of an earlier study '{spec.name}', which a new one moves aside. Copy "
+            "it to a file of your own, and name that in the command. Or give this study another name (--name)."
         )
 
 
@@ -211,7 +210,7 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
         The folder they are in now; None if there were none.
     """
     folder = find_results_folder(spec)
-    found = [path for name in (CONFIG, _COMMAND, _SUMMARY) if folder and (path := folder / name).is_file()]
+    found = [path for name in (OPTIMAL, _COMMAND, _SUMMARY) if folder and (path := folder / name).is_file()]
     if folder is None or not found:
         return None
     aside = _free(folder, _EARLIER)
@@ -219,7 +218,7 @@ def set_aside_earlier(spec: StudySpec) -> Path | None:
     for path in found:
         path.replace(aside / path.name)
     if (command := aside / _COMMAND).is_file():  # it names the file that is here now
-        _write(command, command.read_text("utf-8").replace(str(folder / CONFIG), str(aside / CONFIG)))
+        _write(command, command.read_text("utf-8").replace(str(folder / OPTIMAL), str(aside / OPTIMAL)))
     (folder / _NOTE).unlink(missing_ok=True)  # last: files without a note are those of an earlier version of dsopt
     return aside
 

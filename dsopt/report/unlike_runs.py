@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from dsopt.protocol.text import significant
+from dsopt.report.changed_config import changed_config
 from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
@@ -22,12 +23,14 @@ _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much w
 
 
 def unlike_runs(spec: StudySpec, history: History) -> list[str]:
-    """Warnings of scripts, models and samples that changed, contradicting launches, engines, and slow input."""
+    """Warnings of files, models and samples that changed, contradicting launches, engines, and slow input."""
+    of_config = [f"WARNING: {note}" for note in [changed_config(spec)] if note is not None]
     of_launches = odd_launches(history, spec.autotuning.unit)
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     of_nodes = _unlike_memory(history)
-    return [*changed_script(spec, history), *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
+    of_files = [*of_config, *changed_script(spec, history)]
+    return [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
 
 
 def _other_models(history: History) -> list[str]:

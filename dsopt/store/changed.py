@@ -23,7 +23,7 @@ def changed_study_error(existing: StudySpec, new: StudySpec, names: Collection[s
         f"study '{name}' exists with a different spec:\n{_difference(existing, new)}\n"
         + (
             f"Create the new one under another name:\n  --name {free}\n"
-            if new.compare
+            if new.compare or existing.cwd != new.cwd  # nothing would run the same
             else f"Create the new one under another name; --take-over reuses what would run the same:\n"
             f"  --name {free} --take-over {name}\n"
         )

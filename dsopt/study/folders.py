@@ -6,12 +6,14 @@ import os
 import tempfile
 import uuid
 from pathlib import Path
+from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.protocol.given import open_given
 from dsopt.protocol.private import create_private, make_private
 from dsopt.study.spec import StudySpec
 
+OPTIMAL: Final = "ds_config_optimal.json"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems that have no hard links
 _MOST_BYTES = 4096  # of a study's name
 _MARK = ".dsopt-study"  # holds the name of the study whose folder it is

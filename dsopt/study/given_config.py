@@ -73,6 +73,15 @@ def read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     return parse_config(read_text(path, "DeepSpeed configuration (JSON)"), str(path))
 
 
+def config_of(command: LaunchCommand, cwd: Path, where: str) -> str | None:
+    """What a command names as its configuration, itself or through Accelerate: a file, or the JSON text in base64.
+
+    Raises:
+        DsoptError: Accelerate's own configuration cannot be read, or has DeepSpeed's settings in it.
+    """
+    return command.config or command.launcher.given_config(command.options, cwd, where)
+
+
 def _read(
     inline: object, command: LaunchCommand, cwd: Path, where: str, inline_where: str
 ) -> tuple[dict[str, Any], str, list[str]]:
@@ -85,9 +94,7 @@ def _read(
         raise DsoptError(
             f"{where}: ds_config: {inline!r}. Expected DeepSpeed's configuration as a mapping, or its JSON as text."
         )
-    given = command.config
-    if given is None:
-        given = command.launcher.given_config(command.options, cwd, where)
+    given = config_of(command, cwd, where)
     if given is None:
         raise DsoptError(
             f"{where}: no DeepSpeed configuration. The command has neither '--deepspeed_config FILE' nor "
