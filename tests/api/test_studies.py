@@ -79,10 +79,10 @@ def test_a_study_is_found_again_stopped_resumed_and_deleted(url: str, tmp_path: 
     assert (study.state, study.summary.note) == ("stopped", "for a test")
     assert list(study.work("cpu:1")) == []
     assert study.resume() and not study.resume()
-    with pytest.raises(DsoptError, match="exists with a different spec[^$]*--name dry-2 --take-over dry"):
+    with pytest.raises(DsoptError, match=r"exists with a different spec[^$]*--name dry-2 --take-over dry"):
         dsopt.create_study(dry_run(tmp_path, timeout_seconds=7))
     (tmp_path / "other").mkdir()
-    with pytest.raises(DsoptError, match="--name dry-2\nThat is the study of another folder"):
+    with pytest.raises(DsoptError, match=r"--name dry-2\nThat is the study of another folder"):
         dsopt.create_study(dry_run(tmp_path / "other"))  # a take-over would be refused
     study.delete()
     assert study.state == "deleted"
