@@ -99,8 +99,8 @@ class StudySpec(Strict):
         pass_env: variables of the worker that look like secrets and that the script needs: names, or patterns such as
             `AWS_*`. Runs get no other such variable, except those that the command refers to.
         memory_per_device: cap on what one rank may use of its device, in bytes or such as `24GiB`; enforced.
-        max_attempts: how often others have to go well after runs of a candidate that died without an exception, so
-            that it counts as failed when it dies again. Before anything has run: how often dsopt launches it. 1: once.
+        max_attempts: how often others have to go well after runs of a candidate that failed, so that it counts as
+            failed when it fails again. Before anything has run: how often dsopt launches what dies. 1: once.
         price_per_gpu_hour: in any currency; results then say what samples and the study cost.
         compare: configurations to measure in turn with the user's own, instead of a search.
     """

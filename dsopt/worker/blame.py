@@ -69,7 +69,8 @@ class NodeHealth:
 
     def avoid(self, task: Task, attempts: Sequence[Row]) -> None:
         """Leaves a task to other nodes until what they run is over; `attempts`: all of the study."""
-        longest = max((row["finished_at"] - row["started_at"] for row in attempts if row["finished_at"]), default=0.0)
+        seconds = (row["finished_at"] - row["started_at"] for row in attempts if row["state"] in ("measured", "slow"))
+        longest = max(seconds, default=0.0)
         self._avoided[task.key] = time.monotonic() + _AVOIDED_SECONDS + longest
 
     def avoids(self, trial: tuple[Part, int]) -> bool:

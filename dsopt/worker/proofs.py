@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, cast
 
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.search.crashes import kind_of
@@ -33,11 +33,11 @@ def may_be_machines(
 ) -> bool:
     """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
 
-    So it is where the run says so. Once something of the study has run, it is so wherever something fails, but where
-    something else that says the same is known to be at fault itself; then, a run that died without a word, took too
-    long or filled the host's memory has one proof at least, as it says hardly anything. What takes too long costs most,
-    so it needs proofs only if it has run before, or nothing that went well on its nodes has begun since something else
-    failed for reasons unknown, there, or anywhere with the same words; or nothing has ever gone well there.
+    So it is where the run says so. Once something of the study has run, it is so wherever something fails; where
+    something else that says the same is known to be at fault itself, until there is one proof. What takes too long
+    costs most: where that is not known, it needs proofs only if it has run before, or nothing that went well on its
+    nodes has begun since something else failed for reasons unknown, there, or anywhere with the same words; or nothing
+    has ever gone well there.
 
     Args:
         attempts: all of the study.
@@ -58,10 +58,8 @@ def may_be_machines(
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
     own = _own_faults(attempts, most, at_work)
     known = _known_kinds([row for row in faults if _trial(row) in own])
-    is_known = (kind := kind_of(outcome.message)) in known
-    is_silent = outcome.reason == HOST_FULL or (isinstance(outcome, Failed) and outcome.retryable)
-    if is_known:  # what says hardly anything needs one proof at least
-        return (is_silent or outcome.reason == "timeout") and not proofs(attempts, task.key)
+    if (kind := kind_of(outcome.message)) in known:
+        return not proofs(attempts, task.key)
     if outcome.reason != "timeout":
         return True
     here = set(nodes)
@@ -85,15 +83,37 @@ def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
     return _count(_proved(attempts)[trial], next(present, math.inf))
 
 
-def has_been_tried(on: Sequence[str], at_work: Collection[str], most: int) -> bool:
+def has_been_tried(
+    attempts: Sequence[Row], trial: tuple[str, int], at_work: Collection[str], most: int, also: Collection[str] = ()
+) -> bool:
     """Whether what fails has had its chance: one node may be unfit for it, such as one with less memory.
 
+    It has if it failed on each of the nodes, or on more than so many; or three times as often, where others do not take
+    it. A node that has begun nothing since it first failed has reasons of its own, and does not count.
+
     Args:
-        on: the nodes whose workers have tried it, once for each run that failed.
+        attempts: all of the study.
+        trial: what failed.
         at_work: the nodes that work on the study.
-        most: more nodes than that are enough; and so are three times as many runs, where the others do not take it.
+        most: after so many proofs, what fails is at fault itself.
+        also: where it has failed just now.
     """
-    return {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
+    on = [*failed_on(attempts, trial), *also]
+    first = min((row["started_at"] for row in attempts_of(attempts, trial)), default=-math.inf)
+    begun = {row["node"] for row in attempts if row["finished_at"] is None or row["started_at"] >= first}
+    return begun & {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
+
+
+def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequence[Row]:
+    """The attempts of a study as if all nodes of an engine were one, where a task has failed on several of them.
+
+    An engine that chooses nodes itself may never choose one of these again for what would prove it well. What fails on
+    more than so many of them, others going well, is at fault itself; what fails on one again and again may not be.
+    """
+    on = set[str]().union(*(nodes_of(row) for row in attempts_of(attempts, task.key)))
+    if len(on) <= most:
+        return attempts
+    return cast("Sequence[Row]", [{**row, "devices": None} for row in attempts])
 
 
 def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
@@ -119,7 +139,7 @@ def _own_faults(attempts: Sequence[Row], most: int, at_work: Collection[str]) ->
     well = {_trial(row) for row in ended if row["state"] in _WELL}
     proved, faults = _proved(attempts), [row for row in ended if _is_fault(row["state"], row["reason"])]
     again = {_trial(row) for row in faults if _count(proved[_trial(row)], row["started_at"]) >= most} - well
-    return {trial for trial in again if has_been_tried(failed_on(attempts, trial), at_work, most)}
+    return {trial for trial in again if has_been_tried(attempts, trial, at_work, most)}
 
 
 def _proved(attempts: Sequence[Row]) -> defaultdict[tuple[str, int], list[float]]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from dsopt.experiment.outcome import Failed, Outcome
+from dsopt.launch.placers.placer import ChoosingPlacer
 from dsopt.store.queries import Row
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import REFERENCE
@@ -20,6 +21,7 @@ from dsopt.worker.proofs import (
     has_failed,
     may_be_machines,
     proofs,
+    where_nobody_chooses,
 )
 
 
@@ -47,6 +49,8 @@ class Verdicts:
         """
         task, bore_company, most = run.assignment.task, not self.company.bears_none, self._study.spec.max_attempts
         me, nodes = self._hand.ledger.me.node, run.assignment.nodes
+        if isinstance(self._hand.pool.placer, ChoosingPlacer):
+            attempts = where_nobody_chooses(attempts, task, most)
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
         may_wait = is_said or (most > 1 and not self._study.spec.compare)
@@ -61,11 +65,11 @@ class Verdicts:
         if not has_failed(outcome):
             return "tell"
         if is_fault:
-            on = [*failed_on(attempts, task.key), me]
-            proved = proofs(attempts, task.key) if has_been_tried(on, {*others, me}, most) else 0
+            is_tried = has_been_tried(attempts, task.key, {*others, me}, most, also=[me])
+            proved = proofs(attempts, task.key) if is_tried else 0
             if self.outage.is_own(task, proved, most):
                 return "tell"
-            return "elsewhere" if {*others}.difference(on) else "again"
+            return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
         before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]

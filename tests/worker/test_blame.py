@@ -103,8 +103,10 @@ def test_three_candidates_that_die_one_after_another_make_a_node_suspect() -> No
 def test_a_task_is_left_to_other_nodes_for_a_while(monkeypatch) -> None:
     """Until what they run is over. They may have no room: then it would wait for ever."""
     health = NodeHealth()
-    ended, going = {"started_at": 5.0, "finished_at": 15.0}, {"started_at": 5.0, "finished_at": None}
-    health.avoid(task("a"), [ended, going])
+    ended = {"started_at": 5.0, "finished_at": 15.0, "state": "measured"}
+    lost = {"started_at": 5.0, "finished_at": 9000.0, "state": "failed"}  # found dead days later
+    going = {"started_at": 5.0, "finished_at": None, "state": "running"}
+    health.avoid(task("a"), [ended, lost, going])
     assert health.avoids((Part("z1"), 0))
     assert not health.avoids((Part("z1"), 1))
     now = blame.time.monotonic()

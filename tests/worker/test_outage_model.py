@@ -116,7 +116,8 @@ class Worker:
     def __init__(self, model: Model, node: str) -> None:
         ledger = SimpleNamespace(me=SimpleNamespace(node=node))
         self.model, self.node = model, node
-        self.verdicts = Verdicts(SimpleNamespace(tell=lambda _: None, ledger=ledger), STUDY)  # type: ignore[arg-type]
+        hand: Any = SimpleNamespace(tell=lambda _: None, ledger=ledger, pool=SimpleNamespace(placer=None))
+        self.verdicts = Verdicts(hand, STUDY)  # type: ignore[arg-type]
         self.others = {other for other in model.nodes if other != node}
         self.run: Run | None = None
 
@@ -167,7 +168,7 @@ class Worker:
         if self.node == model.unfit[0] and size > model.unfit[1]:
             ends, outcome = model.now + 2, OUTCOMES[model.how]
         if size in model.at_fault:
-            own = AT_FAULT[size % len(AT_FAULT)] if model.how != "hangs" else OUTCOMES["hangs"]
+            own = OUTCOMES[model.how] if model.how in STARTS else AT_FAULT[size % len(AT_FAULT)]
             ends, outcome = model.now + (30 if model.how == "hangs" else 2), own
         met = [max(model.now, start) for start, end in model.outages if model.now < end and ends > start]
         if met and (model.now in met or model.how not in STARTS):
@@ -236,6 +237,19 @@ def test_an_exception_that_nothing_names_charges_nobody_on_whatever_nodes(
         set_clock(model)
         model.work()
         assert not model.charged, seed
+
+
+@pytest.mark.parametrize("nodes", [["n0"] * 3, ["n0", "n1", "n2"]])
+def test_what_is_at_fault_itself_charges_nobody_in_an_outage_that_says_the_same(
+    set_clock: Callable[[Model], None], nodes: list[str]
+) -> None:
+    """Its words were known, so whatever raised them was charged at once, the best among them."""
+    for seed in range(5):
+        chance, sizes = random.Random(seed), list(range(1, 61))
+        model = Model(nodes, [(160, 200)], "raises", {60}, chance, sizes=sizes, run_seconds=(10, 14, 20))
+        set_clock(model)
+        model.work()
+        assert model.charged == {60}, seed
 
 
 @pytest.mark.parametrize("nodes", [1, 4])

@@ -8,7 +8,13 @@ import pytest
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.store.attempts import Task
 from dsopt.study.part import REFERENCE, Part
-from dsopt.worker.proofs import failed_here_alone, has_been_tried, may_be_machines, proofs
+from dsopt.worker.proofs import (
+    failed_here_alone,
+    has_been_tried,
+    may_be_machines,
+    proofs,
+    where_nobody_chooses,
+)
 
 A, B = (Part("z1"), 1), (Part("z1"), 2)
 
@@ -74,16 +80,36 @@ def test_what_began_before_the_proof_may_have_met_the_same_outage() -> None:
 @pytest.mark.parametrize(
     ("on", "at_work", "has"),
     [
-        (["n1"], ["n1"], True),
-        (["n1", "n1"], ["n1", "n2"], False),
-        (["n1", "n2"], ["n1", "n2"], True),
-        (["n1", "n2", "n3"], ["n1", "n2", "n3", "n4"], True),
-        (["n1"] * 6, ["n1", "n2"], False),
-        (["n1"] * 7, ["n1", "n2"], True),  # the other does not take it
+        ("1", "1", True),
+        ("11", "12", False),
+        ("12", "12", True),
+        ("123", "1234", True),
+        ("111111", "12", False),
+        ("1111111", "12", True),  # the other does not take it
+        ("1", "13", True),  # nor has that begun anything
     ],
 )
-def test_what_fails_is_tried_on_other_nodes_before_it_is_charged(on: list[str], at_work: list[str], has: bool) -> None:
-    assert has_been_tried(on, at_work, 2) == has
+def test_what_fails_is_tried_on_other_nodes_before_it_is_charged(on: str, at_work: str, has: bool) -> None:
+    """One that had less memory, and was free sooner, charged what another never tried."""
+    failed = [attempt(A, 10 + n, 11 + n, "failed", f"n{number}") for n, number in enumerate(on)]
+    going = [{**attempt(B, 5, 0, "running", f"n{n}"), "finished_at": None} for n in (1, 2)]
+    rest = [attempt(B, 0, 1, "measured", "n3"), *going, attempt(B, 20, 21, "measured", "n4")]
+    names = {f"n{number}" for number in at_work}
+    assert has_been_tried([*rest, *failed], A, names, 2) == has
+    present = {**failed[-1], "state": "running", "finished_at": None}
+    assert has_been_tried([*rest, *failed[:-1], present], A, names, 2, also=[f"n{on[-1]}"]) == has
+
+
+def test_where_an_engine_chooses_nodes_what_failed_on_many_is_proved_anywhere() -> None:
+    """No run came to the same node again, and the worker ended. A node that fails all of its runs proves nothing."""
+    task = Task(part=A[0], trial=A[1], name="c1", round=0)
+    seen = [attempt(A, 0, 1, "failed", "n1"), attempt(B, 2, 3, "measured", "n4"), attempt(A, 4, 5, "failed", "n2")]
+    seen = [{**row, "node": "head"} for row in [*seen, attempt(B, 6, 7, "measured", "n5")]]
+    present = {**attempt(A, 8, 0, "running", "n3"), "finished_at": None, "node": "head"}
+    assert proofs([*seen, present], A) == 0
+    assert proofs(where_nobody_chooses([*seen, present], task, 2), A) == 2
+    again = {**present, "devices": seen[0]["devices"]}
+    assert proofs(where_nobody_chooses([*seen, again], task, 2), A) == 0
 
 
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
@@ -147,6 +173,11 @@ SAME = [{**row, "message": "signal 9. Log: z"} for row in OWN]
         ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], LATE, True),
         (
             [*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
+            replace(RAISED, message="no network. Log: y"),
+            True,
+        ),  # one proof at least
+        (
+            [attempt(A, 1, 2, "failed"), *OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
             replace(RAISED, message="no network. Log: y"),
             False,
         ),
