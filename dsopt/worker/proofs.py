@@ -15,7 +15,7 @@ from dsopt.study.part import Part
 
 _WELL: Final = ("measured", "slow")
 _NOBODYS: Final = ("lost", "hardware", "taken")
-_REPEATS: Final = 3
+_REPEATS: Final = 9
 
 
 def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
@@ -88,8 +88,9 @@ def has_been_tried(
 ) -> bool:
     """Whether what fails has had its chance: one node may be unfit for it, such as one with less memory.
 
-    It has if it failed on each of the nodes, or on more than so many; or three times as often, where others do not take
-    it. A node that has begun nothing since it first failed has reasons of its own, and does not count.
+    It has if it failed on each of the nodes, or on more than so many; or nine times as often, where others do not take
+    it. A node that has begun nothing since it first failed, and runs nothing, has reasons of its own, and does not
+    count.
 
     Args:
         attempts: all of the study.
@@ -99,19 +100,23 @@ def has_been_tried(
         also: where it has failed just now.
     """
     on = [*failed_on(attempts, trial), *also]
-    first = min((row["started_at"] for row in attempts_of(attempts, trial)), default=-math.inf)
-    begun = {row["node"] for row in attempts if row["finished_at"] is None or row["started_at"] >= first}
-    return begun & {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
+    first = min((row["finished_at"] for row in _failing(attempts, trial) if row["finished_at"]), default=math.inf)
+    begin = {row["node"] for row in attempts if row["finished_at"] is None or row["started_at"] >= first}
+    return begin & {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
 
 
 def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequence[Row]:
-    """The attempts of a study as if all nodes of an engine were one, where a task has failed on several of them.
+    """The attempts of a study as if all nodes of an engine were one, where a task has failed on several, each apart.
 
     An engine that chooses nodes itself may never choose one of these again for what would prove it well. What fails on
     more than so many of them, others going well, is at fault itself; what fails on one again and again may not be.
     """
-    on = set[str]().union(*(nodes_of(row) for row in attempts_of(attempts, task.key)))
-    if len(on) <= most:
+    apart: list[set[str]] = []
+    for row in _failing(attempts, task.key):
+        nodes = nodes_of(row)
+        if all(map(nodes.isdisjoint, apart)):
+            apart.append(nodes)
+    if len(apart) <= most:
         return attempts
     return cast("Sequence[Row]", [{**row, "devices": None} for row in attempts])
 
@@ -119,6 +124,12 @@ def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequ
 def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
     """Those of a trial."""
     return [row for row in attempts if _trial(row) == trial]
+
+
+def _failing(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
+    """Those of a trial that failed, and its present one."""
+    rows = attempts_of(attempts, trial)
+    return [row for row in rows if row["finished_at"] is None or _is_fault(row["state"], row["reason"])]
 
 
 def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:

@@ -48,13 +48,15 @@ class Verdicts:
             others: other nodes at work on the study.
         """
         task, bore_company, most = run.assignment.task, not self.company.bears_none, self._study.spec.max_attempts
-        me, nodes = self._hand.ledger.me.node, run.assignment.nodes
+        me = self._hand.ledger.me.node
+        nodes: Sequence[str] = run.assignment.nodes or (me,)
         if isinstance(self._hand.pool.placer, ChoosingPlacer):
-            attempts = where_nobody_chooses(attempts, task, most)
+            given, attempts = attempts, where_nobody_chooses(attempts, task, most)
+            nodes = nodes if attempts is given else (me,)
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
         may_wait = is_said or (most > 1 and not self._study.spec.compare)
-        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes or (me,), most, {*others, me})
+        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes, most, {*others, me})
         is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:

@@ -85,7 +85,8 @@ def test_what_began_before_the_proof_may_have_met_the_same_outage() -> None:
         ("12", "12", True),
         ("123", "1234", True),
         ("111111", "12", False),
-        ("1111111", "12", True),  # the other does not take it
+        ("1" * 18, "12", False),
+        ("1" * 19, "12", True),  # the other does not take it
         ("1", "13", True),  # nor has that begun anything
     ],
 )
@@ -93,9 +94,12 @@ def test_what_fails_is_tried_on_other_nodes_before_it_is_charged(on: str, at_wor
     """One that had less memory, and was free sooner, charged what another never tried."""
     failed = [attempt(A, 10 + n, 11 + n, "failed", f"n{number}") for n, number in enumerate(on)]
     going = [{**attempt(B, 5, 0, "running", f"n{n}"), "finished_at": None} for n in (1, 2)]
-    rest = [attempt(B, 0, 1, "measured", "n3"), *going, attempt(B, 20, 21, "measured", "n4")]
+    lost = {**attempt(A, 0, 1, "failed", "n2"), "reason": "lost"}
+    rest = [lost, attempt(B, 4, 5, "measured", "n3"), *going, attempt(B, 40, 41, "measured", "n4")]
     names = {f"n{number}" for number in at_work}
     assert has_been_tried([*rest, *failed], A, names, 2) == has
+    overlapping = {**attempt(B, 10.5, 0, "running", "n2"), "finished_at": None}  # begun before it failed
+    assert has_been_tried([*rest, overlapping, *failed], A, names, 2) == has
     present = {**failed[-1], "state": "running", "finished_at": None}
     assert has_been_tried([*rest, *failed[:-1], present], A, names, 2, also=[f"n{on[-1]}"]) == has
 
@@ -108,8 +112,11 @@ def test_where_an_engine_chooses_nodes_what_failed_on_many_is_proved_anywhere() 
     present = {**attempt(A, 8, 0, "running", "n3"), "finished_at": None, "node": "head"}
     assert proofs([*seen, present], A) == 0
     assert proofs(where_nobody_chooses([*seen, present], task, 2), A) == 2
-    again = {**present, "devices": seen[0]["devices"]}
-    assert proofs(where_nobody_chooses([*seen, again], task, 2), A) == 0
+    for nodes in (seen[0]["devices"], json.dumps({f"n{n}": [0] for n in (1, 3, 4)})):
+        again = {**present, "devices": nodes}
+        assert proofs(where_nobody_chooses([*seen, again], task, 2), A) == 0
+    lost = {**present, "finished_at": 9, "state": "failed", "reason": "lost"}
+    assert proofs(where_nobody_chooses([*seen, lost], task, 2), A) == 0
 
 
 DIED = Failed(reason="crash", message="signal 9", retryable=True)
