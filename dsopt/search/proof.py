@@ -10,7 +10,7 @@ from dsopt.search.sifting import PROFILE
 from dsopt.search.steps import RunReference
 from dsopt.study.spec import StudySpec
 
-_WHY: Final = "to see whether the machine is well: others met a fault of it"
+_WHY: Final = "to see whether the machine is well: others failed"
 _MOST: Final = 12  # and as many as each needs that failed: where so many have settled nothing, the user has to
 _OPEN: Final = 2  # proofs at a time that failed themselves
 
