@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,9 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
+AuthInfo=socket={sockets}/munge,cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
+SlurmdSpoolDir={sockets}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -116,11 +117,12 @@ def slurm(folder: Path, *names: str, gpus: int = 2) -> Iterator[Slurm]:
         gpus: that each of them says it has, at most four; jobs get `CUDA_VISIBLE_DEVICES`.
     """
     need_slurm()
-    with nodes(folder, "head", *names) as found:
+    # paths of sockets may have 107 characters
+    with tempfile.TemporaryDirectory(prefix="slurm-") as sockets, nodes(folder, "head", *names) as found:
         ports = dict(zip(found, free_ports(len(found)), strict=True))
-        _configure(folder, found, ports, gpus)
+        _configure(folder, Path(sockets), found, ports, gpus)
         made = Slurm(folder, found, ports)
-        _start_munge(folder, found["head"])
+        _start_munge(folder, Path(sockets), found["head"])
         for name in found:
             made.start(name)
         idle = "all nodes are idle"
@@ -135,11 +137,11 @@ def need_slurm() -> None:
     need_nodes()
 
 
-def _configure(folder: Path, found: dict[str, Node], ports: dict[str, int], gpus: int) -> None:
+def _configure(folder: Path, sockets: Path, found: dict[str, Node], ports: dict[str, int], gpus: int) -> None:
     user = os.environ.get("USER") or "root"
-    text = _CONF.format(folder=folder, user=user, controller_port=ports["head"])
+    text = _CONF.format(folder=folder, sockets=sockets, user=user, controller_port=ports["head"])
     for name, node in found.items():
-        (folder / "spool" / name).mkdir(parents=True)
+        (sockets / name).mkdir()
         if name != "head":
             text += (
                 f"NodeName={name} NodeHostname={name} NodeAddr={node.address} Port={ports[name]} "
@@ -151,13 +153,13 @@ def _configure(folder: Path, found: dict[str, Node], ports: dict[str, int], gpus
     (folder / "gres.conf").write_text("".join(f"Name=gpu File={file}\n" for file in _GPU_FILES[:gpus]))
 
 
-def _start_munge(folder: Path, head: Node) -> None:
+def _start_munge(folder: Path, sockets: Path, head: Node) -> None:
     """Starts what tells Slurm's programs who asks."""
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
-    files = {"socket": "socket", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+    socket, files = sockets / "munge", {"pid-file": "pid", "seed-file": "seed", "log-file": "log"}
     options = [f"--{option}={folder}/munge.{ending}" for option, ending in files.items()]
-    command = [program("munged"), "--foreground", "--force", f"--key-file={key}", *options]
+    command = [program("munged"), "--foreground", "--force", f"--key-file={key}", f"--socket={socket}", *options]
     head.start(*command, log=folder / "munge.out")
-    wait_until((folder / "munge.socket").exists, "munged listens")
+    wait_until(socket.exists, "munged listens")
