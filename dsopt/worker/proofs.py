@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeGuard, cast
 
 from dsopt.experiment.outcome import Failed, Infeasible, Outcome
@@ -99,10 +99,8 @@ def has_been_tried(
         most: after so many proofs, what fails is at fault itself.
         also: where it has failed just now.
     """
-    on = [*failed_on(attempts, trial), *also]
-    first = min((row["finished_at"] for row in _failing(attempts, trial) if row["finished_at"]), default=math.inf)
-    begin = {row["node"] for row in attempts if row["finished_at"] is None or row["started_at"] >= first}
-    return begin & {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
+    faults = [row for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
+    return _is_tried(faults, _last_begun(attempts), at_work, most, also)
 
 
 def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequence[Row]:
@@ -146,11 +144,43 @@ def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, in
 
 def _own_faults(attempts: Sequence[Row], most: int, at_work: Collection[str]) -> set[tuple[str, int]]:
     """The trials that never went well, and failed again after so many proofs, wherever they could."""
-    ended = [row for row in attempts if row["finished_at"] is not None]
-    well = {_trial(row) for row in ended if row["state"] in _WELL}
-    proved, faults = _proved(attempts), [row for row in ended if _is_fault(row["state"], row["reason"])]
-    again = {_trial(row) for row in faults if _count(proved[_trial(row)], row["started_at"]) >= most} - well
-    return {trial for trial in again if has_been_tried(attempts, trial, at_work, most)}
+    well, faults = set[tuple[str, int]](), defaultdict[tuple[str, int], list[Row]](list)
+    for row in attempts:
+        if row["finished_at"] is not None and row["state"] in _WELL:
+            well.add(_trial(row))
+        elif _is_fault(row["state"], row["reason"]):
+            faults[_trial(row)].append(row)
+    proved, last_begun = _proved(attempts), _last_begun(attempts)
+    return {
+        trial
+        for trial, of_it in faults.items()
+        if trial not in well
+        and _count(proved[trial], max(row["started_at"] for row in of_it)) >= most
+        and _is_tried(of_it, last_begun, at_work, most)
+    }
+
+
+def _is_tried(
+    faults: Sequence[Row],
+    last_begun: Mapping[str, float],
+    at_work: Collection[str],
+    most: int,
+    also: Collection[str] = (),
+) -> bool:
+    """The same for a trial with these faults."""
+    on = [*(row["node"] for row in faults), *also]
+    first = min((row["finished_at"] for row in faults), default=math.inf)
+    begin = {node for node, at in last_begun.items() if at >= first}  # infinite: it runs something
+    return begin & {*at_work} <= {*on} or len({*on}) > most or len(on) > _REPEATS * most
+
+
+def _last_begun(attempts: Sequence[Row]) -> Mapping[str, float]:
+    """When each node's worker has begun its last run; infinite while one goes on."""
+    found: dict[str, float] = {}
+    for row in attempts:
+        at = math.inf if row["finished_at"] is None else row["started_at"]
+        found[row["node"]] = max(at, found.get(row["node"], at))
+    return found
 
 
 def _proved(attempts: Sequence[Row]) -> defaultdict[tuple[str, int], list[float]]:
