@@ -1,12 +1,13 @@
 """A configuration file that is another one than a study measures, in words."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dsopt.errors import DsoptError
 from dsopt.protocol.text import plain_text
 from dsopt.study.changed_config import changed_keys
 from dsopt.study.folders import OPTIMAL, find_results_folder
+from dsopt.study.given_config import read_config
 from dsopt.study.spec import StudySpec
 
 _MOST: Final = 3  # keys that are named
@@ -17,8 +18,8 @@ def changed_config(spec: StudySpec) -> str | None:
 
     It reads the file as it is now. One that has the study's optimum is the result, taken over by the user.
     """
-    file, keys = changed_keys(spec, like=_optimum(spec))
-    if not keys:
+    file, keys = changed_keys(spec, spec.ds_config)
+    if not keys or ((best := _optimum(spec)) is not None and not changed_keys(spec, best)[1]):
         return None
     more = len(keys) - _MOST
     listed = ", ".join(plain_text(key) for key in keys[:_MOST]) + (f" and {more} more" if more > 0 else "")
@@ -32,7 +33,6 @@ def changed_config(spec: StudySpec) -> str | None:
 def _optimum(spec: StudySpec) -> Mapping[str, Any] | None:
     folder = find_results_folder(spec)
     try:
-        found = json.loads((folder / OPTIMAL).read_bytes()) if folder is not None else None
-    except (OSError, ValueError, RecursionError):
+        return None if folder is None else read_config(folder / OPTIMAL)[0]
+    except (DsoptError, OSError):
         return None
-    return found if isinstance(found, dict) else None

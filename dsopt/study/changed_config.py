@@ -14,14 +14,14 @@ from dsopt.study.spec import StudySpec
 _OF_DSOPT: Final = {"autotuning", *Autotuning.model_fields}
 
 
-def changed_keys(spec: StudySpec, like: Mapping[str, Any] | None = None) -> tuple[str, list[str]]:
-    """The file that a study's command names, and the keys that differ in it from the study's configuration.
+def changed_keys(spec: StudySpec, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The file that a study's command names, and the keys that differ in it from a configuration.
 
     Keys count wherever dsopt would have moved them to as it read the file, and what is for dsopt itself does not.
 
     Args:
         spec: the study.
-        like: another configuration that the file may have instead.
+        config: what the file may have, such as the study's own configuration.
 
     Returns:
         No keys: nothing differs, or nobody knows: the file is not on this node, cannot be read, or was never read.
@@ -34,10 +34,8 @@ def changed_keys(spec: StudySpec, like: Mapping[str, Any] | None = None) -> tupl
         now = _values(read_config(path)[0])
     except (DsoptError, OSError):
         return "", []
-    known = _values(spec.ds_config)
-    if like is not None and now == _values(like):
-        return named, []
-    return named, sorted(key for key in now.keys() | known.keys() if now.get(key) != known.get(key))
+    given = _values(config)
+    return named, sorted(key for key in now.keys() | given.keys() if now.get(key) != given.get(key))
 
 
 def _values(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -47,7 +45,8 @@ def _values(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
         here = f"{path}.{key}" if path else str(key)
         if here in _OF_DSOPT:
             continue
-        found |= (
-            _values(value, "" if here == ZERO.rstrip(".") else here) if isinstance(value, Mapping) else {here: value}
-        )
+        if isinstance(value, Mapping):
+            found |= _values(value, "" if f"{here}." == ZERO else here)
+        else:
+            found[here] = value
     return found

@@ -79,7 +79,8 @@ def config_of(command: LaunchCommand, cwd: Path, where: str) -> str | None:
     Raises:
         DsoptError: Accelerate's own configuration cannot be read, or has DeepSpeed's settings in it.
     """
-    return command.config or command.launcher.given_config(command.options, cwd, where)
+    given = command.config
+    return command.launcher.given_config(command.options, cwd, where) if given is None else given
 
 
 def _read(
