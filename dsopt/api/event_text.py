@@ -7,6 +7,7 @@ from dsopt.api.events import (
     DeviceSetAside,
     DriverSilent,
     Event,
+    Failed,
     FilesPutBack,
     HelperReplaced,
     History,
@@ -24,6 +25,7 @@ from dsopt.api.events import (
     Task,
     TaskEnded,
     TaskSkipped,
+    TaskTriedAgain,
     TrialLeftOut,
     WarmStartsEnded,
     WorkerPaused,
@@ -57,6 +59,8 @@ def event_line(event: Event) -> str | None:
     match event:
         case TaskEnded(study=study, task=task, outcome=outcome, value=value):
             return f"{label_of(task):<34} {_result(study, outcome, value)}"
+        case TaskTriedAgain():
+            return _tried_again_line(event)
         case TaskSkipped(task=task, why=why):
             return f"{label_of(task):<34} not run: {why}"
         case TrialLeftOut(study=study, part=part, trial=trial, why=why):
@@ -101,6 +105,14 @@ def event_line(event: Event) -> str | None:
             return f"ZeRO {stage}: {verdict}."
         case _:
             return None
+
+
+def _tried_again_line(event: TaskTriedAgain) -> str | None:
+    outcome = event.outcome
+    if isinstance(outcome, Failed) and (outcome.node is not None or outcome.device is not None):
+        return None  # what is avoided from now on has its own line, which says why
+    where = ", if possible on another node" if event.is_elsewhere else ""
+    return f"{label_of(event.task):<34} failed, and is tried again{where}: {outcome.message}"
 
 
 def measured_text(event: NodeMeasured) -> str:

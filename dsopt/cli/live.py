@@ -41,6 +41,7 @@ from dsopt.api.events import (
     TaskEnded,
     TaskProgressed,
     TaskStarted,
+    TaskTriedAgain,
 )
 from dsopt.api.pace import Pace
 from dsopt.cli.prose import wrapped
@@ -143,7 +144,7 @@ class LiveView:
                 self.awaited = awaited_text(event)
             case TaskProgressed(task=task, progress=progress):
                 self.current_runs[task.key] = (task, progress)
-            case TaskEnded(task=task):
+            case TaskEnded(task=task) | TaskTriedAgain(task=task):
                 self.current_runs.pop(task.key, None)
             case StudyProgressed(study=study, history=history):
                 self.study, self.history = study, history

@@ -18,7 +18,7 @@ from dsopt.worker.blame import why_set_aside
 from dsopt.worker.disk import Room, unusable
 from dsopt.worker.ending import Ending
 from dsopt.worker.hand import Hand
-from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted
+from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted, TaskTriedAgain
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
@@ -212,6 +212,8 @@ class Desk:
             self._avoid_what_failed(task, outcome)
         if told:
             self._hand.tell(TaskEnded(study=study, task=task, outcome=outcome, value=value))
+        elif isinstance(outcome, Failed | Infeasible):
+            self._hand.tell(TaskTriedAgain(task=task, outcome=outcome, is_elsewhere=what == "elsewhere"))
         if ended.lacks is not None:
             self._room.waits_for(ended.lacks)
         if ended.error is not None:

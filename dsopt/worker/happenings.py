@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from dsopt.experiment.outcome import Outcome
+from dsopt.experiment.outcome import Failed, Infeasible, Outcome
 from dsopt.experiment.run import Progress
 from dsopt.launch.devices import DevicePool
 from dsopt.search.history import History
@@ -40,6 +40,21 @@ class TaskEnded:
     task: Task
     outcome: Outcome
     value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTriedAgain:
+    """A run failed, which may not be its candidate's fault, so that it is tried again.
+
+    Attributes:
+        task: the run.
+        outcome: what came of it.
+        is_elsewhere: whether other nodes are to try it before this one does.
+    """
+
+    task: Task
+    outcome: Failed | Infeasible
+    is_elsewhere: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +248,7 @@ Happening: TypeAlias = (
     TaskStarted
     | TaskProgressed
     | TaskEnded
+    | TaskTriedAgain
     | TaskSkipped
     | TrialLeftOut
     | WarmStartsEnded

@@ -10,12 +10,12 @@ from rich.console import Console
 from dsopt.api.event_text import event_line
 from dsopt.cli import live
 from dsopt.cli.live import LiveView
-from dsopt.experiment.outcome import Infeasible
+from dsopt.experiment.outcome import Failed, Infeasible
 from dsopt.store.attempts import Task
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import REFERENCE, Part
 from dsopt.study.space import ZERO, Candidate
-from dsopt.worker.happenings import StudyProgressed, TaskEnded, TaskStarted
+from dsopt.worker.happenings import StudyProgressed, TaskEnded, TaskStarted, TaskTriedAgain
 from tests.made_up import history, observation, spec
 
 
@@ -76,3 +76,24 @@ def test_a_worker_names_runs_as_people_do() -> None:
     assert candidate.name not in told.getvalue() + view.line()
     ended = TaskEnded(study=study, task=shown[0], outcome=Infeasible(reason="oom", message="no room"), value=None)
     assert event_line(ended) == f"{name:<34} infeasible, oom: no room"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_elsewhere", "line"),
+    [
+        (Failed(reason="crash", message="KeyError: 'x'"), False, "failed, and is tried again: KeyError: 'x'"),
+        (Infeasible(reason="host", message="no"), True, "failed, and is tried again, if possible on another node: no"),
+        (Failed(reason="hardware", message="told elsewhere", device=0), False, None),
+    ],
+)
+def test_a_run_that_is_tried_again_is_told_and_not_shown_as_going_on(
+    outcome: Failed | Infeasible, is_elsewhere: bool, line: str | None
+) -> None:
+    view = LiveView("2 CPU slots")
+    study = StoredStudy(id="1", spec=spec(), state="searching", note=None, created_at=0.0, finished_at=None)
+    task = Task(part=REFERENCE, trial=0, name="baseline", round=0)
+    view.update(TaskStarted(study=study, task=task, history=history()))
+    event = TaskTriedAgain(task=task, outcome=outcome, is_elsewhere=is_elsewhere)
+    view.update(event)
+    assert not view.current_runs
+    assert view.lines_of(event) == ([f"{'your configuration':<34} {line}"] if line else [])

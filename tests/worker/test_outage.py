@@ -287,6 +287,7 @@ def test_an_outage_that_no_run_names_charges_nobody(dsopt: Dsopt, how: str) -> N
     (dsopt.cwd / "outage").unlink()
     output, _ = worker.communicate(timeout=120)
     assert worker.returncode == 0, output
+    assert "failed, and is tried again: " in output
     check_nothing_lost_nothing_doubled(dsopt)
     runs = runs_of(dsopt)
     measured = {run["candidate"] for run in runs if run["state"] == "measured"}
