@@ -186,7 +186,7 @@ def _noticed(seconds: float) -> float:
 
 @contextlib.contextmanager
 def _in_place_of_launches(experiments: _Experiments) -> Iterator[None]:
-    """Puts the machine where the autotuner launches and sleeps, and keeps it from printing.
+    """Puts the machine where the autotuner launches and sleeps, and keeps it from printing and from MLflow.
 
     The autotuner writes what it learns into its own constants, which a process of its own would drop with itself; here
     each run begins with a copy of them.
@@ -200,7 +200,7 @@ def _in_place_of_launches(experiments: _Experiments) -> Iterator[None]:
     was_disabled, logger.disabled = logger.disabled, True
     try:
         with (
-            mock.patch.multiple(autotuner, **copy.deepcopy(spaces)),
+            mock.patch.multiple(autotuner, **copy.deepcopy(spaces), has_mlflow=False),
             mock.patch.multiple(scheduler, run_experiment=experiments.run, time=clock, tqdm=lambda **_: bar),
         ):
             yield

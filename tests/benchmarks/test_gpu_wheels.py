@@ -64,10 +64,13 @@ allowed = set(json.loads(sys.argv[1]))
 class Lacking:
     names = {module for module, of in importlib.metadata.packages_distributions().items()
              if not {name.lower().replace("_", "-").replace(".", "-") for name in of} & allowed}
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Lacking())
+        return None if name.partition(".")[0] in self.names else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Lacking, sys.meta_path)
 import benchmarks.gpu.__main__, benchmarks.record, tests.real.test_gpu, tests.real.test_gpu_faults
 import dsopt.cli.worker, dsopt.api.workers, dsopt.optuna.trees, dsopt.launch.gpus
 import pynvml, xgboost, xdist, accelerate, deepspeed
