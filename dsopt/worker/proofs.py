@@ -23,15 +23,15 @@ def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
     return isinstance(outcome, Failed) or (isinstance(outcome, Infeasible) and outcome.reason == HOST_FULL)
 
 
-def may_be_machines(
+def proofs_needed(
     attempts: Sequence[Row],
     task: Task,
     outcome: Outcome,
     nodes: Collection[str],
     most: int,
     at_work: Collection[str] = (),
-) -> bool:
-    """Whether a failed run may have met a fault of the machine, so that nothing is charged without a proof.
+) -> int:
+    """How many proofs a failed run needs before it is charged, as it may have met a fault of the machine; 0: none.
 
     So it is where the run says so. Once something of the study has run, it is so wherever something fails; where
     something else that says the same is known to be at fault itself, until there is one proof. What takes too long
@@ -48,25 +48,25 @@ def may_be_machines(
         at_work: the nodes that work on the study.
     """
     if not has_failed(outcome) or not _is_fault(outcome.state, outcome.reason):
-        return False
+        return 0
     if outcome.reason == "machine":
-        return True
+        return most
     ended = [row for row in attempts if row["finished_at"] is not None]
     well = [row for row in ended if row["state"] in _WELL]
     if not well or any(row["candidate"] == task.name for row in well):
-        return bool(well)
+        return most * bool(well)
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
     own = _own_faults(attempts, most, at_work)
     known = _known_kinds([row for row in faults if _trial(row) in own])
     if (kind := kind_of(outcome.message)) in known:
-        return not proofs(attempts, task.key)
+        return 1
     if outcome.reason != "timeout":
-        return True
+        return most
     here = set(nodes)
     others = [row for row in faults if _trial(row) not in own and kind_of(row["message"]) not in known]
     unknown = (row["finished_at"] for row in others if here & nodes_of(row) or kind_of(row["message"]) == kind)
     last_well = max((row["started_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
-    return last_well == -math.inf or max(unknown, default=-math.inf) > last_well
+    return most * (last_well == -math.inf or max(unknown, default=-math.inf) > last_well)
 
 
 def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
@@ -99,8 +99,7 @@ def has_been_tried(
         most: after so many proofs, what fails is at fault itself.
         also: where it has failed just now.
     """
-    faults = [row for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
-    return _is_tried(faults, _last_begun(attempts), at_work, most, also)
+    return _is_tried(_faults_of(attempts, trial), _last_begun(attempts), at_work, most, also)
 
 
 def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequence[Row]:
@@ -110,8 +109,8 @@ def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequ
     more than so many of them, others going well, is at fault itself; what fails on one again and again may not be.
     """
     apart: list[set[str]] = []
-    for row in _failing(attempts, task.key):
-        nodes = nodes_of(row)
+    present = [row for row in attempts_of(attempts, task.key) if row["finished_at"] is None]
+    for nodes in map(nodes_of, [*_faults_of(attempts, task.key), *present]):
         if all(map(nodes.isdisjoint, apart)):
             apart.append(nodes)
     if len(apart) <= most:
@@ -124,15 +123,14 @@ def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
     return [row for row in attempts if _trial(row) == trial]
 
 
-def _failing(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
-    """Those of a trial that failed, and its present one."""
-    rows = attempts_of(attempts, trial)
-    return [row for row in rows if row["finished_at"] is None or _is_fault(row["state"], row["reason"])]
+def _faults_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
+    """Those of a trial that failed."""
+    return [row for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
 
 
 def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:
     """The nodes whose workers made the runs of a trial that failed, one for each."""
-    return [row["node"] for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
+    return [row["node"] for row in _faults_of(attempts, trial)]
 
 
 def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, int]], node: str) -> bool:
@@ -146,7 +144,7 @@ def _own_faults(attempts: Sequence[Row], most: int, at_work: Collection[str]) ->
     """The trials that never went well, and failed again after so many proofs, wherever they could."""
     well, faults = set[tuple[str, int]](), defaultdict[tuple[str, int], list[Row]](list)
     for row in attempts:
-        if row["finished_at"] is not None and row["state"] in _WELL:
+        if row["state"] in _WELL:
             well.add(_trial(row))
         elif _is_fault(row["state"], row["reason"]):
             faults[_trial(row)].append(row)

@@ -19,8 +19,8 @@ from dsopt.worker.proofs import (
     failed_on,
     has_been_tried,
     has_failed,
-    may_be_machines,
     proofs,
+    proofs_needed,
     where_nobody_chooses,
 )
 
@@ -56,7 +56,8 @@ class Verdicts:
         is_said = isinstance(outcome, Failed) and outcome.reason == "machine"
         # a comparison begins nothing that would prove something
         may_wait = is_said or (most > 1 and not self._study.spec.compare)
-        is_fault = may_wait and may_be_machines(attempts, task, outcome, nodes, most, {*others, me})
+        needed = proofs_needed(attempts, task, outcome, nodes, most, {*others, me}) if may_wait else 0
+        is_fault = needed > 0
         is_doubtful = self.company.is_doubtful(task, outcome, had_company=run.had_company)
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
@@ -69,7 +70,7 @@ class Verdicts:
         if is_fault:
             is_tried = has_been_tried(attempts, task.key, {*others, me}, most, also=[me])
             proved = proofs(attempts, task.key) if is_tried else 0
-            if self.outage.is_own(task, proved, most):
+            if self.outage.is_own(task, proved, needed):
                 return "tell"
             return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):

@@ -65,6 +65,7 @@ class Model:
     chance: random.Random
     unfit: tuple[str, int] = ("", 0)  # a node, and the largest size that it bears
     run_seconds: tuple[int, ...] = (4, 6, 15)
+    same_words: bool = False  # whether what is at fault says what the others say that fail
     now: float = 0.0
     trials: list[Trial] = field(default_factory=list)
     attempts: Any = field(default_factory=list)
@@ -168,7 +169,7 @@ class Worker:
         if self.node == model.unfit[0] and size > model.unfit[1]:
             ends, outcome = model.now + 2, OUTCOMES[model.how]
         if size in model.at_fault:
-            own = OUTCOMES[model.how] if model.how in STARTS else AT_FAULT[size % len(AT_FAULT)]
+            own = OUTCOMES[model.how] if model.how in STARTS or model.same_words else AT_FAULT[size % len(AT_FAULT)]
             ends, outcome = model.now + (30 if model.how == "hangs" else 2), own
         met = [max(model.now, start) for start, end in model.outages if model.now < end and ends > start]
         if met and (model.now in met or model.how not in STARTS):
@@ -276,3 +277,17 @@ def test_what_only_one_node_cannot_run_is_run_by_the_other(
     set_clock(model)
     model.work()
     assert model.charged == set()
+
+
+@pytest.mark.parametrize("how", ["fills", "raises"])
+def test_what_is_at_fault_itself_charges_nothing_that_says_the_same_on_one_node_only(
+    set_clock: Callable[[Model], None], how: str
+) -> None:
+    """The largest fail on both nodes; others that said the same on the small one were never tried on the large one."""
+    for seed in range(3):
+        sizes, chance = list(range(1, 25)), random.Random(seed)
+        model = Model(["small", "large"], [], how, {22, 23, 24}, chance, ("small", 4), (20, 60), sizes=sizes)
+        model.same_words = True
+        set_clock(model)
+        model.work()
+        assert model.charged == model.at_fault, seed

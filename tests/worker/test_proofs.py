@@ -11,8 +11,8 @@ from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.proofs import (
     failed_here_alone,
     has_been_tried,
-    may_be_machines,
     proofs,
+    proofs_needed,
     where_nobody_chooses,
 )
 
@@ -151,55 +151,45 @@ RAN, FELL, HERE = attempt(B, 0, 1, "measured"), attempt(B, 2, 3, "failed"), atte
 )
 def test_what_may_be_a_fault_of_the_machine(before: list[dict[str, object]], outcome: Outcome, may_be: bool) -> None:
     task = Task(part=A[0], trial=A[1], name="c1", round=0)
-    assert may_be_machines([*before, HERE], task, outcome, ["n1"], 1) == may_be
-    assert (
-        may_be_machines(before, task, outcome, ["n1"], 1) == may_be
-    )  # in an older copy of the database, it is not there
+    assert proofs_needed([*before, HERE], task, outcome, ["n1"], 2) == 2 * may_be
+    # in an older copy of the database, it is not there
+    assert proofs_needed(before, task, outcome, ["n1"], 2) == 2 * may_be
 
 
-OWN = [attempt(B, 2, 3, "failed"), attempt((REFERENCE, 5), 4, 5, "measured"), attempt(B, 6, 7, "failed")]
-
+OWN = [
+    attempt(B, 2, 3, "failed"),
+    attempt((REFERENCE, 5), 4, 5, "measured"),
+    attempt(B, 6, 7, "failed"),
+    attempt((REFERENCE, 6), 8, 9, "measured"),
+    attempt(B, 10, 11, "failed"),
+]
 SAME = [{**row, "message": "signal 9. Log: z"} for row in OWN]
+ELSE = {**attempt((Part("z2"), 1), 12, 13, "failed"), "message": "what else"}
 
 
 @pytest.mark.parametrize(
-    ("before", "outcome", "may_be"),
+    ("before", "outcome", "needed"),
     [
-        (OWN, LATE, False),
-        (OWN, DIED, True),  # that one says something else
-        (SAME, replace(DIED, message="signal 9. Log: y"), True),
-        ([attempt(A, 1, 2, "failed"), *SAME], replace(DIED, message="signal 9. Log: y"), False),
-        (
-            [attempt(A, 1, 2, "failed"), *SAME[:2], OWN[2]],
-            replace(DIED, message="signal 9"),
-            True,
-        ),  # met an outage, too
-        ([{**row, "message": "signal 9. Log: z"} for row in OWN], FULL, True),
-        (OWN[:2], LATE, False),
-        ([*OWN, attempt((Part("z2"), 1), 8, 9, "failed")], LATE, False),  # it says what that one has said
-        ([*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}], LATE, True),
-        (
-            [*OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
-            replace(RAISED, message="no network. Log: y"),
-            True,
-        ),  # one proof at least
-        (
-            [attempt(A, 1, 2, "failed"), *OWN, {**attempt((Part("z2"), 1), 8, 9, "failed"), "message": "what else"}],
-            replace(RAISED, message="no network. Log: y"),
-            False,
-        ),
-        ([*OWN, attempt(B, 8, 9, "measured")], LATE, False),
-        ([{**row, "message": LATE.message} for row in OWN], LATE, True),  # one proof at least
-        ([attempt(A, 1, 2, "failed"), *({**row, "message": LATE.message} for row in OWN)], LATE, False),
+        (OWN, LATE, 0),
+        (OWN, DIED, 2),  # that one says something else
+        (SAME, replace(DIED, message="signal 9. Log: y"), 1),
+        ([*SAME[:-1], OWN[-1]], replace(DIED, message="signal 9"), 2),  # met an outage, too
+        (SAME, FULL, 2),
+        (OWN[:2], LATE, 0),
+        ([*OWN, attempt((Part("z2"), 1), 12, 13, "failed")], LATE, 0),  # it says what that one has said
+        ([*OWN, ELSE], LATE, 2),
+        ([*OWN, ELSE], replace(RAISED, message="no network. Log: y"), 1),
+        ([*OWN, attempt(B, 12, 13, "measured")], LATE, 0),
+        ([{**row, "message": LATE.message} for row in OWN], LATE, 1),
     ],
 )
 def test_what_is_at_fault_itself_makes_nothing_else_doubtful(
-    before: list[dict[str, object]], outcome: Outcome, may_be: bool
+    before: list[dict[str, object]], outcome: Outcome, needed: int
 ) -> None:
     """Each of many such took two runs more, and a proof."""
     task = Task(part=A[0], trial=A[1], name="c1", round=0)
     ran = attempt((REFERENCE, 4), 0, 1, "measured")
-    assert may_be_machines([ran, *before], task, outcome, ["n1"], 1) == may_be
+    assert proofs_needed([ran, *before], task, outcome, ["n1"], 2) == needed
 
 
 def test_a_node_is_bad_only_if_what_failed_there_goes_well_elsewhere() -> None:
