@@ -21,6 +21,7 @@ from dsopt.store.studies import Store
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
 from dsopt.study.folders import OPTIMAL
+from dsopt.study.given_config import named_config
 from dsopt.study.secrets import HIDDEN
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
@@ -256,7 +257,7 @@ def save_config(spec: StudySpec, output: Path, ds_config: Mapping[str, Any], *, 
         DsoptError: it is the user's own configuration, exists without `force`, or cannot be written.
     """
     path = output.absolute()
-    for named, what in ((spec.launch.config, "configuration"), (spec.launch.script, "script")):
+    for named, what in ((named_config(spec), "configuration"), (spec.launch.script, "script")):
         if named is not None and os.path.realpath(path) == os.path.realpath(Path(spec.cwd) / named):
             raise DsoptError(f"--output: {path} is your own {what}, which dsopt never changes. Name another file.")
     refuse_existing(path, example=OPTIMAL, force=force)

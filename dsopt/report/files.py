@@ -20,6 +20,7 @@ from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
 from dsopt.study.folders import OPTIMAL, find_results_folder, results_folder
+from dsopt.study.given_config import named_config
 from dsopt.study.spec import StudySpec
 
 _COMMAND: Final = "cmd_optimal.txt"
@@ -190,7 +191,7 @@ def write_config(path: Path, ds_config: Mapping[str, Any]) -> None:
 
 def check_given(spec: StudySpec) -> None:
     """Raises a `DsoptError` if a study's command names a result file that the study would move aside."""
-    folder, given = find_results_folder(spec), spec.launch.config
+    folder, given = find_results_folder(spec), named_config(spec)
     if folder is None or given is None:
         return
     if os.path.realpath(Path(spec.cwd) / given) == os.path.realpath(folder / OPTIMAL):

@@ -15,6 +15,7 @@ from dsopt.study.documents import is_file, nearest, read_text
 from dsopt.study.ds_schema import Schema
 from dsopt.study.inline_config import decoded
 from dsopt.study.repair import parse_config, put_in_place
+from dsopt.study.spec import StudySpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,15 @@ def read_config(path: Path) -> tuple[dict[str, Any], list[str]]:
     return parse_config(read_text(path, "DeepSpeed configuration (JSON)"), str(path))
 
 
-def config_of(command: LaunchCommand, cwd: Path, where: str) -> str | None:
+def named_config(spec: StudySpec) -> str | None:
+    """What a study's command names as its configuration; None, too, where Accelerate's own cannot be read now."""
+    try:
+        return _named(spec.launch, Path(spec.cwd), f"study '{spec.name}'")
+    except (DsoptError, OSError):
+        return None
+
+
+def _named(command: LaunchCommand, cwd: Path, where: str) -> str | None:
     """What a command names as its configuration, itself or through Accelerate: a file, or the JSON text in base64.
 
     Raises:
@@ -95,7 +104,7 @@ def _read(
         raise DsoptError(
             f"{where}: ds_config: {inline!r}. Expected DeepSpeed's configuration as a mapping, or its JSON as text."
         )
-    given = config_of(command, cwd, where)
+    given = _named(command, cwd, where)
     if given is None:
         raise DsoptError(
             f"{where}: no DeepSpeed configuration. The command has neither '--deepspeed_config FILE' nor "
