@@ -63,7 +63,8 @@ def unconfirmed(history: History) -> Unconfirmed | None:
     out = failed_finalists(history)
     again = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
     is_baseline_out = any(o.name == BASELINE for o in failed) and lacks_baseline(history)
-    if not failed or (any(o.name != BASELINE for o in again) and not is_baseline_out):
+    is_best_out = bool(out) and all(o.name == BASELINE for o in again)
+    if not is_baseline_out and not is_best_out:
         return None
     measured = [o for o in history.measured if o.imported is None] or history.measured
     best = max(measured, key=history.score, default=None)

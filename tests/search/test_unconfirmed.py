@@ -12,7 +12,7 @@ from dsopt.search.history import History, Observation
 from dsopt.search.standing import compare
 from dsopt.search.unconfirmed import unconfirmed
 from dsopt.study.space import Candidate
-from dsopt.study.spec import Confirmation
+from dsopt.study.spec import Confirmation, StudySpec
 from tests.machines import Machine, saturating
 from tests.made_up import facts, history, observation, sequential, spec
 
@@ -88,6 +88,18 @@ def test_a_baseline_that_fails_once_is_measured_in_the_next_round_beside_the_oth
         (best, "measured"), ("baseline", "measured"),
     ]  # fmt: skip
     assert compare(machine.spec, machine.history) is not None
+
+
+def test_a_baseline_that_fails_once_is_measured_again_where_there_are_no_rounds_either() -> None:
+    """It ran again, and well, and yet nothing was said to be confirmed."""
+    machine = Faulty([("baseline", 1)])
+    machine.spec = StudySpec.model_validate({**machine.spec.model_dump(exclude_unset=True), "confirmation": None})
+    machine.run()
+    assert [(round_, state) for name, round_, state in machine.confirmed() if name == "baseline"][:2] == [
+        (1, "failed"), (2, "measured"),
+    ]  # fmt: skip
+    assert unconfirmed(machine.history) is None
+    assert machine.summary().comparison is not None
 
 
 @pytest.mark.parametrize(
