@@ -15,8 +15,8 @@ from dsopt.launch.launch import Launch
 from dsopt.protocol.events import Error, Oom
 
 _STEPS_HINT = 20  # what most runs need to be measured
-# a script that raises in these modules before an engine exists got a configuration that it cannot use
-_CONFIG_READERS = ("deepspeed.", "pydantic", "transformers.integrations.deepspeed", "transformers.training_args")
+# what refuses in these modules before an engine exists got a configuration that it cannot use
+_CONFIG_READERS = re.compile(r"pydantic|transformers\.integrations\.deepspeed|deepspeed\.runtime\.|deepspeed\..*config")
 
 # modules that refuse what their stage cannot do with these settings, such as ZeRO 3 with a pipeline, whatever the sizes
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.runtime.zero.", "deepspeed.runtime.bf16_")
@@ -27,6 +27,12 @@ _READERS = ("torch.serialization",)
 
 # how they do it; what a device or a library below raises is no refusal
 _REFUSALS = ("AssertionError", "AttributeError", "KeyError", "NotImplementedError", "TypeError", "ValueError")
+_CONFIG_REFUSALS = (*_REFUSALS, "DeepSpeedConfigError", "ValidationError", "ZeRORuntimeException")
+
+# what they say that only this machine, or its present state, refuses
+_OF_THE_MACHINE = re.compile(
+    r"\b(your|this) (device|setup)\b|\b(cuda|gpus?|driver|accelerator)\b|\binstall", re.IGNORECASE
+)
 
 # what a rank says whose peer, or whose data loader's worker, is gone
 _LOST = re.compile(r"connection|\bpeer\b|socket|broken pipe|nccl|gloo|killed by signal", re.IGNORECASE)
@@ -65,9 +71,11 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     hints = _without_checkpoints(seen, launch) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
     message = f"{raised} {hints}{_refused_folder(first, launch)}Log: {launch.run_dir.stderr}"
+    if _OF_THE_MACHINE.search(first.message):
+        return Failed(reason="crash", message=message)
     if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:
         return Infeasible(reason="unsupported", message=message)
-    if seen.engine is None and first.origin.startswith(_CONFIG_READERS):
+    if seen.engine is None and _CONFIG_READERS.match(first.origin) and first.type in _CONFIG_REFUSALS:
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
 
