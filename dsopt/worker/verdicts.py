@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from dsopt.experiment.outcome import Failed, Outcome
 from dsopt.launch.placers.placer import ChoosingPlacer
+from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.store.stored import StoredStudy
 from dsopt.study.part import REFERENCE
@@ -68,16 +69,27 @@ class Verdicts:
         if not has_failed(outcome):
             return "tell"
         if is_fault:
-            is_tried = has_been_tried(attempts, task.key, {*others, me}, most, also=[me])
-            proved = proofs(attempts, task.key) if is_tried else 0
+            proved = proofs(attempts, task.key) if self._is_tried(attempts, task, others) else 0
             if self.outage.is_own(task, proved, needed):
                 return "tell"
             return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
+        if may_wait and outcome.reason == "timeout" and self._has_one_chance(attempts, task, others):
+            return "elsewhere"
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
         before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
         counted = before[self.company.failed_beside_others(task) :]
         return verdict(outcome, counted, most, node=me, others_live=bool(others))
+
+    def _is_tried(self, attempts: Sequence[Row], task: Task, others: Collection[str]) -> bool:
+        me, most = self._hand.ledger.me.node, self._study.spec.max_attempts
+        return has_been_tried(attempts, task.key, {*others, me}, most, also=[me])
+
+    def _has_one_chance(self, attempts: Sequence[Row], task: Task, others: Collection[str]) -> bool:
+        """Whether a run that took too long is left to another node: to one, and not for long, as it costs so much."""
+        on = failed_on(attempts, task.key)
+        is_new = {*on} <= {self._hand.ledger.me.node} and len(on) <= self._study.spec.max_attempts
+        return is_new and not self._is_tried(attempts, task, others)
 
     def is_bad_node(self, attempts: Sequence[Row]) -> bool:
         """Whether runs of several candidates failed here, one after the other, and nowhere else."""

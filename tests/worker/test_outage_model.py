@@ -1,5 +1,6 @@
 """Workers in an outage, as a model: verdicts, proofs and pauses are the real ones, runs and the clock are made up."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -267,8 +268,13 @@ def test_what_hangs_charges_nobody_in_an_outage_also_where_some_hang_themselves(
     assert model.charged == hangs
 
 
-@pytest.mark.parametrize("how", ["dies", "fills"])
-@pytest.mark.parametrize("seconds", [(20, 60), (20, 200), (60, 120)])
+@pytest.mark.parametrize(
+    ("how", "seconds"),
+    [
+        *itertools.product(["dies", "fills"], [(20, 60), (20, 200), (60, 120)]),
+        *itertools.product(["hangs"], [(20, 60), (20, 200)]),
+    ],
+)
 def test_what_only_one_node_cannot_run_is_run_by_the_other(
     set_clock: Callable[[Model], None], how: str, seconds: tuple[int, int]
 ) -> None:
