@@ -18,7 +18,7 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import get_path, set_path
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-from dsopt.study.trainer import DEFAULTS, LEARNING_RATE
+from dsopt.study.trainer import LEARNING_RATE
 
 # where DeepSpeed's configuration holds learning rates that scale with the optimizer's
 _RATES: Final = (
@@ -159,7 +159,7 @@ def batch_advice(spec: StudySpec, history: History, best: Candidate | None) -> B
     if best is None or facts is None:
         return None
     own, found = own_batch(spec, history, facts), global_batch(spec, facts, best)
-    if own == found:
+    if own is None or own == found:
         return None
     kind = str(get_path(spec.ds_config, "optimizer.type") or "").lower()
     config, command = run_config(spec, best), candidate_command(spec, best)
@@ -209,8 +209,6 @@ def _known_rates(spec: StudySpec, config: Mapping[str, Any], command: LaunchComm
         typed = _number(command.script_value(flag))
         if typed is not None:
             rates[flag] = typed
-    if command.script_switch(LEARNING_RATE) is None and get_path(config, "optimizer.params.lr") == "auto":
-        rates[LEARNING_RATE] = DEFAULTS[LEARNING_RATE]
     return rates
 
 

@@ -2,11 +2,9 @@
 
 import json
 
-from dsopt.search.global_batch import configured_batch
+from dsopt.search.global_batch import configured_batch, global_batch, open_sizes, own_batch
 from dsopt.search.history import BASELINE, History
-from dsopt.study.ds_config import TRAIN_BATCH
-from dsopt.study.own_sizes import own_size
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, Candidate, listed_values
 from dsopt.study.spec import StudySpec
 
 
@@ -22,17 +20,30 @@ def first_values(spec: StudySpec) -> str:
     return ", ".join(word.replace('"', "") for word in told)
 
 
-def guessed_batch(spec: StudySpec, history: History) -> str | None:
-    """What to know of a batch that is kept, if neither configuration and command nor the user's own run tell it."""
-    baseline, facts = history.find(BASELINE), history.facts_for(spec)
-    if spec.global_batch != "keep" or facts is None or baseline is None or baseline.facts is not None:
+def unknown_batch(spec: StudySpec, history: History, best: Candidate | None) -> str | None:
+    """What to know of the user's own global batch, if neither configuration and command nor their own run tell it.
+
+    Args:
+        spec: the study.
+        history: what has run.
+        best: the result's, if there is a result.
+    """
+    facts, keeps = history.facts_for(spec), spec.global_batch == "keep"
+    if facts is None or history.find(BASELINE) is None or own_batch(spec, history, facts) is not None:
         return None
-    given = {key: spec.ds_config.get(key) for key in (TRAIN_BATCH, MICRO_BATCH, ACCUMULATION)}
-    unknown = [key for key in (MICRO_BATCH, ACCUMULATION) if given[key] == "auto" and own_size(spec, key) == 1]
-    if isinstance(given[TRAIN_BATCH], int) or not unknown:
+    keys = open_sizes(spec)
+    why = (
+        f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} 'auto', and your own configuration does not run, so "
+        "nothing tells"
+    )
+    if keeps:
+        return (
+            f"WARNING: global_batch: keep: your global batch is a guess, {configured_batch(spec, facts)} samples: {why}"
+            ". Write numbers in the configuration, and give the study another name."
+        )
+    if best is None:
         return None
     return (
-        f"WARNING: global_batch: keep: your global batch is a guess, {configured_batch(spec, facts)} samples: "
-        f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} 'auto', and your own configuration does not "
-        "run, so nothing tells. Write numbers in the configuration, and give the study another name."
+        f"WARNING: your own global batch is not known: {why}. The best trains with {global_batch(spec, facts, best)} "
+        "samples: compare that with yours, and scale your learning rate accordingly. dsopt changes none."
     )

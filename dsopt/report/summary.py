@@ -17,7 +17,7 @@ from dsopt.report.named import labels_of, names_in, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent
 from dsopt.report.optimal import optimal_candidate
-from dsopt.report.own_run import first_values, guessed_batch
+from dsopt.report.own_run import first_values, unknown_batch
 from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import StageRow, stage_row, stages_table
@@ -68,7 +68,7 @@ class Summary:
         labels: what people read for the names above.
         faults: what was not measured for a fault of the machine.
         first_values: what the baseline has of the configuration's lists.
-        batch_guess: what to know of the kept global batch, if it is a guess.
+        unknown_batch: what to know of the user's own global batch, if nothing tells it.
         speed: how fast the best trains, where that is not the metric.
     """
 
@@ -106,7 +106,7 @@ class Summary:
     labels: Mapping[str, str] = field(default_factory=dict)
     faults: Sequence[str] = ()
     first_values: str = ""
-    batch_guess: str | None = None
+    unknown_batch: str | None = None
     speed: TrainingSpeed | None = None
 
     @property
@@ -145,7 +145,8 @@ class Summary:
 
     def advice_lines(self, *, scaled: bool = False) -> list[str]:
         """What to know and do before using the result; `scaled`: its learning rate already follows the batch."""
-        advice = [self.batch_advice.text(applied=scaled)] if self.batch_advice is not None else []
+        told = self.batch_advice.text(applied=scaled) if self.batch_advice else self.unknown_batch if scaled else None
+        advice = [told] if told else []
         sizes = [f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else []
         return [*(self.speed.warnings() if self.speed else ()), *self.unlike_runs, *advice, *sizes]
 
@@ -154,7 +155,7 @@ class Summary:
         lines = left_out_lines([(self.label(name), round_, why) for name, round_, why in self.left_out])
         if self.headroom is not None and self.headroom.is_little:
             lines.append(self.headroom.text())
-        lines += [text for text in (self.batch_guess, self.samples) if text]
+        lines += [text for text in (self.unknown_batch, self.samples) if text]
         lines += doubts_text([replace(q, name=self.label(q.name)) for q in self.doubts])
         lines += self.slow_nodes
         lines += [f"WARNING: {text}" for text in (*self.foreign, *self.faults)]
@@ -293,7 +294,7 @@ def summarize(
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
         first_values=first_values(spec),
-        batch_guess=guessed_batch(spec, history),
+        unknown_batch=unknown_batch(spec, history, optimal_candidate(spec, history) if comparison else None),
         speed=training_speed(spec, history, comparison),
     )
     return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))

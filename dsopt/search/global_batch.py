@@ -1,5 +1,6 @@
 """The global batch: samples of all ranks in one optimizer step."""
 
+import math
 from collections.abc import Iterator
 
 from dsopt.search.facts import ModelFacts
@@ -16,11 +17,25 @@ def global_batch(spec: StudySpec, facts: ModelFacts, candidate: Candidate) -> in
     return candidate.micro_batch * candidate.gas * replicas(spec, facts, candidate.knobs)
 
 
-def own_batch(spec: StudySpec, history: History, facts: ModelFacts) -> int:
-    """That of the user's own configuration: as its run showed, else as the configuration says."""
+def own_batch(spec: StudySpec, history: History, facts: ModelFacts) -> int | None:
+    """That of the user's own configuration: as its run showed, else as the configuration says; None: nothing tells.
+
+    Args:
+        spec: the study.
+        history: what has run.
+        facts: of the history.
+    """
     baseline = history.find(BASELINE)
-    shown = baseline.facts if baseline is not None else None
-    return configured_batch(spec, facts) if shown is None else batch_of_run(spec, shown, ())
+    if baseline is not None and baseline.facts is not None:
+        return batch_of_run(spec, baseline.facts, ())
+    return None if facts.own_sizes is None and open_sizes(spec) else configured_batch(spec, facts)
+
+
+def open_sizes(spec: StudySpec) -> list[str]:
+    """The keys that decide on the user's own global batch, and whose values only the script knows."""
+    if isinstance(spec.ds_config.get(TRAIN_BATCH), int):
+        return []
+    return [k for k in (MICRO_BATCH, ACCUMULATION) if spec.ds_config.get(k) == "auto" and own_size(spec, k) == 1]
 
 
 def batch_of_run(spec: StudySpec, shown: ModelFacts, setting: Setting) -> int:
@@ -29,15 +44,16 @@ def batch_of_run(spec: StudySpec, shown: ModelFacts, setting: Setting) -> int:
 
 
 def configured_batch(spec: StudySpec, facts: ModelFacts) -> int:
-    """That of the user's own configuration, as it says; what it leaves open is as in the run that shows the model."""
+    """That of the user's own configuration, as it says.
+
+    What it leaves open is as their own engine told, else as in the run that shows the model.
+    """
     given = spec.ds_config.get(TRAIN_BATCH)
     if isinstance(given, int):
         return given
-    sizes = [
-        shown if spec.ds_config.get(key) == "auto" and own_size(spec, key) == 1 else own_size(spec, key)
-        for key, shown in ((MICRO_BATCH, facts.micro_batch), (ACCUMULATION, facts.gas))
-    ]
-    return sizes[0] * sizes[1] * replicas(spec, facts, ())
+    told, left = facts.own_sizes or (facts.micro_batch, facts.gas), open_sizes(spec)
+    sizes = zip((MICRO_BATCH, ACCUMULATION), told, strict=True)
+    return replicas(spec, facts, ()) * math.prod(shown if key in left else own_size(spec, key) for key, shown in sizes)
 
 
 def kept_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> dict[int, int] | None:

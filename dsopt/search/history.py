@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -215,11 +215,14 @@ class History:
         """The same with what the user says about the model, which also replaces a profile (`model_info`)."""
         known, info, baseline = self.facts, spec.autotuning.model_info, self.find("baseline")
         if known is not None:
-            return known if info is None else with_model_info(known, info)
-        if info is None or baseline is None or baseline.state == "running":
-            return None
-        given = facts_without_a_run(spec, self.failed_engine)
-        return given if given is not None and given.device_memory_bytes else None
+            known = known if info is None else with_model_info(known, info)
+        elif info is not None and baseline is not None and baseline.state != "running":
+            known = facts_without_a_run(spec, self.failed_engine)
+            known = known if known is not None and known.device_memory_bytes else None
+        engine = baseline.engine if baseline is not None and baseline.facts is None else None
+        if known is None or engine is None:
+            return known
+        return replace(known, own_sizes=(engine.micro_batch, engine.gas))
 
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""

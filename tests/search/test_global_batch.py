@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dsopt.report.batch_size import batch_advice
+from dsopt.report.own_run import unknown_batch
+from dsopt.report.rows import rows_of
 from dsopt.report.summary import summarize
 from dsopt.search.global_batch import configured_batch, global_batch, kept_sizes, own_batch, with_own_batch
 from dsopt.search.limits import accumulations, in_budget, listed_sizes
@@ -12,6 +15,7 @@ from dsopt.search.steps import Explore
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.made_up import facts, history, observation, sequential, spec
+from tests.runs import engine
 
 OWN = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 6}
 FACTS = facts(micro_batch=2, gas=6)  # on two ranks: 24 samples
@@ -60,6 +64,31 @@ def test_a_batch_that_is_guessed_is_called_so(ds_config: dict, runs: bool, is_ke
 def test_what_the_own_run_showed_comes_first() -> None:
     known = history(baseline=facts(micro_batch=8, gas=1))
     assert own_batch(spec(OWN), known, FACTS) == 16
+
+
+@pytest.mark.parametrize("ds_config", [AUTO, {**OWN, "train_micro_batch_size_per_gpu": "auto"}])
+def test_an_own_run_that_failed_tells_its_batch_by_its_engine_or_nothing_does(ds_config: dict) -> None:
+    """The batch of the least-memory profile was called the user's own, and the learning rate was scaled by that."""
+    small, study = facts(), spec({**ds_config, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})
+    best = Candidate(stage=1, micro_batch=4, gas=4)
+    profile = observation(None, 100.0, name="profile", facts=small)
+    own = observation(None, state="infeasible")
+    silent = replace(history(observation(best, 120.0)), reference=[own, profile])
+    assert own_batch(study, silent, small) is None
+    assert batch_advice(study, silent, best) is None
+    assert [row.batch for row in rows_of(study, silent, None) if row.is_own] == [None]
+    said = unknown_batch(study, silent, best)
+    assert said is not None
+    assert "The best trains with 32 samples: compare that with yours" in said
+    told = replace(silent, reference=[replace(own, engine=engine(micro_batch=4, gas=6)), profile])
+    known = told.facts_for(study)
+    assert known is not None
+    assert own_batch(study, told, known) == 48
+    advice = batch_advice(study, told, best)
+    assert advice is not None
+    assert (advice.own, advice.best) == (48, 32)
+    assert unknown_batch(study, told, best) is None
+    assert kept_sizes(keeping(study), known, ()) == {1: 24, 2: 12, 3: 8, 4: 6, 6: 4, 8: 3, 12: 2, 24: 1}
 
 
 def test_a_kept_batch_leaves_its_divisors_each_with_its_accumulation() -> None:
