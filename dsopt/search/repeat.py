@@ -29,6 +29,7 @@ _LINKS: Final = 2
 _MOST_RUNS: Final = 8
 _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
+_TAKEN_OVER: Final = "it was taken over, and has not run in this study yet"
 _CONTRADICTS: Final = "its two launches contradict each other"
 _LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
@@ -101,6 +102,9 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     only = _only_nodes(believed, best)
     if failed_finalists(history) and len(best.scores) == 1 and best.name != BASELINE:
         return _another(history, best, "what was better failed when it ran again", only)
+    own_runs = (o for o in history.everything if o.is_spent and o.state in ("measured", "running"))
+    if own is not best and not any(o.name == best.name for o in own_runs):
+        return _another(history, best, _TAKEN_OVER, only)
     again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
     if own is not None and own is not best and not again:
         return _another(history, own, _COLD, on=only)

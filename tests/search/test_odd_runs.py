@@ -40,6 +40,26 @@ def next_of(history: History) -> object:
     return last_step(STUDY, history, Forecast(STUDY, told, history))
 
 
+@pytest.mark.parametrize("speed", [1.0, 0.85, 0.5])
+def test_a_best_that_was_taken_over_runs_before_a_factor_is_told_of_it(speed: float) -> None:
+    """The user's own ran on a machine that had become slower: 5.63 times was told where 2.81 is true."""
+    own, other = [300.0 * speed], [843.0]
+
+    def so_far() -> History:
+        history = known(own, other)
+        return replace(history, stages={2: [replace(history.stages[2][0], taken_over="before")]})
+
+    whys: dict[str, str] = {}
+    while isinstance(step := next_of(so_far()), RunReference):
+        whys.setdefault(step.name, step.why)
+        (own if step.name == BASELINE else other).append((300.0 if step.name == BASELINE else 843.0) * speed)
+        assert len(own) + len(other) <= 9
+    assert whys[OTHER.name] == "it was taken over, and has not run in this study yet"
+    found = compare(STUDY, so_far())
+    assert found is not None and found.interval is not None
+    assert found.interval[0] < 2.81 < found.interval[1]
+
+
 def test_a_first_launch_that_was_cold_is_found_out() -> None:
     """The user's own is 5 % faster in truth; its first launch filled a cache."""
     own, other = [280.0], [601.0]
