@@ -26,7 +26,7 @@ _MOST: Final = 10  # pauses, eight minutes in all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fault:
-    """What a run met: the how manieth of all; its name, and where it was."""
+    """What a run met: the how manieth of all; its name, and the nodes where it was and nothing has gone well since."""
 
     number: int
     name: str
@@ -76,7 +76,7 @@ class Outage:
     def begun(self, task: Task, nodes: Sequence[str]) -> None:
         """Notes what begins, and on which nodes."""
         here = frozenset(nodes) or _NOWHERE
-        before = {key: fault.number for key, fault in self._met.items() if fault.nodes <= here}
+        before = {key: fault.number for key, fault in self._met.items() if fault.nodes & here}
         self._begun[task.key] = _Begun(nodes=here, faults=self._faults, before=before)
 
     def stands(self, task: Task) -> None:
@@ -89,7 +89,7 @@ class Outage:
         key = task.key
         run = self._begun.pop(key, _NOTHING)
         if isinstance(outcome, Measured | Slow):
-            self._went_well(key, run.before)
+            self._went_well(key, run)
         elif is_fault and isinstance(outcome, Failed | Infeasible):
             self._faults += 1
             self._times[key] += 1
@@ -110,12 +110,15 @@ class Outage:
             why = f"runs fail as if this machine were at fault, and are tried again. The last: {self._last}"
             self._tell(WorkerPaused(why=why))
 
-    def _went_well(self, by: _Key, before: Mapping[_Key, int]) -> None:
+    def _went_well(self, by: _Key, run: _Begun) -> None:
         """Takes in a run that proves the machine well where it was, if the last fault there came before it."""
         if self._pauses >= _TOLD_FROM:
             self._tell(WorkerWentOn())
         self._pauses = 0
-        found = [key for key, number in before.items() if key in self._met and self._met[key].number == number]
+        there = [key for key, number in run.before.items() if key in self._met and self._met[key].number == number]
+        for key in there:
+            self._met[key] = replace(self._met[key], nodes=self._met[key].nodes - run.nodes)
+        found = [key for key in there if not self._met[key].nodes]
         if found or by in self._met:
             self._until = 0.0
         for key in (*found, by):

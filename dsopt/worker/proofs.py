@@ -72,8 +72,8 @@ def proofs_needed(
 def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
     """How many outages are known to have ended while this trial met faults, before its present attempt began.
 
-    What proves that is a run that began after a fault, on all nodes of it, and went well. The next proof is one after
-    another fault, of an attempt that began after this one.
+    What proves that are runs that began after a fault, together on all nodes of it, and went well. The next proof is
+    one after another fault, of an attempt that began after this one.
 
     Args:
         attempts: all of the study.
@@ -188,9 +188,12 @@ def _proved(attempts: Sequence[Row]) -> defaultdict[tuple[str, int], list[float]
     for row in sorted((row for row in attempts if row["finished_at"] is not None), key=_known_from):
         trial, nodes = _trial(row), nodes_of(row)
         if row["state"] in _WELL:
-            for proved in [one for one, faults in unproved.items() if any(fault <= nodes for fault in faults)]:
-                found[proved].append(row["started_at"])
-                del unproved[proved]
+            for one, faults in [*unproved.items()]:
+                left = [fault - nodes for fault in faults]
+                unproved[one] = left
+                if not all(left):
+                    found[one].append(row["started_at"])
+                    del unproved[one]
         elif _is_fault(row["state"], row["reason"]) and _count(found[trial], row["started_at"]) == len(found[trial]):
             unproved.setdefault(trial, []).append(nodes)
     return found

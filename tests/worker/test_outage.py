@@ -199,6 +199,16 @@ def test_a_run_proves_something_of_the_nodes_that_it_had(found: Outage, nodes: l
     assert found.avoids(A.key) is not proves
 
 
+def test_runs_that_together_cover_the_nodes_prove_something_too(found: Outage) -> None:
+    run(found, A, FAULT, "n1", "n2")
+    run(found, A, FAULT, "n1", "n2")
+    assert found.unproved_on == ["n1", "n2"]
+    run(found, B, measured(), "n1")
+    assert found.unproved_on == ["n2"]
+    run(found, B, measured(), "n2", "n3")
+    assert not found.avoids(A.key)
+
+
 def test_a_run_proves_nothing_that_had_begun_before_the_last_fault(found: Outage) -> None:
     """It may have read its data before the network was gone."""
     found.begun(B, ["n1"])

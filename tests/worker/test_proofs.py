@@ -67,6 +67,15 @@ def test_a_proof_began_after_the_fault_on_all_its_nodes_and_went_well(
     assert proofs([fault, {**attempt(B, began, 3.0, state, *nodes), "finished_at": None}], A) == 0
 
 
+def test_runs_that_together_cover_the_nodes_of_a_fault_prove_it_too() -> None:
+    """Where an engine chooses the nodes, none may ever have all of them again."""
+    fault, first = attempt(A, 0, 1, "failed", "n1", "n2", "n3"), attempt(B, 2, 3, "measured", "n1", "n4")
+    assert proofs([fault, first, attempt(B, 4, 5, "measured", "n2")], A) == 0
+    assert proofs([fault, first, attempt(B, 4, 5, "measured", "n2", "n3")], A) == 1
+    later = attempt(A, 3.5, 3.8, "failed", "n1", "n2")  # it met another one on what had been well
+    assert proofs([later, first, attempt(B, 4, 5, "measured", "n2")], A) == 0
+
+
 def test_what_began_before_the_proof_may_have_met_the_same_outage() -> None:
     """It hung until then, and was charged."""
     seen = [attempt(A, 0, 1, "failed"), attempt(B, 4, 5, "measured")]
