@@ -103,8 +103,7 @@ def event_line(event: Event) -> str | None:
             return put_back_text(names, folder)
         case StageClosed(stage=stage, verdict=verdict):
             return f"ZeRO {stage}: {verdict}."
-        case _:
-            return None
+    return None
 
 
 def _tried_again_line(event: TaskTriedAgain) -> str | None:
