@@ -31,7 +31,7 @@ _CONFIG_REFUSALS = (*_REFUSALS, "DeepSpeedConfigError", "ValidationError", "ZeRO
 
 # what they say that only this machine, or its present state, refuses
 _OF_THE_MACHINE = re.compile(
-    r"\b(your|this) (device|setup)\b|\b(cuda|gpus?|driver|accelerator)\b|\binstall", re.IGNORECASE
+    r"\b(your|this) (device|setup)\b|\b(cuda|driver)\b|\bnot (being )?installed\b|\bplease install\b", re.IGNORECASE
 )
 
 # what a rank says whose peer, or whose data loader's worker, is gone

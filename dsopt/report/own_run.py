@@ -29,7 +29,9 @@ def unknown_batch(spec: StudySpec, history: History, best: Candidate | None) -> 
         best: the result's, if there is a result.
     """
     facts, keeps = history.facts_for(spec), spec.global_batch == "keep"
-    if facts is None or history.find(BASELINE) is None or own_batch(spec, history, facts) is not None:
+    baseline = history.find(BASELINE)
+    is_over = baseline is not None and baseline.state != "running"
+    if facts is None or not is_over or own_batch(spec, history, facts) is not None:
         return None
     keys = open_sizes(spec)
     why = (

@@ -102,8 +102,8 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     only = _only_nodes(believed, best)
     if failed_finalists(history) and len(best.scores) == 1 and best.name != BASELINE:
         return _another(history, best, "what was better failed when it ran again", only)
-    own_runs = (o for o in history.everything if o.is_spent and o.state in ("measured", "running"))
-    if own is not best and not any(o.name == best.name for o in own_runs):
+    here = (o for o in history.everything if o.name == best.name and o.is_spent)
+    if own is not best and not any(o.state in ("measured", "running") or o.why == _TAKEN_OVER for o in here):
         return _another(history, best, _TAKEN_OVER, only)
     again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
     if own is not None and own is not best and not again:

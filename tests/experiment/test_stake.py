@@ -172,7 +172,9 @@ def test_steps_that_cost_more_than_they_tell_are_left_out() -> None:
     assert not replace(dear, per_second=0.0, noise=replace(NOISE, deviation=0.1)).is_enough(near, 30.0)
 
 
-def rules(phase: str | None, *, autotuning: dict | None = None, measurement: dict | None = None) -> Stake | None:
+def rules(
+    phase: str | None, *, autotuning: dict | None = None, measurement: dict | None = None, round_: int = 0
+) -> Stake | None:
     """What is at stake in a run at ZeRO 1, after one run at each of two stages and a better one that was imported."""
     study = spec(**(autotuning or {})).model_copy(update={"measurement": MeasurementBudget(**(measurement or {}))})
     candidates = [Candidate(stage=stage, micro_batch=4, gas=1) for stage in (0, 1)]
@@ -183,7 +185,7 @@ def rules(phase: str | None, *, autotuning: dict | None = None, measurement: dic
     imported = observation(Candidate(stage=1, micro_batch=8, gas=1), 99.0 if study.autotuning.maximize else 1.0,
                            imported="elsewhere")  # fmt: skip
     history = History(reference=[], stages={0: [first], 1: [second, imported]}, maximize=study.autotuning.maximize)
-    task = Task(part=Part("z1"), trial=3, name="z1_gas1_tmbspg2", round=0, phase=phase)
+    task = Task(part=Part("z1"), trial=3, name="z1_gas1_tmbspg2", round=round_, phase=phase)
     return rules_of(study, task, Candidate(stage=1, micro_batch=2, gas=1), history).stake
 
 
@@ -198,6 +200,6 @@ def test_what_is_at_stake_in_which_run() -> None:
     assert rules("explore", autotuning={"metric": "FLOPS"}) is None
     assert rules("explore", autotuning={"metric": "backward"}) is None
     assert rules("range") is None
-    unraced = rules("explore", measurement={"race": False})
-    assert unraced is not None
-    assert not unraced.may_stop
+    for unraced in (rules("explore", measurement={"race": False}), rules(None, round_=1)):
+        assert unraced is not None
+        assert not unraced.may_stop

@@ -19,6 +19,7 @@ from dsopt.study.space import Candidate
 from tests.made_up import facts, observation, spec
 
 STUDY = spec({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [1, 2]}})
+TAKEN_OVER = "it was taken over, and has not run in this study yet"
 OTHER = Candidate(stage=2, micro_batch=4, gas=1)
 
 
@@ -54,10 +55,19 @@ def test_a_best_that_was_taken_over_runs_before_a_factor_is_told_of_it(speed: fl
         whys.setdefault(step.name, step.why)
         (own if step.name == BASELINE else other).append((300.0 if step.name == BASELINE else 843.0) * speed)
         assert len(own) + len(other) <= 9
-    assert whys[OTHER.name] == "it was taken over, and has not run in this study yet"
+    assert whys[OTHER.name] == TAKEN_OVER
     found = compare(STUDY, so_far())
     assert found is not None and found.interval is not None
     assert found.interval[0] < 2.81 < found.interval[1]
+
+
+def test_a_best_that_was_taken_over_runs_once_for_that() -> None:
+    """It ran again without end where it ended as too slow."""
+    history = known([150.0], [843.0])
+    before = replace(history.stages[2][0], taken_over="before")
+    slow = replace(before, taken_over=None, round=1, state="slow", value=None, why=TAKEN_OVER)
+    step = next_of(replace(history, reference=[*history.reference, slow], stages={2: [before]}))
+    assert not (isinstance(step, RunReference) and step.why == TAKEN_OVER)
 
 
 def test_a_first_launch_that_was_cold_is_found_out() -> None:
