@@ -7,7 +7,7 @@ from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.sharding import replicas
 from dsopt.study.ds_config import TRAIN_BATCH
-from dsopt.study.own_sizes import own_size
+from dsopt.study.own_sizes import is_open, own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
@@ -35,7 +35,7 @@ def open_sizes(spec: StudySpec) -> list[str]:
     """The keys that decide on the user's own global batch, and whose values only the script knows."""
     if isinstance(spec.ds_config.get(TRAIN_BATCH), int):
         return []
-    return [k for k in (MICRO_BATCH, ACCUMULATION) if spec.ds_config.get(k) == "auto" and own_size(spec, k) == 1]
+    return [key for key in (MICRO_BATCH, ACCUMULATION) if is_open(spec, key)]
 
 
 def batch_of_run(spec: StudySpec, shown: ModelFacts, setting: Setting) -> int:

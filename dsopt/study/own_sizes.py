@@ -15,6 +15,11 @@ def own_size(spec: StudySpec, key: str) -> int:
     return own if isinstance(own, int) else _typed_size(spec, key) or 1
 
 
+def is_open(spec: StudySpec, key: str) -> bool:
+    """Whether only the script knows that size: the configuration says "auto", and the command does not say it."""
+    return spec.ds_config.get(key) == "auto" and _typed_size(spec, key) is None
+
+
 def smallest_micro_batch(spec: StudySpec) -> int:
     """The smallest micro-batch size to try, if it runs: the user's own, as in the tutorial.
 

@@ -61,6 +61,17 @@ def test_a_batch_that_is_guessed_is_called_so(ds_config: dict, runs: bool, is_ke
     assert [said in line for line in told] == ([True] if said else [])
 
 
+def test_a_size_that_the_command_gives_is_known_also_if_it_is_one() -> None:
+    mapped = {"train_micro_batch_size_per_gpu": "--batch", "gradient_accumulation_steps": "--gas"}
+    study = spec(AUTO, arg_mappings=mapped)
+    typed = study.model_copy(
+        update={"command": "deepspeed --num_gpus 2 t.py --batch 1 --gas 8 --deepspeed_config c.json"}
+    )
+    study = StudySpec.model_validate(typed.model_dump(exclude_unset=True))
+    known = replace(history(), reference=[observation(None, state="infeasible")])
+    assert own_batch(study, known, facts()) == 16
+
+
 def test_what_the_own_run_showed_comes_first() -> None:
     known = history(baseline=facts(micro_batch=8, gas=1))
     assert own_batch(spec(OWN), known, FACTS) == 16
