@@ -1,13 +1,11 @@
 """From a task to a launch: the files that describe a run, and the rules for ending it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.rules import OwnSizes, RunRules
-from dsopt.experiment.stake import Stake
 from dsopt.launch.beside import began_ns
 from dsopt.launch.launch import Launch
 from dsopt.launch.swap import give_own_swap
@@ -52,16 +50,8 @@ def rules_of(
         varied=_varied(spec, candidate),
         arg_mappings=tuning.arg_mappings,
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
-        stake=_stake(spec, task, candidate, history, nodes),
+        stake=stake_of(spec, task.name, task.phase, candidate, history, nodes, is_repeat=task.round > 0),
     )
-
-
-def _stake(
-    spec: StudySpec, task: Task, candidate: Candidate | None, history: History, nodes: Sequence[str]
-) -> Stake | None:
-    """What depends on a run; one that shows what a configuration does is not ended for being slow."""
-    stake = stake_of(spec, task.name, task.phase, candidate, history, nodes)
-    return replace(stake, may_stop=False) if stake is not None and task.round else stake
 
 
 def _varied(spec: StudySpec, candidate: Candidate | None) -> frozenset[str]:

@@ -53,8 +53,10 @@ def proofs_needed(
         return most
     ended = [row for row in attempts if row["finished_at"] is not None]
     well = [row for row in ended if row["state"] in _WELL]
-    if not well or any(row["candidate"] == task.name for row in well):
-        return most * bool(well)
+    if not well:
+        return 0
+    if any(row["candidate"] == task.name for row in well):
+        return most
     faults = [row for row in ended if _is_fault(row["state"], row["reason"]) and _trial(row) != task.key]
     own = _own_faults(attempts, most, at_work)
     known = _known_kinds([row for row in faults if _trial(row) in own])
@@ -66,7 +68,8 @@ def proofs_needed(
     others = [row for row in faults if _trial(row) not in own and kind_of(row["message"]) not in known]
     unknown = (row["finished_at"] for row in others if here & nodes_of(row) or kind_of(row["message"]) == kind)
     last_well = max((row["started_at"] for row in well if here <= nodes_of(row)), default=-math.inf)
-    return most * (last_well == -math.inf or max(unknown, default=-math.inf) > last_well)
+    is_open = last_well == -math.inf or max(unknown, default=-math.inf) > last_well
+    return most if is_open else 0
 
 
 def proofs(attempts: Sequence[Row], trial: tuple[str, int]) -> int:
@@ -185,17 +188,19 @@ def _proved(attempts: Sequence[Row]) -> defaultdict[tuple[str, int], list[float]
     """When the proofs of each trial's faults began, in their order."""
     found = defaultdict[tuple[str, int], list[float]](list)
     unproved: dict[tuple[str, int], list[set[str]]] = {}
+    waiting = defaultdict[str, set[tuple[str, int]]](set)  # by the nodes of their faults
     for row in sorted((row for row in attempts if row["finished_at"] is not None), key=_known_from):
         trial, nodes = _trial(row), nodes_of(row)
         if row["state"] in _WELL:
-            for one, faults in [*unproved.items()]:
-                left = [fault - nodes for fault in faults]
-                unproved[one] = left
-                if not all(left):
+            for one in unproved.keys() & set[tuple[str, int]]().union(*(waiting.pop(node, ()) for node in nodes)):
+                unproved[one] = [fault - nodes for fault in unproved[one]]
+                if not all(unproved[one]):
                     found[one].append(row["started_at"])
                     del unproved[one]
         elif _is_fault(row["state"], row["reason"]) and _count(found[trial], row["started_at"]) == len(found[trial]):
             unproved.setdefault(trial, []).append(nodes)
+            for node in nodes:
+                waiting[node].add(trial)
     return found
 
 

@@ -31,8 +31,12 @@ def stake_of(
     candidate: Candidate | None,
     history: History,
     nodes: Sequence[str] = (),
+    *,
+    is_repeat: bool = False,
 ) -> Stake | None:
     """What is at stake in a run on these nodes; None if it must be precise whatever it shows.
+
+    What has run before (`is_repeat`) runs again to show what it does, so it is not stopped for being slow.
 
     Everything is as these nodes would show it: a slow one is no reason to stop what is fast elsewhere.
     Runs that find a stage's range of micro-batch sizes are compared with each other, and so are those of a comparison.
@@ -63,7 +67,7 @@ def stake_of(
         spread=believed.launch**2 + believed.steptime.discrepancy**2,
         noise=believed.speeds.noise,
         per_second=least_worth(spec, history) / RunCost(spec, facts, history).mean_seconds,
-        may_stop=spec.measurement.race and name not in _NAMED and _is_known(nodes, believed),
+        may_stop=spec.measurement.race and not is_repeat and name not in _NAMED and _is_known(nodes, believed),
         gpus=_gpus(spec, facts, believed.shown[known].candidate if candidate is None else candidate),
     )
 

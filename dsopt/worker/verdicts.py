@@ -73,7 +73,7 @@ class Verdicts:
             if self.outage.is_own(task, proved, needed):
                 return "tell"
             return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
-        if may_wait and outcome.reason == "timeout" and self._has_one_chance(attempts, task, others):
+        if may_wait and outcome.reason == "timeout" and self._is_left_to_another(attempts, task, others):
             return "elsewhere"
         if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
             return "tell"
@@ -85,8 +85,8 @@ class Verdicts:
         me, most = self._hand.ledger.me.node, self._study.spec.max_attempts
         return has_been_tried(attempts, task.key, {*others, me}, most, also=[me])
 
-    def _has_one_chance(self, attempts: Sequence[Row], task: Task, others: Collection[str]) -> bool:
-        """Whether a run that took too long is left to another node: to one, and not for long, as it costs so much."""
+    def _is_left_to_another(self, attempts: Sequence[Row], task: Task, others: Collection[str]) -> bool:
+        """Whether a run that took too long is left to another node, but not many of them, as they cost much."""
         on = failed_on(attempts, task.key)
         is_new = {*on} <= {self._hand.ledger.me.node} and len(on) <= self._study.spec.max_attempts
         return is_new and not self._is_tried(attempts, task, others)
