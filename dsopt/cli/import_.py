@@ -14,10 +14,10 @@ from dsopt.cli.options import json_option, print_json, storage_option
 @storage_option
 @json_option
 def import_(folder: Path, study: str, storage: str | None, as_json: bool) -> None:
-    """Import the results of DeepSpeed's own autotuner into a STUDY, so that nothing is measured again.
+    """Import the results of DeepSpeed's own autotuner into a STUDY, so that not all of it is measured again.
 
-    DIR is its results_dir. Experiments in the study's space become trials and steer the search. dsopt calls nothing the
-    best that it has not measured itself, alternating with your own configuration. Importing again adds what is new.
+    DIR is its results_dir. Experiments in the study's space become trials and steer the search. dsopt measures here
+    what may be the best of them, and calls nothing the best that it has not measured. Importing again adds what is new.
     """
     from dsopt.api.standing import significant
 
@@ -37,9 +37,7 @@ def import_(folder: Path, study: str, storage: str | None, as_json: bool) -> Non
                                for name, candidate in imported.known])  # fmt: skip
     _section("Skipped", [(folder.name, folder.why) for folder in imported.passed_over])
     if imported.taken:
-        click.echo(
-            "These figures steer the search; dsopt measures the best again, alternating with your own configuration."
-        )
+        click.echo("These figures steer the search; dsopt measures here what may be the best of them.")
     else:
         click.echo("Nothing new was imported.")
     resume = f"dsopt study resume {study}, then " if found.state == "stopped" else ""

@@ -15,6 +15,12 @@ def taken_over(history: History) -> dict[str, list[str]]:
     return found
 
 
+def only_imported(history: History) -> list[str]:
+    """Names of the candidates that another tuner has measured, and no run here."""
+    here = {o.name for o in history.everything if o.imported is None and o.value is not None}
+    return [o.name for o in history.observations if o.imported is not None and o.name not in here]
+
+
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:
     """What people read for each of these names."""
     return labels(o for o in history.everything if o.name in names)

@@ -1,4 +1,4 @@
-"""Nodes that are slower than others, in words."""
+"""Nodes that are slower than others, and figures from elsewhere that differ from those of the study, in words."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,6 +7,7 @@ from typing import Final
 from dsopt.search.beside import are_apart, are_single, nodes_of
 from dsopt.search.history import BASELINE, History
 from dsopt.search.nodes import NodeEffect
+from dsopt.search.places import source_of
 from dsopt.search.standing import standing_of
 from dsopt.study.spec import StudySpec
 
@@ -15,12 +16,25 @@ _SURELY: Final = 2.0  # standard deviations
 
 
 def slow_nodes(spec: StudySpec, history: History) -> list[str]:
-    """What is to know of the nodes of a study that are slower than others."""
-    several = len({name for o in history.everything for name in o.ran_on}) > 1
+    """What is to know of nodes of a study that are slower than others, and of figures from elsewhere."""
+    several = any(o.ran_on or o.imported for o in history.everything)
     standing = standing_of(spec, history) if several else None
     if standing is None:
         return []
-    return [*apart_text(history, [standing.best], BASELINE), *slow_nodes_text(standing.nodes)]
+    apart = apart_text(history, [standing.best], BASELINE)
+    return [*apart, *slow_nodes_text(standing.nodes), *elsewhere_text(standing.elsewhere)]
+
+
+def elsewhere_text(effects: Mapping[str, NodeEffect]) -> list[str]:
+    """A sentence for each source of figures that surely differ from what the same would show here."""
+    lines: dict[str, str] = {}
+    for place, effect in effects.items():
+        if abs(effect.mean) - _SURELY * math.sqrt(effect.variance) > -math.log1p(-_SLOWER):
+            how = f"{100 * abs(math.expm1(effect.mean)):.0f} % {'better' if effect.mean > 0 else 'worse'}"
+            source = source_of(place)
+            text = f"The figures {source} are about {how} than the same runs are here. dsopt takes that out of what "
+            lines.setdefault(source, f"{text}it compares.")
+    return [*lines.values()]
 
 
 def apart_text(history: History, names: Iterable[str], other: str) -> list[str]:

@@ -10,6 +10,7 @@ from dsopt.report.numbers import number
 from dsopt.report.samples import sample_elements
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.odd_runs import differ_oddly
+from dsopt.search.places import places_of
 
 _ALIKE: Final = 1.2  # times
 
@@ -19,8 +20,8 @@ def odd_launches(history: History, unit: str) -> list[str]:
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(o.name for o in history.reference if o.round):
         runs = [o for o in history.everything if o.name == name and o.value and o.imported is None]
-        for nodes in dict.fromkeys(o.ran_on for o in runs):
-            here = [o for o in runs if o.ran_on == nodes]
+        for places in dict.fromkeys(places_of(o) for o in runs):
+            here = [o for o in runs if places_of(o) == places]
             values = {o.value: ((o.half_width or 0.0) / 2) ** 2 for o in here if o.value}
             if len(values) > 1 and differ_oddly([math.log(value) for value in values], [*values.values()]):
                 whose = "your own configuration" if name == BASELINE else labels(runs)[name]

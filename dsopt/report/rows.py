@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsopt.report.numbers import number
@@ -42,7 +42,7 @@ class Row:
         why: why it was chosen.
         again: of each further run, what it measured, and why it was launched again.
         origin: where its figure is from, if it is no run of this study, in words.
-        is_imported: whether DeepSpeed's autotuner measured it.
+        is_imported: whether DeepSpeed's autotuner measured it, and no run here.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Row:
     why: str | None
     again: Sequence[str]
     origin: str | None
-    is_imported: bool
+    is_imported: bool = False
 
     @property
     def value(self) -> float | None:
@@ -94,7 +94,8 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
     again: dict[str, list[str]] = {}
     for o in history.reference:
-        if o.round:
+        earliest = history.searched(o.name) if o.round else o
+        if earliest is None or o.round > earliest.round:
             again.setdefault(o.name, []).append(_again(o, spec.autotuning.unit))
     plain, special = _plain_rows(history, facts), {*estimates, *failed, *again, best}
     rows = []
@@ -106,7 +107,9 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
         batch = own
         if facts is not None and seen.candidate is not None:
             batch = global_batch(spec, facts, seen.candidate)
-        rows.append(_row(seen, estimates, best, batch, failed.get(seen.name), again.get(seen.name, ())))
+        run = history.measured_here(seen)
+        row = _row(run, estimates, best, batch, failed.get(seen.name), again.get(seen.name, ()))
+        rows.append(row if seen.imported is None else _as_imported(row, is_measured=run.imported is None))
         if is_plain:
             plain[id(seen)] = (seen, rows[-1])
     sign = -1 if history.maximize else 1
@@ -180,8 +183,7 @@ def _row(
         is_own=seen.name == BASELINE,
         why=seen.why,
         again=again,
-        origin=_origin(seen),
-        is_imported=seen.imported is not None,
+        origin=f"taken over from study '{seen.taken_over}'" if seen.taken_over else None,
     )
 
 
@@ -191,10 +193,9 @@ def _own(seen: Observation) -> Candidate | None:
     return Candidate(stage=facts.zero_stage, micro_batch=facts.micro_batch, gas=facts.gas) if facts else None
 
 
-def _origin(seen: Observation) -> str | None:
-    if seen.imported is not None:
-        return "imported from DeepSpeed's autotuner, not measured here"
-    return f"taken over from study '{seen.taken_over}'" if seen.taken_over else None
+def _as_imported(row: Row, *, is_measured: bool) -> Row:
+    origin = f"imported from DeepSpeed's autotuner, {'and' if is_measured else 'not'} measured here"
+    return replace(row, origin=origin, is_imported=not is_measured)
 
 
 def _label(seen: Observation, candidate: Candidate | None) -> str:
@@ -207,10 +208,12 @@ def _estimated(
 ) -> dict[str, tuple[float, tuple[float, float], int]]:
     """By name: the metric by all runs together, its interval, and of how many launches it has a figure.
 
-    Of what was launched more than once, and of the result with the user's own.
+    Of what was launched more than once, of what was imported and launched here, and of the result with the user's own.
     """
     launches = Counter(o.name for o in history.everything if o.value is not None and o.imported is None)
-    names = [name for name, count in launches.items() if count > 1 or (best is not None and name in (best, BASELINE))]
+    always = {o.name for o in history.observations if o.imported is not None}
+    always |= {best, BASELINE} if best is not None else set()
+    names = [name for name, count in launches.items() if count > 1 or name in always]
     standing = standing_of(spec, history) if names else None
     if standing is None:
         return {}

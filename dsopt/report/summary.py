@@ -13,7 +13,7 @@ from dsopt.report.failures import alone_text, has_alternatives, left_out_lines, 
 from dsopt.report.goal import TrainingSpeed, baseline_text, superlative, training_speed
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
-from dsopt.report.named import labels_of, names_in, taken_over
+from dsopt.report.named import labels_of, names_in, only_imported, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent
 from dsopt.report.optimal import optimal_candidate
@@ -45,7 +45,7 @@ class Summary:
         baseline_message: why the baseline does not run.
         model: what the runs showed of it.
         stages: one row per ZeRO stage.
-        imported: names of the candidates whose figures were imported.
+        imported: names of the candidates of which there are imported figures alone.
         taken_over: names of the runs taken over, by the study they are from.
         comparison: the result; None while there is none.
         unconfirmed: what the search found, if that failed when it ran again.
@@ -56,7 +56,7 @@ class Summary:
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
         unlike_runs: warnings of what makes figures those of different things (`report/unlike_runs.py`).
-        slow_nodes: what is to know of nodes that are slower than others.
+        slow_nodes: what is to know of nodes that are slower than others, and of figures from elsewhere.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
         headroom: of the best on its devices, if it is known.
@@ -273,7 +273,7 @@ def summarize(
         baseline_message=baseline.message if baseline else "",
         model=history.facts_for(spec),
         stages=[stage_row(spec, stage, history) for stage in spec.stages],
-        imported=[o.name for o in history.observations if o.imported is not None],
+        imported=only_imported(history),
         taken_over=taken_over(history),
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,

@@ -13,6 +13,7 @@ from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.link_prior import link_prior
 from dsopt.search.nodes import Expected, NodeEffect, node_effects, without
+from dsopt.search.places import is_elsewhere
 from dsopt.search.posterior import Scores
 from dsopt.search.speed import log_work
 from dsopt.search.speeds import Shown, Speeds
@@ -37,6 +38,7 @@ class Believed:
     Attributes:
         speeds: what runs show, as if all of them had gone on usual nodes.
         nodes: how much faster or slower each node is than usual; empty if there was one node only.
+        elsewhere: the same of places where other studies, or other tuners, have measured.
         shown: the speeds of each configuration; running ones are believed to come out as predicted.
         launch: how much launches differ.
         steptime: the model.
@@ -54,13 +56,15 @@ class Believed:
             self.earlier = Believed(known.spec, of_it, known.history)
         telling = history.telling_run
         self._links = link_prior(spec, facts, telling.node_rates if telling is not None else {})
-        self.nodes: dict[str, NodeEffect] = {}
+        effects: dict[str, NodeEffect] = {}
         seen = Speeds(spec, facts, history)
         self._take(seen)
-        if len(seen.nodes) > 1:
+        if len(seen.nodes) > 1 or seen.nodes != seen.places:
             for _ in range(_ROUNDS):
-                self.nodes = node_effects(seen.shown, self._expected_of_weights(), seen.behind)
-                self._take(seen.corrected(without(seen.shown, self.nodes)))
+                effects = node_effects(seen.shown, self._expected_of_weights(), seen.behind)
+                self._take(seen.corrected(without(seen.shown, effects)))
+        self.nodes = {name: effect for name, effect in effects.items() if not is_elsewhere(name)}
+        self.elsewhere = {name: effect for name, effect in effects.items() if is_elsewhere(name)}
         self._look()
 
     def believe(self, running: Sequence[Shown]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dsopt.search.history import BASELINE, History
+from dsopt.search.places import here, places_of
 from dsopt.search.steps import RunReference
 from dsopt.study.space import Candidate
 
@@ -60,5 +61,5 @@ def run_again(
 
 
 def _places(history: History, name: str) -> Sequence[tuple[str, ...]]:
-    """Which nodes each measured run of a configuration was on."""
-    return [tuple(sorted(o.ran_on)) for o in history.everything if o.name == name and o.state == "measured"]
+    """Which nodes each measured run of a configuration in this study was on."""
+    return here([places_of(o) for o in history.everything if o.name == name and o.state == "measured"])

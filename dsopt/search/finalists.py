@@ -8,7 +8,7 @@ from typing import Final
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import History, Observation
 from dsopt.search.standing import standing_of
-from dsopt.search.unconfirmed import failed_finalists
+from dsopt.search.unconfirmed import failed_finalists, may_measure_imported
 from dsopt.study.spec import Confirmation, StudySpec
 
 _OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
@@ -26,7 +26,7 @@ def finalists(spec: StudySpec, history: History, asked: Confirmation) -> list[Ob
     failed, chances = failed_finalists(history), _chances(spec, before)
     ranked = sorted((o for o in history.measured if o.name not in failed), key=history.score, reverse=True)
     is_own, kinds = baseline_test(spec, history), []
-    for is_imported in (False, True):
+    for is_imported in (False, True) if may_measure_imported(history) else (False,):
         alike = [o for o in ranked if (o.imported is not None) == is_imported and not is_own(o.candidate)]
         alike.sort(key=lambda o: -chances.get(o.name, 0.0))
         kinds.append([o for n, o in enumerate(alike) if n == 0 or chances.get(o.name, 0.0) >= _OUT_OF_IT])

@@ -94,7 +94,10 @@ class Forecast:
     def of(self, candidates: Sequence[Candidate]) -> Outlook:
         """The outlook of candidates, of any stages."""
         grid = Grid.of(candidates)
-        scores = self._corrected(grid)
+        return self._outlook(grid, self._corrected(grid))
+
+    def _outlook(self, grid: Grid, scores: Scores) -> Outlook:
+        """The outlook of first runs of candidates with these scores."""
         noise, cost = self._run_of(grid, scores)
         winners = self.believed.scores.take(self.believed.winners)
         if not self.believed.winners:  # the user's own, as the models have it
@@ -119,6 +122,15 @@ class Forecast:
         noise, cost = self._run_of(Grid.of([shown.candidate for shown in winners]), scores)
         gains = worth_of_another(scores, noise)
         return [(shown, float(gain / taken)) for shown, gain, taken in zip(winners, gains, cost, strict=True)]
+
+    def imported(self) -> list[tuple[Shown, float]]:
+        """What only another tuner has measured, with what a first run of it adds on average, by its cost."""
+        which = [index for index, shown in enumerate(self.believed.shown) if shown.is_to_measure]
+        if not which:
+            return []
+        shown = [self.believed.shown[index] for index in which]
+        outlook = self._outlook(Grid.of([each.candidate for each in shown]), self.believed.scores.take(which))
+        return list(zip(shown, outlook.worth.tolist(), strict=True))
 
     @cached_property
     def best(self) -> float:

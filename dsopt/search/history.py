@@ -148,7 +148,15 @@ class History:
 
     def searched(self, name: str) -> Observation | None:
         """The run of the search of a configuration by its name, or the user's own first run."""
-        return next((o for o in self.observations if o.name == name), None) or self.find(name)
+        found = next((o for o in self.observations if o.name == name), None)
+        return self.find(name) if found is None else self.measured_here(found)
+
+    def measured_here(self, o: Observation) -> Observation:
+        """The same; of what another tuner has measured, the first measured run here, if there is one."""
+        if o.imported is None:
+            return o
+        run = next((run for run in self.reference if run.name == o.name and run.state == "measured"), None)
+        return o if run is None else replace(run, candidate=o.candidate)
 
     @property
     def measured(self) -> list[Observation]:

@@ -53,7 +53,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         if (reason := unavailable(spec, stage)) is not None:
             return CloseStage(stage=stage, verdict=reason)
     forecast = Forecast(spec, facts, history)
-    spent = _is_patience_spent(spec, history)
+    spent = _is_patience_spent(spec, history, forecast)
     least = least_worth(spec, history) if _can_answer(spec, history, forecast) else 0.0
     crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
     outlooks: dict[int, Outlook] = {}
@@ -75,7 +75,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
     chosen, most = (None, 0.0) if spent else _worth_most(outlooks, allowed)
-    again = repeat_step(history, forecast, max(least, most)) if spec.confirmation is None else None
+    again = repeat_step(history, forecast, max(least_worth(spec, history), most)) if spec.confirmation is None else None
     if again is not None:
         return again
     if chosen is not None and most >= least:
@@ -103,7 +103,7 @@ def _worth_most(outlooks: Mapping[int, Outlook], allowed: Mapping[int, NDArray[n
 
 def _can_answer(spec: StudySpec, history: History, forecast: Forecast) -> bool:
     """Whether something runs, and was compared with something else: until then, an answer is worth any time."""
-    has_tried = any(o.launched for o in history.observations) or spec.stop_when == "payback"
+    has_tried = any(history.measured_here(o).launched for o in history.observations) or spec.stop_when == "payback"
     return bool(forecast.believed.winners) and has_tried
 
 
@@ -214,12 +214,12 @@ def spaced_sizes(largest: int) -> list[int]:
     return [size for size in sizes if size <= largest]
 
 
-def _is_patience_spent(spec: StudySpec, history: History) -> bool:
+def _is_patience_spent(spec: StudySpec, history: History, forecast: Forecast) -> bool:
     patience = spec.autotuning.tuner_early_stopping
     if patience is None or spec.stop_when != "patience":
         return False
     ended = sorted(history.observations, key=lambda o: o.order)
-    return runs_since_best(history, ended) >= patience
+    return runs_since_best(history, ended, forecast.believed.elsewhere) >= patience
 
 
 def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: int, *, has_own: bool) -> str:
@@ -248,7 +248,7 @@ def _verdict(
         stage: the stage.
         least: what a run must be worth, relative.
     """
-    has_launched = any(o.launched for o in history.stages[stage])
+    has_launched = any(history.measured_here(o).launched for o in history.stages[stage])
     was_run = has_launched or stage == history.own_stage
     came = came_of(history.stages[stage]) if has_launched else "explored"
     if not allowed.any():

@@ -1,4 +1,4 @@
-"""How much faster or slower each node is than usual, from the runs that went on there.
+"""How much faster or slower each node is than usual, from the runs that went on there; and each place elsewhere.
 
     y = expected(c) + slopes(c)·w + d_c + b_n + noise
 
@@ -8,7 +8,7 @@ one: Student's t with few degrees of freedom, by iteratively reweighted least sq
 which may have several solutions.
 A run on several nodes goes at the pace of the slowest. Of a node whose matrix products, copies or all-reduces were
 measured to be slow, b_n is expected to lie anywhere between nothing and the slowest of these: which of them a step
-waits for is what runs show.
+waits for is what runs show. Another tuner's figures are expected to be anywhere between right and 1.5 times too good.
 """
 
 import math
@@ -20,12 +20,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dsopt.search.places import is_elsewhere, is_imported
 from dsopt.search.speeds import Shown
 from dsopt.study.launch_noise import UNEXPLAINED, USUAL
 
 Array = NDArray[np.float64]
 
 _USUAL: Final = 0.01  # scale of the effects of nodes
+_TOO_GOOD: Final = 0.4  # by how much another tuner's figures may well be, as a logarithm
 _FREEDOM: Final = 2.0  # degrees of it
 _OWN: Final = 2 * UNEXPLAINED  # of a configuration; generous, so that no node is blamed for what a model does not know
 _SUSPECT: Final = 0.03  # what no single run may say of a node
@@ -65,7 +67,9 @@ class Expected:
 def node_effects(
     shown: Sequence[Shown], expected: Expected, behind: Mapping[str, float], own: float = _OWN
 ) -> dict[str, NodeEffect]:
-    """The effect of each node that runs went on, 0 being usual; none if that was one node at most.
+    """The effect of each place that runs went on, 0 being that of usual nodes; none if that was one place at most.
+
+    A study's only node is the usual one.
 
     One odd run convicts no node: an effect that is not small, nor what was measured, is what is left of it without the
     run that says most. It leaves the doubt, so that what ran there is worth another run.
@@ -77,13 +81,16 @@ def node_effects(
         own: standard deviation of what it does not know of each.
     """
     runs = runs_of(shown)
-    names = sorted({name for run in runs for name in run.nodes})
-    if not 1 < len(names) <= _MOST:
+    places = sorted({name for run in runs for name in run.nodes})
+    own_nodes = [name for name in places if not is_elsewhere(name)]
+    has_usual = len(own_nodes) == 1 or any(not run.nodes for run in runs)
+    names = [name for name in places if name not in own_nodes or len(own_nodes) > 1]
+    if len(names) + has_usual < 2 or not 0 < len(names) <= _MOST:
         return {}
     prior = _prior(names, behind)
     fitted = _fit(runs, prior, expected, own)
     means, variances = fitted.means.copy(), fitted.variances.copy()
-    is_odd = (fitted.means < prior.lost - _SUSPECT) | (fitted.means > _SUSPECT)
+    is_odd = (fitted.means < prior.lowest - _SUSPECT) | (fitted.means > prior.highest + _SUSPECT)
     for index in np.flatnonzero(is_odd):
         there = [number for number, run in enumerate(runs) if names[index] in run.nodes]
         most = max(there, key=lambda number: fitted.left[number] * np.sign(fitted.means[index]))
@@ -91,7 +98,8 @@ def node_effects(
         if abs(again.means[index]) < abs(means[index]):
             doubt = (fitted.means[index] - again.means[index]) / 2
             means[index], variances[index] = again.means[index], again.variances[index] + doubt**2
-    means -= usual_of(means)
+    if len(own_nodes) > 1:
+        means -= usual_of(means[[name in own_nodes for name in names]])
     counts = Counter(name for run in runs for name in run.nodes)
     return {
         name: NodeEffect(mean=float(mean), variance=float(variance), runs=counts[name])
@@ -133,26 +141,27 @@ class _Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prior:
-    """Where the effects of m nodes are expected: from nothing down to what they were measured to lack, `(m,)`."""
+    """Between which values the effects of m places are expected, equally likely anywhere there; `(m,)`."""
 
     names: Sequence[str]
-    lost: Array
+    lowest: Array
+    highest: Array
 
     @property
     def means(self) -> Array:
-        return self.lost / 2
+        return (self.lowest + self.highest) / 2
 
     @property
     def scales(self) -> Array:
         """By how much an effect differs from what is expected."""
-        return np.maximum(_USUAL, -self.lost / math.sqrt(12))
+        return np.maximum(_USUAL, (self.highest - self.lowest) / math.sqrt(12))
 
 
 def _prior(names: Sequence[str], behind: Mapping[str, float]) -> _Prior:
-    """What is expected of nodes before runs, by what was measured of them."""
+    """What is expected of places before runs: of nodes by what was measured of them."""
     lost = np.array([min(0.0, behind.get(name, 0.0)) for name in names])
     lost[lost > -_SUSPECT] = 0.0
-    return _Prior(names=names, lost=lost)
+    return _Prior(names=names, lowest=lost, highest=np.where([is_imported(name) for name in names], _TOO_GOOD, 0.0))
 
 
 def _fit(runs: Sequence[Run], expect: _Prior, expected: Expected, own: float) -> _Fitted:
@@ -188,7 +197,7 @@ class _Sums:
         self.seen = np.array([run.score for run in runs]) - expected.mean[self.which]
         self.of_own = 1.0 / (own**-2.0 + np.bincount(self.which, self.noise, len(expected.mean)))
         self._slopes = expected.slopes[self.which]
-        self._on = [[index_of[name] for name in run.nodes] for run in runs]
+        self._on = [[index_of[name] for name in run.nodes if name in index_of] for run in runs]
         self._nodes, self._count = len(names), len(expected.mean)
         self._known: dict[bytes, tuple[Array, Array, Array]] = {}
 

@@ -1,5 +1,6 @@
 """Sets up the pruners of `dsopt.optuna` for a study: with its memory model, and with which of its runs count."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,8 @@ from dsopt.optuna import MemoryPruner
 from dsopt.optuna.patience_pruner import SinceBest, since_best
 from dsopt.search.history import History, Observation
 from dsopt.search.memory import MemoryModel
+from dsopt.search.nodes import NodeEffect, effect_on
+from dsopt.search.places import places_of
 from dsopt.search.tally import Tally, tally
 from dsopt.study.space import Candidate
 
@@ -29,9 +32,24 @@ def memory_pruner(model: MemoryModel, stage: int) -> MemoryPruner:
     return MemoryPruner(model=StageMemory(model=model, stage=stage))
 
 
-def runs_since_best(history: History, observations: Sequence[Observation]) -> int:
-    """How many runs have ended since the best one; an imported or taken-over trial may be best, but is not a run."""
-    return since_best((None if o.value is None else history.score(o), _counts(o)) for o in observations)
+def runs_since_best(
+    history: History, observations: Sequence[Observation], elsewhere: Mapping[str, NodeEffect] | None = None
+) -> int:
+    """How many runs have ended since the best one; an imported or taken-over trial may be best, but is not a run.
+
+    Args:
+        history: of the study.
+        observations: in the order in which they ended.
+        elsewhere: how much faster or slower figures from elsewhere are than the study's own.
+    """
+
+    def score(o: Observation) -> float | None:
+        if o.value is None or o.value <= 0:
+            return None
+        better = effect_on(places_of(o), elsewhere or {}).mean
+        return (math.log(o.value) if history.maximize else -math.log(o.value)) - better
+
+    return since_best((score(o), _counts(o)) for o in observations)
 
 
 def runs_since_best_of(history: History, stage: int) -> int:

@@ -10,10 +10,11 @@ from dsopt.search.beside import nodes_to_meet, run_again, run_beside
 from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE, History
 from dsopt.search.payback import least_worth
+from dsopt.search.places import source_of
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import Standing, standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
-from dsopt.search.unconfirmed import failed_finalists, lacks_baseline, may_replace
+from dsopt.search.unconfirmed import failed_again, lacks_baseline, may_measure_imported, may_replace
 from dsopt.study.launch_noise import USUAL
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -37,13 +38,15 @@ _LUCKY: Final = "launches differ by more than usual here, and it has had only on
 def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
     """Another run of a known configuration, if one is worth at least that; None otherwise."""
     ended = {o.name for o in history.everything if o.state == "measured"}  # what goes on is only believed to have run
-    again = [each for each in forecast.again() if len(each[0].scores) < _MOST_RUNS and each[0].name in ended]
+    again = [each for each in forecast.again() if len(each[0].ran_here) < _MOST_RUNS and each[0].name in ended]
+    again += forecast.imported() if may_measure_imported(history) else []
     if not again:
         return None
     shown, worth = max(again, key=lambda each: each[1])
     if worth < least:
         return None
-    return _another(history, shown, f"another run gains {significant(100 * worth, 2)} % on average")
+    run = "a run here" if shown.is_to_measure else "another run"
+    return _another(history, shown, f"{run} gains {significant(100 * worth, 2)} % on average")
 
 
 def _where_it_tells_more(history: History, believed: Believed, name: str) -> Sequence[str]:
@@ -74,15 +77,18 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     second = _second(history, believed, shown, own) or _disagreeing(history, believed, shown, own)
     if second is not None:
         return second
+    from_elsewhere = _first_from_elsewhere(history, believed)
+    if from_elsewhere is not None:
+        return from_elsewhere
     standing = standing_of(spec, history)
     link = _across_nodes(spec, history, believed, standing, shown, own)
     if link is not None:
         return link
     if own is None or own is shown:
         return Finish()
-    fewer = min((own, shown), key=lambda each: len(each.scores))
+    fewer = min((own, shown), key=lambda each: len(each.ran_here))
     unsure = None if standing is None else _unsure(standing, shown.name)
-    if unsure is None or len(fewer.scores) > _MOST_PAIRS:
+    if unsure is None or len(fewer.ran_here) > _MOST_PAIRS:
         return Finish()
     return _another(history, fewer, unsure, _only_nodes(believed, fewer))
 
@@ -100,11 +106,11 @@ def _unsure(standing: Standing, best: str) -> str | None:
 def _second(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
     """The user's own configuration again, where the best ran, and the best where the user's own did."""
     only = _only_nodes(believed, best)
-    if failed_finalists(history) and len(best.scores) == 1 and best.name != BASELINE:
+    if failed_again(history) and len(best.ran_here) == 1 and best.name != BASELINE:
         return _another(history, best, "what was better failed when it ran again", only)
-    here = (o for o in history.everything if o.name == best.name and o.is_spent)
-    if own is not best and not any(o.state in ("measured", "running") or o.why == _TAKEN_OVER for o in here):
-        return _another(history, best, _TAKEN_OVER, only)
+    tried = (o for o in history.everything if o.name == best.name and o.is_spent)
+    if own is not best and not any(o.state in ("measured", "running") or o.why == _TAKEN_OVER for o in tried):
+        return _another(history, best, _TAKEN_OVER)
     again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
     if own is not None and own is not best and not again:
         return _another(history, own, _COLD, on=only)
@@ -120,11 +126,33 @@ def _disagreeing(history: History, believed: Believed, best: Shown, own: Shown |
     One launch of it may have been lucky.
     """
     due = [(one, _CONTRADICTS) for one in (best, own) if one and one.contradicts_itself and len(one.scores) == _PAIR]
-    if own is not None and best is not own and len(best.scores) == 1 and believed.launch > USUAL:
+    if own is not None and best is not own and len(best.ran_here) == 1 and believed.launch > USUAL:
         due.append((best, _LUCKY))
     for one, why in due:
         if not any((o.name, o.why) == (one.name, why) for o in history.reference):
             return _another(history, one, why)
+    return None
+
+
+def _first_from_elsewhere(history: History, believed: Believed) -> RunReference | None:
+    """The best of what was measured elsewhere, if nothing from there has run here.
+
+    Figures from elsewhere may all be too low or too high. One run tells by how much; without it, what is best there
+    may be called slower for what differs between machines.
+    """
+    has_run_here = any(one.ran_here for one in believed.shown)
+    for source in dict.fromkeys(map(source_of, believed.elsewhere)) if has_run_here else ():
+        of_it = [index for index, one in enumerate(believed.shown) if source in map(source_of, one.places)]
+        why = f"nothing that was {source} has run here"
+        left = [
+            index
+            for index in of_it
+            if not any(o.round and o.name == believed.shown[index].name for o in history.reference)
+        ]
+        is_tried = sum(o.why == why for o in history.reference) >= _LINKS
+        if left and not is_tried and not any(believed.shown[index].ran_here for index in of_it):
+            best = max(left, key=lambda index: believed.scores.mean[index])
+            return _another(history, believed.shown[best], why)
     return None
 
 
@@ -163,12 +191,12 @@ def _link(history: History, believed: Believed, contenders: Sequence[Shown]) -> 
 
 def _nodes_of(shown: Shown) -> set[str]:
     """The nodes that runs of a configuration were on."""
-    return {node for nodes in shown.ran_on for node in nodes}
+    return {node for nodes in shown.ran_here for node in nodes}
 
 
 def _only_nodes(believed: Believed, shown: Shown) -> Sequence[str]:
     """The nodes that all runs of a configuration were on; none if those are all that the study has."""
-    places = {nodes for nodes in shown.ran_on if nodes}
+    places = {nodes for nodes in shown.ran_here if nodes}
     return next(iter(places)) if len(places) == 1 and believed.speeds.nodes - set(*places) else ()
 
 

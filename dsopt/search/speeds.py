@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import History, Observation
+from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness
+from dsopt.search.places import here, is_elsewhere, is_imported, places_of
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
@@ -24,8 +25,8 @@ from dsopt.study.step_noise import mean_deviation, pooled
 Array = NDArray[np.float64]
 
 _NOWHERE: Final = Candidate(stage=0, micro_batch=1, gas=1)  # of what no model is asked
-# Another tuner's figures cover a few steps without data loading.
-_IMPORTED: Final = 0.15
+# By how much another tuner's figures are too good differs: they cover a few steps without data loading.
+_IMPORTED: Final = 0.1
 # Launches may differ by any of these factors more than usual: equally likely by any up to six times, which is 4 %, and
 # ever less likely by more. A study has few launches of one configuration, so its intervals are those of this mixture,
 # much like Student's t (docs/benchmarks.md has how often they hold where launches differ by 0.5, 2 and 5 %).
@@ -42,9 +43,10 @@ class Shown:
         candidate: the configuration as a point of the space.
         scores: of each run (`search/speed.py`), `(n,)`.
         variances: what the steps of each leave open, `(n,)`.
-        ran_on: the nodes of each, as far as they are known, `(n,)`.
+        ran_on: the places of each, as far as they are known (`search/places.py`), `(n,)`.
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
+        is_to_measure: whether another tuner has measured it, and no run here was begun.
         is_steady: whether its launches agree, while those of another configuration do not.
     """
 
@@ -55,7 +57,23 @@ class Shown:
     ran_on: Sequence[tuple[str, ...]]
     is_own: bool
     may_win: bool
+    is_to_measure: bool = False
     is_steady: bool = False
+
+    @property
+    def launches(self) -> int:
+        """How many of its figures dsopt has measured, here or in another study."""
+        return sum(not any(map(is_imported, places)) for places in self.ran_on)
+
+    @property
+    def places(self) -> set[str]:
+        """All places that its figures are from."""
+        return {place for places in self.ran_on for place in places}
+
+    @property
+    def ran_here(self) -> list[tuple[str, ...]]:
+        """The nodes of each of its runs in this study."""
+        return here(self.ran_on)
 
     @property
     def contradicts_itself(self) -> bool:
@@ -91,37 +109,44 @@ class Speeds:
     """
 
     def __init__(self, spec: StudySpec, facts: ModelFacts | None, history: History) -> None:
-        is_twin = baseline_test(spec, history)  # it has the figure of the baseline's run, and none of its own
+        is_twin = baseline_test(spec, history)
         runs = [
             o
             for o in history.everything
-            if _value(o) is not None and (facts is None or _is_placed(o)) and not is_twin(o.candidate)
+            if _value(o) is not None and (facts is None or _is_placed(o)) and not (_is_copy(o) and is_twin(o.candidate))
         ]
         rates = {o.ran_on[0]: o.node_rates for o in sorted(runs, key=lambda o: o.order) if o.node_rates and o.ran_on}
         self.behind = behind(rates)
         self.noise = pooled(o.noise for o in runs if o.noise is not None)
         out, telling = {"profile", *(failed_finalists(history) if facts is not None else ())}, history.telling_run
+        tried_here = {o.name for o in history.everything if o.imported is None}
         of_each: dict[str, list[Observation]] = {}
         for o in runs:
-            of_each.setdefault(o.name, []).append(o)
+            of_each.setdefault(BASELINE if is_twin(o.candidate) else o.name, []).append(o)
         shown = [
             Shown(
                 name=name,
-                candidate=_candidate(seen, facts),
+                candidate=_candidate([o for o in seen if o.name == name], facts),
                 scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
                 variances=[self._variance(o) for o in seen],
-                ran_on=[o.ran_on for o in seen],
+                ran_on=[places_of(o) for o in seen],
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
+                is_to_measure=name not in tried_here,
             )
             for name, seen in of_each.items()
         ]
         self.shown: list[Shown] = _with_steadiness(shown)
 
     @property
+    def places(self) -> set[str]:
+        """All places that figures are from."""
+        return set[str]().union(*(each.places for each in self.shown))
+
+    @property
     def nodes(self) -> set[str]:
-        """The names of all nodes that runs with a figure were on."""
-        return {name for each in self.shown for ran_on in each.ran_on for name in ran_on}
+        """The names of all nodes that runs of this study with a figure were on."""
+        return {name for name in self.places if not is_elsewhere(name)}
 
     def corrected(self, shown: list[Shown]) -> "Speeds":
         """The same with other scores, which say something else of how much launches differ."""
@@ -172,6 +197,11 @@ def launches_by(evidence: Sequence[float]) -> Array:
 
 def _is_placed(o: Observation) -> bool:
     return o.candidate is not None or o.facts is not None
+
+
+def _is_copy(o: Observation) -> bool:
+    """Whether a candidate has the figure of another's run, if that is the same configuration."""
+    return o.imported is None and o.taken_over is None
 
 
 def _candidate(seen: Sequence[Observation], facts: ModelFacts | None) -> Candidate:

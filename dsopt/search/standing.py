@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class Standing:
         usual: of the configurations, for the most probable difference between launches.
         runs: launches that were measured.
         nodes: how much faster or slower each node is than usual; the scores are as usual nodes would show them.
+        elsewhere: the same of figures that no run of this study has shown.
     """
 
     names: Sequence[str]
@@ -76,6 +77,7 @@ class Standing:
     usual: Scores
     runs: int
     nodes: Mapping[str, NodeEffect]
+    elsewhere: Mapping[str, NodeEffect] = field(default_factory=dict)
 
     @property
     def best(self) -> str:
@@ -192,8 +194,9 @@ def _of_search(spec: StudySpec, facts: ModelFacts, history: History) -> Standing
         probabilities=believed.speeds.launches,
         scores=[believed.of_known(USUAL * factor).take(believed.winners) for factor in FACTORS],
         usual=believed.scores.take(believed.winners),
-        runs=sum(len(each.scores) for each in shown),
+        runs=sum(each.launches for each in shown),
         nodes=believed.nodes,
+        elsewhere=believed.elsewhere,
     )
 
 

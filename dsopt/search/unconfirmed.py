@@ -42,9 +42,24 @@ def failed_finalists(history: History) -> list[str]:
     return list(dict.fromkeys(o.name for o in failures(history) if o.name != BASELINE))
 
 
+def failed_again(history: History) -> list[str]:
+    """Those of them that had run in the search, so that the same configuration ran once and failed once."""
+    imported = _imported(history)
+    return [name for name in failed_finalists(history) if name not in imported]
+
+
 def may_replace(history: History) -> bool:
     """Whether another finalist may still replace one that failed."""
-    return len(failed_finalists(history)) < _MOST_FAILED
+    return len(failed_again(history)) < _MOST_FAILED
+
+
+def may_measure_imported(history: History) -> bool:
+    """Whether what only another tuner has measured may still run here, where some of it has failed."""
+    return len(_imported(history).intersection(failed_finalists(history))) < _MOST_FAILED
+
+
+def _imported(history: History) -> set[str]:
+    return {o.name for o in history.observations if o.imported is not None}
 
 
 def lacks_baseline(history: History) -> bool:
@@ -63,7 +78,7 @@ def unconfirmed(history: History) -> Unconfirmed | None:
     out = failed_finalists(history)
     again = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
     is_baseline_out = any(o.name == BASELINE for o in failed) and lacks_baseline(history)
-    is_best_out = bool(out) and all(o.name == BASELINE for o in again)
+    is_best_out = bool(failed_again(history)) and all(o.name == BASELINE for o in again)
     if not is_baseline_out and not is_best_out:
         return None
     measured = [o for o in history.measured if o.imported is None] or history.measured

