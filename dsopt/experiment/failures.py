@@ -16,7 +16,10 @@ from dsopt.protocol.events import Error, Oom
 
 _STEPS_HINT = 20  # what most runs need to be measured
 # what refuses in these modules before an engine exists got a configuration that it cannot use
-_CONFIG_READERS = re.compile(r"pydantic|transformers\.integrations\.deepspeed|deepspeed\.runtime\.|deepspeed\..*config")
+_CONFIG_READERS = re.compile(
+    r"pydantic|transformers\.integrations\.deepspeed|deepspeed\..*config"
+    r"|deepspeed\.(runtime|module_inject|moe|sequence|pipe|elasticity|compression|utils\.groups)\b"
+)
 
 # modules that refuse what their stage cannot do with these settings, such as ZeRO 3 with a pipeline, whatever the sizes
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.runtime.pipe.", "deepspeed.runtime.zero.", "deepspeed.runtime.bf16_")
@@ -33,6 +36,7 @@ _CONFIG_REFUSALS = (*_REFUSALS, "DeepSpeedConfigError", "ValidationError", "ZeRO
 _OF_THE_MACHINE = re.compile(
     r"\b(your|this) (device|setup)\b|\b(cuda|driver)\b|\bnot (being )?installed\b|\bplease install\b", re.IGNORECASE
 )
+_GIVEN = re.compile(r"\[type=[^\]]*\]")  # Pydantic's echo of a value, which may have such words
 
 # what a rank says whose peer, or whose data loader's worker, is gone
 _LOST = re.compile(r"connection|\bpeer\b|socket|broken pipe|nccl|gloo|killed by signal", re.IGNORECASE)
@@ -71,7 +75,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
         return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
     hints = _without_checkpoints(seen, launch) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
     message = f"{raised} {hints}{_refused_folder(first, launch)}Log: {launch.run_dir.stderr}"
-    if _OF_THE_MACHINE.search(first.message):
+    if _OF_THE_MACHINE.search(_GIVEN.sub("", first.message)):
         return Failed(reason="crash", message=message)
     if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:
         return Infeasible(reason="unsupported", message=message)

@@ -44,6 +44,11 @@ def error(rank: int = 0, time: float = 1.0, **changes: object) -> Error:
         ([error(origin="deepspeed.runtime.engine")], None, Infeasible, "unsupported", "rank 0: ValueError: no."),
         ([error(origin="deepspeed.runtime.zero.stage3")], None, Infeasible, "unsupported", "rank 0: ValueError: no."),
         ([error(origin="pydantic.main", type="ValidationError")], None, Infeasible, "invalid_config", "rank 0: "),
+        ([error(origin="pydantic_core", type="ValidationError", message="device: Input should be 'cpu' [type=enum, "
+                "input_value='cuda', input_type=str]")], None, Infeasible, "invalid_config", "'cuda'"),
+        ([error(origin="deepspeed.utils.groups", type="AssertionError")], None, Infeasible, "invalid_config", "no."),
+        ([error(origin="deepspeed.module_inject.auto_tp")], None, Infeasible, "invalid_config", "ValueError: no."),
+        ([error(origin="deepspeed.utils.nvtx")], None, Failed, "crash", "ValueError: no."),
         ([error(origin="deepspeed.runtime.config", type="RuntimeError")], None, Failed, "crash", "RuntimeError: no."),
         ([error(origin="deepspeed.ops.op_builder.builder", type="RuntimeError")], None, Failed, "crash", "RuntimeErr"),
         ([error(origin="transformers.training_args")], None, Failed, "crash", "ValueError: no."),
