@@ -127,6 +127,24 @@ def test_a_changed_study_goes_on_with_what_is_new(dsopt: Dsopt) -> None:
     assert dsopt.json("study", "best", "larger")["comparison"]["best"] == "z1_gas1_tmbspg16"
 
 
+def test_a_machine_that_has_become_faster_does_not_make_the_users_own_the_best(dsopt: Dsopt) -> None:
+    """The user's own is new and ran here; the best was taken over, with a figure that is lower than that of the own."""
+    limits = {"autotuning": {"max_train_batch_size": 48}, "confirmation": None, "stage_order": "joint"}
+    at = {"zero_optimization": {"stage": 1}}
+    run_small(dsopt, **limits, ds_config={"train_micro_batch_size_per_gpu": [4, 8, 24], **at})
+    dsopt.environment["SIMULATED_SPEED"] = "1.5"
+    (dsopt.cwd / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": [16, 4, 8, 24], **at}))
+    created = dsopt("study", "create", "study.yaml", "--name", "new", "--take-over", "simulated")
+    assert "ZeRO 1 · 24 × 1" in created and "your configuration" not in created.partition("Skipped")[0]
+    dsopt("worker", "new", "--devices", "cpu:2")
+    check_nothing_lost_nothing_doubled(dsopt, "new")
+    result = dsopt.json("study", "best", "new")["comparison"]
+    assert result["best"] == "z1_gas1_tmbspg24"
+    low, high = result["interval"]
+    assert low < (48 / 0.034) / (32 / 0.026) < high
+    assert result["value"] == pytest.approx(1.5 * 48 / (0.9 * 0.034), rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("keys", "args", "message"),
     [
