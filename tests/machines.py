@@ -70,7 +70,7 @@ class Machine:
         self.verdicts[stage] = verdict
 
     def run_reference(self, step: RunReference) -> Observation:
-        self.reference.append(self.observe(step.name, step.round, step.candidate, "range"))
+        self.reference.append(replace(self.observe(step.name, step.round, step.candidate, "range"), why=step.why))
         return self.reference[-1]
 
     def explore(self, step: Explore) -> Observation:

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from dsopt.report.readable import readable_name
+from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import History, Observation
+from dsopt.study.spec import StudySpec
 
 
 def taken_over(history: History) -> dict[str, list[str]]:
@@ -15,10 +17,10 @@ def taken_over(history: History) -> dict[str, list[str]]:
     return found
 
 
-def only_imported(history: History) -> list[str]:
-    """Names of the candidates that another tuner has measured, and no run here."""
-    here = {o.name for o in history.everything if o.imported is None and o.value is not None}
-    return [o.name for o in history.observations if o.imported is not None and o.name not in here]
+def only_imported(spec: StudySpec, history: History) -> list[str]:
+    """Names of the candidates that another tuner has measured, and of which no run here has ended."""
+    is_own, ended = baseline_test(spec, history), {o.name for o in history.reference if o.state != "running"}
+    return [o.name for o in history.observations if o.imported and o.name not in ended and not is_own(o.candidate)]
 
 
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:

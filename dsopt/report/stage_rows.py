@@ -26,7 +26,7 @@ def stage_row(spec: StudySpec, stage: int, history: History) -> StageRow:
     tried = [history.measured_here(o) for o in history.stages[stage]]
     baseline = history.find(BASELINE)
     is_own = baseline_test(spec, history)
-    is_among = any(is_own(o.candidate) for o in tried)
+    is_among = any(is_own(o.candidate) for o in tried if o.imported is None)
     if baseline is not None and stage == history.own_stage and not is_among:
         tried.append(baseline)
     measured = [o for o in tried if o.state == "measured"]

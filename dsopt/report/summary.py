@@ -273,7 +273,7 @@ def summarize(
         baseline_message=baseline.message if baseline else "",
         model=history.facts_for(spec),
         stages=[stage_row(spec, stage, history) for stage in spec.stages],
-        imported=only_imported(history),
+        imported=only_imported(spec, history),
         taken_over=taken_over(history),
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,

@@ -116,6 +116,11 @@ class Believed:
         """Index of what would be chosen now; None if nothing may be."""
         return max(self.winners, key=lambda index: self.scores.mean[index], default=None)
 
+    @property
+    def best_shown(self) -> Shown | None:
+        """What would be chosen now, likewise."""
+        return None if self.best is None else self.shown[self.best]
+
     def index_of(self, name: str) -> int | None:
         """Index of a configuration; None if it has no figure."""
         return next((index for index, shown in enumerate(self.shown) if shown.name == name), None)

@@ -46,12 +46,14 @@ class Crash:
         most: of each size of which less has run, the largest that may still be tried: half-way, by its logarithm.
         stages: theirs, if nothing has run at any of these.
         marks: the settings that all of them have, and nothing that ran.
+        met_at: the stages at which it was met.
     """
 
     message: str
     most: Mapping[str, float]
     stages: frozenset[int]
     marks: _Marks
+    met_at: frozenset[int]
 
     def meets(self, candidate: Candidate) -> bool:
         """Whether a candidate has all of that."""
@@ -136,9 +138,8 @@ class _Ran:
             marks = frozenset((name, value) for name, value in marks if not self.has_own(name, value))
         most = _most(candidates, largest)
         says_nothing = not (most or marks) and has_run
-        if stage is None and has_run:
-            stages = frozenset()
-        return None if says_nothing else Crash(message=message, most=most, stages=stages, marks=marks)
+        at = frozenset() if stage is None and has_run else stages
+        return None if says_nothing else Crash(message=message, most=most, stages=at, marks=marks, met_at=stages)
 
 
 def without_crashes(candidates: Iterable[Candidate], crashes: Sequence[Crash]) -> tuple[list[Candidate], list[Crash]]:
@@ -177,6 +178,8 @@ class _Shown(Tally):
         self.nodes: set[str] = set()
 
     def add(self, run: Observation) -> None:
+        if run.imported is not None:
+            return
         if run.reason in _ENDS and run.candidate is not None:
             message = run.message.partition(" Log: ")[0]
             self.crashes.append((kind_of(message), message, run.candidate, tuple(run.ran_on)))

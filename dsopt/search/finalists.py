@@ -1,6 +1,5 @@
 """Which candidates are measured again in rounds, where the user asks for rounds (`confirmation`)."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -8,7 +7,7 @@ from typing import Final
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import History, Observation
 from dsopt.search.standing import standing_of
-from dsopt.search.unconfirmed import failed_finalists, may_measure_imported
+from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.spec import Confirmation, StudySpec
 
 _OUT_OF_IT: Final = 0.02  # probability of being the best below which a configuration is not measured again
@@ -16,22 +15,20 @@ _NEGLIGIBLE: Final = 0.005  # expected loss that is not worth another round
 
 
 def finalists(spec: StudySpec, history: History, asked: Confirmation) -> list[Observation]:
-    """The measured candidates that may be the best: at most as many as the user allows.
+    """The candidates measured here that may be the best: at most as many as the user allows.
 
-    Imported figures were measured differently, so they are compared among themselves. The best of the imported and of
-    the others alternate; neither kind is left out. One that failed when it ran again makes room for the next. What they
-    are does not change during the rounds.
+    What was measured elsewhere has had its run here before. One that failed when it ran again makes room for the next.
+    What they are does not change during the rounds.
     """
-    before = replace(history, reference=[o for o in history.reference if not o.round], learnt={})
+    known = [o for o in history.reference if not o.round or (o.why is not None and o.round <= asked.rounds)]
+    before = replace(history, reference=known, learnt={})
     failed, chances = failed_finalists(history), _chances(spec, before)
     ranked = sorted((o for o in history.measured if o.name not in failed), key=history.score, reverse=True)
-    is_own, kinds = baseline_test(spec, history), []
-    for is_imported in (False, True) if may_measure_imported(history) else (False,):
-        alike = [o for o in ranked if (o.imported is not None) == is_imported and not is_own(o.candidate)]
-        alike.sort(key=lambda o: -chances.get(o.name, 0.0))
-        kinds.append([o for n, o in enumerate(alike) if n == 0 or chances.get(o.name, 0.0) >= _OUT_OF_IT])
-    in_turn = [o for pair in itertools.zip_longest(*kinds) for o in pair if o is not None]
-    return in_turn[: max(asked.finalists, sum(bool(kind) for kind in kinds))]
+    is_own, here = baseline_test(spec, history), map(history.measured_here, ranked)
+    others = [o for o in here if o.imported is None and not is_own(o.candidate)]
+    others.sort(key=lambda o: -chances.get(o.name, 0.0))
+    likely = [o for n, o in enumerate(others) if n == 0 or chances.get(o.name, 0.0) >= _OUT_OF_IT]
+    return likely[: asked.finalists]
 
 
 def contenders(

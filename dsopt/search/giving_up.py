@@ -30,7 +30,8 @@ def why_nothing_runs(spec: StudySpec, history: History) -> str:
     assert baseline is not None
     least = profile_candidate(spec)
     if profile is None:
-        first = next((o.message for o in history.observations if o.message), "nothing is expected to fit")
+        tried = [*history.observations, *(o for o in history.reference if o.round)]
+        first = next((o.message for o in tried if o.message), "nothing is expected to fit")
         message = f"neither your configuration nor any candidate runs. Yours: {baseline.message} Candidates: {first}"
     else:
         message = (

@@ -206,7 +206,7 @@ class History:
         known = next((o for o in named if o.facts is not None), None)
         if known is not None:
             return known
-        return min((o for o in self.observations if o.facts is not None), key=lambda o: o.order, default=None)
+        return min((o for o in self.everything if o.facts is not None), key=lambda o: o.order, default=None)
 
     @property
     def facts(self) -> ModelFacts | None:

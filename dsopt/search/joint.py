@@ -11,6 +11,7 @@ from dsopt.protocol.text import significant
 from dsopt.search.crashes import Crash, common_crashes, with_crashes, without_crashes
 from dsopt.search.facts import ModelFacts
 from dsopt.search.forecast import Forecast, Outlook
+from dsopt.search.from_elsewhere import first_from_elsewhere, imported_step
 from dsopt.search.grid import Grid
 from dsopt.search.history import History
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget, listed_sizes
@@ -19,7 +20,7 @@ from dsopt.search.payback import least_worth
 from dsopt.search.pruners import runs_since_best
 from dsopt.search.repeat import repeat_step
 from dsopt.search.ruled_out import ruled_out
-from dsopt.search.steps import CloseStage, Explore, Step, Wait
+from dsopt.search.steps import CloseStage, Explore, RunReference, Step, Wait
 from dsopt.search.verdicts import budget_spent, came_of, nothing_ran, patience_spent, reasons_against, unavailable
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
@@ -44,15 +45,15 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     """The next step of a search over all stages that are open.
 
     First runs of candidates and further runs of known configurations compete by what they are worth for their time.
-
-    Args:
-        is_own: whether a candidate is the user's own configuration, which is not run again.
+    A candidate that is the user's own configuration (`is_own`) is not run again.
     """
     left = [stage for stage in spec.stages if stage not in history.verdicts]
-    for stage in left:
-        if (reason := unavailable(spec, stage)) is not None:
+    for stage, reason in ((stage, unavailable(spec, stage)) for stage in left):
+        if reason is not None:
             return CloseStage(stage=stage, verdict=reason)
     forecast = Forecast(spec, facts, history)
+    if (link := first_from_elsewhere(history, forecast.believed)) is not None:
+        return link
     spent = _is_patience_spent(spec, history, forecast)
     least = least_worth(spec, history) if _can_answer(spec, history, forecast) else 0.0
     crashes, met = common_crashes(spec, history), dict[int, Sequence[Crash]]()
@@ -75,7 +76,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         elif not any(o.state == "running" for o in history.stages[stage]):
             return CloseStage(stage=stage, verdict=verdict)
     chosen, most = (None, 0.0) if spent else _worth_most(outlooks, allowed)
-    again = repeat_step(history, forecast, max(least_worth(spec, history), most)) if spec.confirmation is None else None
+    again = _known_again(spec, history, forecast, most)
     if again is not None:
         return again
     if chosen is not None and most >= least:
@@ -83,13 +84,19 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
         return Explore(stage=chosen, candidates=candidates, phase="joint", memory=forecast.memory, forecast=forecast)
     if not (outlooks or barred) or any(o.state == "running" for o in history.everything):
         return Wait()
+    stage = min(outlooks or barred)
     if not outlooks:
-        return CloseStage(stage=min(barred), verdict=barred[min(barred)])
-    stage = min(outlooks)
+        return CloseStage(stage=stage, verdict=barred[stage])
     if spent:
         return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=with_crashes(verdict, met[stage]))
+
+
+def _known_again(spec: StudySpec, history: History, forecast: Forecast, most: float) -> RunReference | None:
+    """A run of what has a figure, if none of what has none is worth more; rounds come after all stages."""
+    known_step = repeat_step if spec.confirmation is None else imported_step
+    return known_step(history, forecast, max(least_worth(spec, history), most))
 
 
 def _worth_most(outlooks: Mapping[int, Outlook], allowed: Mapping[int, NDArray[np.bool_]]) -> tuple[int | None, float]:

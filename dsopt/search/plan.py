@@ -3,15 +3,17 @@
 from collections.abc import Collection
 
 from dsopt.search.baseline_twin import baseline_test
+from dsopt.search.believed import Believed
 from dsopt.search.comparison import comparison_step
-from dsopt.search.facts import facts_without_a_run
+from dsopt.search.facts import ModelFacts, facts_without_a_run
 from dsopt.search.finalists import contenders, finalists
 from dsopt.search.forecast import Forecast
+from dsopt.search.from_elsewhere import first_from_elsewhere, imported_step, taken_over_step
 from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
-from dsopt.search.payback import share_of_training
+from dsopt.search.payback import least_worth, share_of_training
 from dsopt.search.repeat import last_step
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.ruled_out import refusals
@@ -36,10 +38,11 @@ def next_step(spec: StudySpec, history: History) -> Step:
     if left:
         return stage_step(spec, history, facts, left[0])
     if history.telling_run is None:  # `model_info` was the only source
-        return GiveUp(message=why_nothing_runs(spec, history))
+        return _before_rounds(spec, history, facts) or GiveUp(message=why_nothing_runs(spec, history))
     if spec.confirmation is None:
         return last_step(spec, history, Forecast(spec, facts, history))
-    return _confirmation_step(spec, history, spec.confirmation)
+    step = _before_rounds(spec, history, facts) or _confirmation_step(spec, history, spec.confirmation)
+    return _before_result(spec, history, facts) or step if isinstance(step, Finish) else step
 
 
 def state_of(step: Step) -> str:
@@ -92,6 +95,27 @@ def _why_profiled(spec: StudySpec, history: History) -> str | None:
         "a GPU's memory; give memory_per_device" if is_counted else "how many GPUs there are; give autotuning.num_gpus"
     )
     return f"autotuning.model_info cannot replace it, because no run has shown {missing}"
+
+
+def _before_rounds(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
+    """A run of what was only measured elsewhere: rounds compare what has run here."""
+    have_begun = any(o.round and o.why is None for o in history.reference)
+    if have_begun or all(o.imported is None and o.taken_over is None for o in history.everything):
+        return None
+    forecast = Forecast(spec, facts, history)
+    least = least_worth(spec, history) if forecast.believed.winners else 0.0
+    step = imported_step(history, forecast, least)
+    if step is None and any(o.state == "running" for o in history.everything):
+        return Wait()
+    return step or first_from_elsewhere(history, forecast.believed)
+
+
+def _before_result(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
+    """A run of what the rounds have made the best, if it was taken over and has not run here."""
+    if any(o.state == "running" for o in history.everything):
+        return Wait()
+    best = Believed(spec, facts, history).best_shown if may_replace(history) else None
+    return None if best is None else taken_over_step(history, best)
 
 
 def _confirmation_step(spec: StudySpec, history: History, asked: Confirmation) -> Step:

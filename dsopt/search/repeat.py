@@ -1,5 +1,6 @@
 """Further runs of what has run: where they are worth their time, and before anything is called faster."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -8,13 +9,13 @@ from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.beside import nodes_to_meet, run_again, run_beside
 from dsopt.search.forecast import Forecast
+from dsopt.search.from_elsewhere import first_from_elsewhere, imported_runs, taken_over_step, why_here
 from dsopt.search.history import BASELINE, History
 from dsopt.search.payback import least_worth
-from dsopt.search.places import source_of
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import Standing, standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
-from dsopt.search.unconfirmed import failed_again, lacks_baseline, may_measure_imported, may_replace
+from dsopt.search.unconfirmed import failed_again, lacks_baseline, may_replace
 from dsopt.study.launch_noise import USUAL
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -30,7 +31,6 @@ _LINKS: Final = 2
 _MOST_RUNS: Final = 8
 _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
-_TAKEN_OVER: Final = "it was taken over, and has not run in this study yet"
 _CONTRADICTS: Final = "its two launches contradict each other"
 _LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
@@ -38,20 +38,22 @@ _LUCKY: Final = "launches differ by more than usual here, and it has had only on
 def repeat_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
     """Another run of a known configuration, if one is worth at least that; None otherwise."""
     ended = {o.name for o in history.everything if o.state == "measured"}  # what goes on is only believed to have run
+    failed = Counter(o.name for o in history.reference if o.round and o.state in ("failed", "infeasible"))
+    ended -= {name for name, times in failed.items() if times >= _MOST_PAIRS}
     again = [each for each in forecast.again() if len(each[0].ran_here) < _MOST_RUNS and each[0].name in ended]
-    again += forecast.imported() if may_measure_imported(history) else []
+    again += imported_runs(history, forecast)
     if not again:
         return None
     shown, worth = max(again, key=lambda each: each[1])
     if worth < least:
         return None
-    run = "a run here" if shown.is_to_measure else "another run"
-    return _another(history, shown, f"{run} gains {significant(100 * worth, 2)} % on average")
+    another = f"another run gains {significant(100 * worth, 2)} % on average"
+    return _another(history, shown, why_here(worth) if shown.is_to_measure else another)
 
 
 def _where_it_tells_more(history: History, believed: Believed, name: str) -> Sequence[str]:
     """The nodes of the best, for what has run on none of them; for the best itself, those of the user's own."""
-    best = None if believed.best is None else believed.shown[believed.best].name
+    best = None if believed.best_shown is None else believed.best_shown.name
     rival = BASELINE if name == best else best
     return () if rival is None else nodes_to_meet(history, name, rival)
 
@@ -62,7 +64,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     again = repeat_step(history, forecast, least_worth(spec, history))
     if again is not None:
         return replace(again, on=_where_it_tells_more(history, believed, again.name))
-    shown = None if believed.best is None or not may_replace(history) else believed.shown[believed.best]
+    shown = believed.best_shown if may_replace(history) else None
     index = believed.index_of(BASELINE)
     own = None if index is None else believed.shown[index]
     going = {o.name for o in history.everything if o.state == "running"}
@@ -77,7 +79,7 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
     second = _second(history, believed, shown, own) or _disagreeing(history, believed, shown, own)
     if second is not None:
         return second
-    from_elsewhere = _first_from_elsewhere(history, believed)
+    from_elsewhere = first_from_elsewhere(history, believed)
     if from_elsewhere is not None:
         return from_elsewhere
     standing = standing_of(spec, history)
@@ -108,9 +110,9 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     only = _only_nodes(believed, best)
     if failed_again(history) and len(best.ran_here) == 1 and best.name != BASELINE:
         return _another(history, best, "what was better failed when it ran again", only)
-    tried = (o for o in history.everything if o.name == best.name and o.is_spent)
-    if own is not best and not any(o.state in ("measured", "running") or o.why == _TAKEN_OVER for o in tried):
-        return _another(history, best, _TAKEN_OVER)
+    taken_over = taken_over_step(history, best)
+    if taken_over is not None:
+        return taken_over
     again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
     if own is not None and own is not best and not again:
         return _another(history, own, _COLD, on=only)
@@ -131,28 +133,6 @@ def _disagreeing(history: History, believed: Believed, best: Shown, own: Shown |
     for one, why in due:
         if not any((o.name, o.why) == (one.name, why) for o in history.reference):
             return _another(history, one, why)
-    return None
-
-
-def _first_from_elsewhere(history: History, believed: Believed) -> RunReference | None:
-    """The best of what was measured elsewhere, if nothing from there has run here.
-
-    Figures from elsewhere may all be too low or too high. One run tells by how much; without it, what is best there
-    may be called slower for what differs between machines.
-    """
-    has_run_here = any(one.ran_here for one in believed.shown)
-    for source in dict.fromkeys(map(source_of, believed.elsewhere)) if has_run_here else ():
-        of_it = [index for index, one in enumerate(believed.shown) if source in map(source_of, one.places)]
-        why = f"nothing that was {source} has run here"
-        left = [
-            index
-            for index in of_it
-            if not any(o.round and o.name == believed.shown[index].name for o in history.reference)
-        ]
-        is_tried = sum(o.why == why for o in history.reference) >= _LINKS
-        if left and not is_tried and not any(believed.shown[index].ran_here for index in of_it):
-            best = max(left, key=lambda index: believed.scores.mean[index])
-            return _another(history, believed.shown[best], why)
     return None
 
 

@@ -131,6 +131,8 @@ def compare(spec: StudySpec, history: History) -> Comparison | None:
     if unconfirmed(history) is not None:
         return None
     standing = standing_of(spec, history)
+    ran_here = {o.name for o in history.everything if o.state == "measured" and o.is_spent}
+    standing = standing.among({*ran_here, BASELINE}) if standing is not None else None
     if standing is None:
         return None
     best = standing.best

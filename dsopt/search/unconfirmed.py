@@ -43,23 +43,14 @@ def failed_finalists(history: History) -> list[str]:
 
 
 def failed_again(history: History) -> list[str]:
-    """Those of them that had run in the search, so that the same configuration ran once and failed once."""
-    imported = _imported(history)
-    return [name for name in failed_finalists(history) if name not in imported]
+    """Those of them that had run before, here or in another study: not what only another tuner has measured."""
+    ran = {o.name for o in history.everything if o.imported is None and o.value is not None}
+    return [name for name in failed_finalists(history) if name in ran]
 
 
 def may_replace(history: History) -> bool:
     """Whether another finalist may still replace one that failed."""
     return len(failed_again(history)) < _MOST_FAILED
-
-
-def may_measure_imported(history: History) -> bool:
-    """Whether what only another tuner has measured may still run here, where some of it has failed."""
-    return len(_imported(history).intersection(failed_finalists(history))) < _MOST_FAILED
-
-
-def _imported(history: History) -> set[str]:
-    return {o.name for o in history.observations if o.imported is not None}
 
 
 def lacks_baseline(history: History) -> bool:

@@ -133,7 +133,8 @@ def _saves_in_place(store: Store, study: StoredStudy, source: StoredStudy) -> bo
 def _trial(study: StoredStudy, source: StoredStudy, known: RunToKeep, in_place: bool) -> FrozenTrial:
     """The trial as this study's own run would have left it, with the time of the earlier run."""
     run = known.run
-    attrs = TrialAttributes(candidate=known.candidate, run_dir=run.run_dir, taken_over=source.name)
+    ran_in = attributes_of(run.trial).get("taken_over", source.name)  # it may have been taken over before
+    attrs = TrialAttributes(candidate=known.candidate, run_dir=run.run_dir, taken_over=ran_in)
     if known.part == REFERENCE:
         attrs["round"] = 0
     else:

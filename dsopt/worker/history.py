@@ -116,6 +116,7 @@ class HistoryReader:
             if isinstance(verdict, str):
                 verdicts[stage] = plain_text(verdict)
         reference = []
+        self._name_candidates(stages)
         for o in self._seen[REFERENCE].values():
             why = not_a_reference(o, self._references, stages.values())
             if why is None:
@@ -132,6 +133,14 @@ class HistoryReader:
             left_out=left,
             learnt=self._learnt,
         )
+
+    def _name_candidates(self, stages: Mapping[int, Sequence[Observation]]) -> None:
+        """Gives further runs of a candidate what it is: their trials have its name alone."""
+        of_it = self._seen[REFERENCE]
+        nameless = [n for n, o in of_it.items() if o.candidate is None and o.name not in self._references]
+        known = {o.name: o.candidate for seen in stages.values() for o in seen} if nameless else {}
+        for number in nameless:
+            of_it[number] = replace(of_it[number], candidate=known.get(of_it[number].name))
 
 
 def _earlier(store: Store, study: StoredStudy, name: str) -> Earlier | None:

@@ -110,7 +110,7 @@ def test_another_dimension_and_metric_keep_what_runs_the_same(dsopt: Dsopt) -> N
     assert history.facts is not None
     assert history.facts.num_params == 10_000_000
     known = history.measured[0]
-    assert (known.taken_over, known.launched, known.is_spent, known.phase) == ("new", True, False, "range")
+    assert (known.taken_over, known.launched, known.is_spent, known.phase) == ("simulated", True, False, "range")
     assert known.half_width is not None and known.seconds is not None and known.facts is not None
     assert known.ran_on == (socket.gethostname(),)
 
