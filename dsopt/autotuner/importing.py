@@ -105,13 +105,15 @@ def _trial(spec: StudySpec, history: History, experiment: Experiment) -> Importe
     if isinstance(space, NotInSpace):
         return space
     facts = history.facts_for(spec)
+    if spec.global_batch == "keep" and facts is None:
+        return NotInSpace(why="the study keeps your global batch, which no run has shown: import again after one has")
     gases = accumulations(spec, facts) if facts else spec.accumulation_list or (own_size(spec, ACCUMULATION),)
     ranks = spec.resources.ranks or (facts.world_size // spec.resources.nodes if facts else None)
     candidate = candidate_of(spec, space, experiment.run, gases=gases, ranks=ranks)
     if isinstance(candidate, NotInSpace):
         return candidate
-    if spec.global_batch == "keep" and not (facts and is_tried(spec, facts, candidate)):
-        return NotInSpace(why="global_batch is keep, and its global batch is another one, or yours has not run yet")
+    if spec.global_batch == "keep" and facts is not None and not is_tried(spec, facts, candidate):
+        return NotInSpace(why="the study keeps your global batch, and its own is another one")
     if max(candidate.micro_batch, candidate.gas) > LARGEST:
         return NotInSpace(why=f"no study tries sizes above {LARGEST}")
     metric = spec.autotuning.metric

@@ -7,7 +7,7 @@ from dsopt.report.first_run import memory_lines_before
 from dsopt.report.left import time_range
 from dsopt.report.own_run import first_values
 from dsopt.search.how_many import others_before
-from dsopt.study.ds_config import get_path
+from dsopt.study.ds_config import TRAIN_BATCH, get_path
 from dsopt.study.own_sizes import keeps_accumulation, own_size, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
 from dsopt.study.spec import StudySpec
@@ -82,7 +82,10 @@ def _accumulations(spec: StudySpec) -> str:
     if keeps_accumulation(spec):
         return f"accumulation {own_size(spec, ACCUMULATION)} only"
     listed = spec.accumulation_list
-    return "any accumulation that pays" if listed is None else f"accumulation {_listed([str(gas) for gas in listed])}"
+    if listed is not None:
+        return f"accumulation {_listed([str(gas) for gas in listed])}"
+    fills = ", and the one that fills max_train_batch_size" if spec.autotuning.max_train_batch_size is not None else ""
+    return f"your own accumulation{fills}"
 
 
 def wider(spec: StudySpec) -> str:
@@ -94,6 +97,8 @@ def wider(spec: StudySpec) -> str:
     stage, gas = get_path(spec.ds_config, f"{ZERO}stage"), spec.ds_config.get(ACCUMULATION)
     if isinstance(stage, int):
         ways.append(f'"zero_optimization": {{"stage": {[stage, *(other for other in range(4) if other != stage)]}}}')
+    if gas is None and not keeps_accumulation(spec) and TRAIN_BATCH not in spec.ds_config:
+        gas = 1  # DeepSpeed's own
     if isinstance(gas, int) and spec.global_batch != "keep":
         ways.append(f'"{ACCUMULATION}": {[gas, *(other for other in (1, 2, 4, 8) if other != gas)]}')
     others = others_before(spec)

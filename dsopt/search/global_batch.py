@@ -66,6 +66,18 @@ def kept_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> dict[int
     return {size: share // size for size in range(1, share + 1) if share % size == 0}
 
 
+def keeping_accumulation(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> int | None:
+    """The accumulation with which a micro-batch size keeps the user's global batch, where their own sizes did not run.
+
+    None: no accumulation does, nothing tells that batch, or the run that the facts are from had it.
+    """
+    if facts.own_sizes is None and open_sizes(spec):
+        return None
+    batch = configured_batch(spec, facts)
+    gas, rest = divmod(batch, replicas(spec, facts, setting) * micro_batch)
+    return None if rest or batch == batch_of_run(spec, facts, ()) else gas
+
+
 def with_own_batch(spec: StudySpec, history: History, facts: ModelFacts) -> Iterator[Observation]:
     """The candidates that were measured here with the user's global batch."""
     own = own_batch(spec, history, facts)

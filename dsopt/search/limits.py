@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dsopt.search.facts import ModelFacts
-from dsopt.search.global_batch import kept_sizes
+from dsopt.search.global_batch import keeping_accumulation, kept_sizes
 from dsopt.search.sharding import replicas
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting
@@ -22,16 +22,17 @@ def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, mic
     """The accumulations to try with a micro-batch size.
 
     If the user fixes none and gives no list, but a `max_train_batch_size`, this includes the one that fills it, as in
-    DeepSpeed's autotuner.
+    DeepSpeed's autotuner. Where the user's own sizes did not run, it includes the one that keeps their global batch.
     """
     kept = kept_sizes(spec, facts, setting)
     if kept is not None:
         return (kept[micro_batch],) if micro_batch in kept else ()
     given, total = accumulations(spec, facts), spec.autotuning.max_train_batch_size
-    if total is None or len(given) > 1 or keeps_accumulation(spec):
+    if len(given) > 1 or keeps_accumulation(spec):
         return given
-    fills = max(1, total // (replicas(spec, facts, setting) * micro_batch))
-    return tuple(sorted({min(given[0], fills), fills}))
+    fills = given[0] if total is None else max(1, total // (replicas(spec, facts, setting) * micro_batch))
+    keeps = keeping_accumulation(spec, facts, setting, micro_batch)
+    return tuple(sorted({min(given[0], fills), fills, *([keeps] if keeps else [])}))
 
 
 def listed_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, ...] | None:

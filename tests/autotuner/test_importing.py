@@ -9,7 +9,10 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
+from dsopt.autotuner.candidate_of import NotInSpace
 from dsopt.autotuner.imported import ImportedTrial, _frozen, keep_imported
+from dsopt.autotuner.importing import _trial
+from dsopt.autotuner.results import read_results
 from dsopt.search.sampler import distributions
 from dsopt.store.keeping import keep_unclaimed
 from dsopt.store.studies import Store
@@ -19,6 +22,8 @@ from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.conftest import SCRIPTS, Dsopt
 from tests.deepspeed_results import OOM, write_experiment, write_profile
+from tests.made_up import facts
+from tests.made_up import history as made_up_history
 from tests.store.ledger import ledger_of
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
 
@@ -239,6 +244,23 @@ def test_wrong_inputs_change_nothing(
     if code == 0:
         assert "Nothing new was imported." in output
     assert count_rows(dsopt) == before
+
+
+def test_a_study_that_keeps_the_batch_takes_results_once_it_is_known(dsopt: Dsopt) -> None:
+    write_study(dsopt.cwd, global_batch="keep")
+    write_experiment(dsopt.cwd / "r", 1, 4, 100.0)
+    write_experiment(dsopt.cwd / "r", 1, 8, 100.0)
+    dsopt("study", "create", "study.yaml")
+    before = dsopt("import", "r", "simulated")
+    assert before.count("which no run has shown: import again after one has") == 2
+    store = Store.open(dsopt.environment["DSOPT_STORAGE"])
+    spec, history = store.get("simulated").spec, made_up_history(baseline=facts(micro_batch=4))
+    store.close()
+    experiments, _ = read_results(dsopt.cwd / "r")
+    taken = {one.name: _trial(spec, history, one) for one in experiments}
+    assert isinstance(taken["z1_gas1_tmbspg4"], ImportedTrial)
+    assert isinstance(other := taken["z1_gas1_tmbspg8"], NotInSpace)
+    assert other.why == "the study keeps your global batch, and its own is another one"
 
 
 def test_a_stopped_study_takes_results_and_says_how_to_go_on(dsopt: Dsopt) -> None:

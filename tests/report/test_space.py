@@ -15,17 +15,17 @@ OFFLOAD = {"offload_optimizer": {"device": ["none", "cpu"]}}
     [
         (
             {},
-            "ZeRO 0 to 3; micro-batch sizes from 1; any accumulation that pays; at most 50 runs at each stage, and "
+            "ZeRO 0 to 3; micro-batch sizes from 1; your own accumulation; at most 50 runs at each stage, and "
             "what runs again.",
         ),
         (
             {"zero_optimization": {"stage": [1, 3], **OFFLOAD}, "train_micro_batch_size_per_gpu": [4, 2, 16]},
-            "ZeRO 1 and 3; micro-batch sizes 2, 4 and 16; any accumulation that pays; values of offload_optimizer",
+            "ZeRO 1 and 3; micro-batch sizes 2, 4 and 16; your own accumulation; values of offload_optimizer",
         ),
         ({"gradient_accumulation_steps": [1, 2]}, "ZeRO 0 to 3; micro-batch sizes from 1; accumulation 1 and 2; "),
         (
             {"train_micro_batch_size_per_gpu": [8, 16]},
-            "ZeRO 0 to 3; micro-batch sizes 8 and 16; any accumulation that pays. That is your own configuration and 7 "
+            "ZeRO 0 to 3; micro-batch sizes 8 and 16; your own accumulation. That is your own configuration and 7 "
             "other candidates: at most 7 runs and what runs again.",
         ),
     ],
@@ -125,7 +125,7 @@ def test_a_narrow_space_says_how_to_widen_it() -> None:
 
 
 def test_the_largest_size_is_said() -> None:
-    line, _ = space_lines(spec(max_train_micro_batch_size_per_gpu=32))
+    line, *_ = space_lines(spec(max_train_micro_batch_size_per_gpu=32))
     assert "micro-batch sizes from 1 to 32; " in line
 
 

@@ -9,12 +9,14 @@ from dsopt.report.own_run import unknown_batch
 from dsopt.report.rows import rows_of
 from dsopt.report.summary import summarize
 from dsopt.search.global_batch import configured_batch, global_batch, kept_sizes, own_batch, with_own_batch
-from dsopt.search.limits import accumulations, in_budget, listed_sizes
+from dsopt.search.limits import accumulations, accumulations_with, in_budget, listed_sizes
 from dsopt.search.plan import next_step
+from dsopt.search.standing import compare
 from dsopt.search.steps import Explore
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
-from tests.made_up import facts, history, observation, sequential, spec
+from tests.machines import Machine
+from tests.made_up import GIB, facts, history, observation, sequential, spec
 from tests.runs import engine
 
 OWN = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 6}
@@ -124,6 +126,48 @@ def test_those_with_the_own_batch_are_found_among_what_was_measured() -> None:
     same, other = Candidate(stage=1, micro_batch=4, gas=3), Candidate(stage=1, micro_batch=4, gas=6)
     known = history(observation(same, 120.0), observation(other, 150.0), baseline=FACTS)
     assert [found.candidate for found in with_own_batch(spec(OWN), known, FACTS)] == [same]
+
+
+BATCH = {"train_batch_size": 64}  # on two ranks: 32 × 1
+
+
+@pytest.mark.parametrize(
+    ("config", "own_sizes", "tried"),
+    [
+        (BATCH, None, (1, 8)),
+        (BATCH, (32, 1), (1, 8)),
+        ({"train_micro_batch_size_per_gpu": 8}, None, (1, 2)),
+        ({"train_micro_batch_size_per_gpu": "auto"}, (16, 1), (1, 4)),
+        ({"train_micro_batch_size_per_gpu": "auto"}, None, (1,)),  # nobody knows their batch
+        ({"train_micro_batch_size_per_gpu": 3}, None, (1,)),  # four samples do not make three
+        ({**BATCH, "gradient_accumulation_steps": 2}, None, (2,)),  # it is fixed
+        ({**BATCH, "gradient_accumulation_steps": [1, 2]}, None, (1, 2)),
+    ],
+)
+def test_where_the_own_sizes_do_not_run_the_accumulation_that_keeps_their_batch_is_tried(
+    config: dict, own_sizes: tuple[int, int] | None, tried: tuple[int, ...]
+) -> None:
+    """A profile ran instead. The answer had 8 samples a step for a user who asked for 256, and was slower."""
+    shown = facts(micro_batch=1, gas=1, own_sizes=own_sizes)
+    assert accumulations_with(spec(config), shown, (), 4) == tried
+
+
+def test_where_the_own_sizes_run_no_other_accumulation_is_tried() -> None:
+    assert accumulations_with(spec(BATCH), facts(micro_batch=32), (), 4) == (1,)
+
+
+def test_the_own_batch_is_the_answer_where_its_own_micro_batch_does_not_fit() -> None:
+    study = spec({**BATCH, "zero_optimization": {"stage": [1, 2]}})
+
+    def truth(candidate: Candidate | None) -> float | str:
+        if candidate is None or candidate.micro_batch > 4:
+            return "oom"
+        samples = 2 * candidate.micro_batch * candidate.gas
+        return samples / (0.02 + candidate.gas * (0.01 + 0.01 * candidate.micro_batch))
+
+    machine = Machine(study, truth, lambda candidate: 2 * GIB + candidate.micro_batch * 3 * GIB).run()
+    result = compare(study, machine.history)
+    assert result is not None and result.best.endswith("gas8_tmbspg4")
 
 
 def test_each_number_of_gpus_has_its_own_accumulations() -> None:
