@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dsopt.report.readable import readable_name
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import History, Observation
+from dsopt.search.unconfirmed import failed_again, left_out
 from dsopt.study.spec import StudySpec
 
 
@@ -21,6 +22,12 @@ def only_imported(spec: StudySpec, history: History) -> list[str]:
     """Names of the candidates that another tuner has measured, and of which no run here has ended."""
     is_own, ended = baseline_test(spec, history), {o.name for o in history.reference if o.state != "running"}
     return [o.name for o in history.observations if o.imported and o.name not in ended and not is_own(o.candidate)]
+
+
+def crashed(history: History) -> list[tuple[str, str]]:
+    """What failed in its first run here, and why."""
+    first = [o for o in left_out(history) if o.name not in failed_again(history)]
+    return [(o.name, o.message) for o in [*history.observations, *first] if o.state == "failed"]
 
 
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:

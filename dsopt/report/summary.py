@@ -13,7 +13,7 @@ from dsopt.report.failures import alone_text, has_alternatives, left_out_lines, 
 from dsopt.report.goal import TrainingSpeed, baseline_text, superlative, training_speed
 from dsopt.report.headroom import Headroom, headroom_of
 from dsopt.report.model import model_line
-from dsopt.report.named import labels_of, names_in, only_imported, taken_over
+from dsopt.report.named import crashed, labels_of, names_in, only_imported, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.numbers import number, percent
 from dsopt.report.optimal import optimal_candidate
@@ -193,7 +193,7 @@ class Summary:
 
         `scaled` says that the learning rate in the result files already follows the batch.
         """
-        lines = [stages_table(self.stages, maximize=self.maximize, imported=self.imported), ""]
+        lines = [stages_table(self.stages, maximize=self.maximize), ""]
         lines += [_OF_TABLE, ""] if self.comparison is not None and self.comparison.runs else []
         if self.simulated is not None:
             lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
@@ -278,7 +278,7 @@ def summarize(
         comparison=comparison,
         unconfirmed=unconfirmed(history) if state == "finished" else None,
         only=wider(spec) if is_alone(spec, history) else None,
-        crashed=[(o.name, o.message) for o in history.observations if o.state == "failed"],
+        crashed=crashed(history),
         left_out=[(o.name, o.round, o.message) for o in left_out(history)],
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=has_alternatives(spec, history),

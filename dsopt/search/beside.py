@@ -51,11 +51,11 @@ def run_again(
     history: History,
     name: str,
     candidate: Candidate | None,
-    why: str,
+    why: str | None,
     avoid: Sequence[str] = (),
     on: Sequence[str] = (),
 ) -> RunReference:
-    """The next run of a configuration that has run."""
+    """The next run of a configuration that has run; `why` is None of one in rounds."""
     last = max((o.round for o in history.reference if o.name == name), default=0)
     return RunReference(name=name, round=last + 1, candidate=candidate, why=why, avoid=avoid, on=on)
 

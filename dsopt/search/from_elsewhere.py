@@ -1,5 +1,6 @@
 """First runs here of what was measured elsewhere: where they are worth their time, and one of each source at least."""
 
+from collections.abc import Callable
 from typing import Final
 
 from dsopt.protocol.text import significant
@@ -26,20 +27,22 @@ def imported_step(history: History, forecast: Forecast, least: float) -> RunRefe
 
 
 def imported_runs(history: History, forecast: Forecast) -> list[tuple[Shown, float]]:
-    """What only another tuner has measured and may run here, with what a first run adds on average, by its cost.
+    """What only another tuner has measured and may run here, with what a first run adds on average, by its cost."""
+    found = forecast.imported()
+    may_run = _may_run(history, forecast.believed) if found else None
+    return [(shown, worth) for shown, worth in found if may_run is not None and may_run(shown)]
 
-    It has run elsewhere, so crashes rule it out only at stages at which they were met.
-    """
-    found, believed = forecast.imported(), forecast.believed
-    if not found:
-        return []
+
+def _may_run(history: History, believed: Believed) -> Callable[[Shown], bool]:
+    """Whether what was measured elsewhere may run here: crashes rule it out only at stages at which they were met."""
     crashes, out = common_crashes(believed.spec, history), ruled_out(believed.spec, history, believed.facts)
-    return [
-        (shown, worth)
-        for shown, worth in found
-        if out.allow(shown.candidate)
-        and not any(shown.candidate.stage in crash.met_at and crash.meets(shown.candidate) for crash in crashes)
-    ]
+
+    def may_run(shown: Shown) -> bool:
+        at = shown.candidate
+        is_out = any(at.stage in crash.met_at and crash.meets(at) for crash in crashes)
+        return shown.name == BASELINE or (out.allow(at) and not is_out)
+
+    return may_run
 
 
 def why_here(worth: float) -> str:
@@ -61,15 +64,17 @@ def first_from_elsewhere(history: History, believed: Believed) -> RunReference |
     Figures from elsewhere may all be too low or too high. One run tells by how much; without it, what is best there
     may be called slower for what differs between machines.
     """
+    tried, means = {o.name for o in history.reference if o.round}, believed.scores.mean
     has_run_here = any(one.ran_here for one in believed.shown)
     for source in dict.fromkeys(map(source_of, believed.elsewhere)) if has_run_here else ():
-        of_it = [index for index, one in enumerate(believed.shown) if source in map(source_of, one.places)]
         why = f"nothing that was {source} has run here"
-        tried = {o.name for o in history.reference if o.round}
-        left = [index for index in of_it if believed.shown[index].name not in tried]
+        of_it = [(one, mean) for one, mean in zip(believed.shown, means, strict=True) if source in one.sources]
         asked = [o.state for o in history.reference if o.why == why]
-        is_tried = len(asked) >= _TRIES or "running" in asked
-        if left and not is_tried and not any(believed.shown[index].ran_here for index in of_it):
-            best = believed.shown[max(left, key=lambda index: believed.scores.mean[index])]
+        if len(asked) >= _TRIES or "running" in asked or any(one.ran_here for one, _ in of_it):
+            continue
+        may_run = _may_run(history, believed)
+        left = [each for each in of_it if each[0].name not in tried and may_run(each[0])]
+        if left:
+            best, _ = max(left, key=lambda each: each[1])
             return run_again(history, best.name, None if best.name == BASELINE else best.candidate, why)
     return None

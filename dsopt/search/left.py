@@ -42,7 +42,7 @@ def runs_left(spec: StudySpec, history: History) -> RunsLeft | None:
     if baseline is None or baseline.state == "running" or facts is None:
         return None
     if (asked := spec.confirmation) is not None:
-        rounds = max((o.round for o in history.reference if o.round <= asked.rounds), default=0)  # others are proofs
+        rounds = max((o.round for o in history.reference if o.why is None and o.round <= asked.rounds), default=0)
         if rounds:
             return _of_confirmation(spec, history, asked, rounds)
     is_open = any(stage not in history.verdicts for stage in spec.stages)

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from dsopt.search.history import History
-from dsopt.search.steps import Finish, RunReference, Step, Wait
+from dsopt.search.beside import run_again
+from dsopt.search.history import History, Observation
+from dsopt.search.steps import Finish, Step, Wait
 from dsopt.study.space import Candidate
 
 Entry = tuple[str, Candidate | None]
@@ -26,15 +28,21 @@ def next_in_rounds(
             break
         is_waiting = False
         for name, candidate in entries if round_ % 2 else reversed(entries):
-            found = history.find(name, round_)
-            if found is None:
-                return RunReference(name=name, round=round_, candidate=candidate, avoid=_had_enough(history, name))
-            is_waiting = is_waiting or found.state == "running"
+            of_it = _in_rounds(history, name)
+            if len(of_it) < round_:
+                step = run_again(history, name, candidate, None, _had_enough(history, name))
+                return replace(step, round=round_ if history.find(name, round_) is None else step.round)
+            is_waiting = is_waiting or of_it[round_ - 1].state == "running"
         if is_waiting:
             return Wait()
         kept = kept_after(round_, [name for name, _ in entries])
         entries = [(name, candidate) for name, candidate in entries if name in kept]
     return Finish()
+
+
+def _in_rounds(history: History, name: str) -> list[Observation]:
+    """The runs of a configuration in rounds, in their order: what ran again for a reason of its own is none of them."""
+    return sorted((o for o in history.reference if o.name == name and o.round and o.why is None), key=lambda o: o.round)
 
 
 def _had_enough(history: History, name: str) -> list[str]:

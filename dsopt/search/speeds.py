@@ -13,7 +13,7 @@ from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness
-from dsopt.search.places import here, is_elsewhere, is_imported, places_of
+from dsopt.search.places import here, is_elsewhere, is_imported, places_of, source_of
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
 from dsopt.study.launch_noise import STEPS_UNTOLD, USUAL
@@ -69,6 +69,11 @@ class Shown:
     def places(self) -> set[str]:
         """All places that its figures are from."""
         return {place for places in self.ran_on for place in places}
+
+    @property
+    def sources(self) -> set[str]:
+        """Where they are from, whatever the node (`source_of`)."""
+        return set(map(source_of, self.places))
 
     @property
     def ran_here(self) -> list[tuple[str, ...]]:

@@ -67,7 +67,10 @@ def unconfirmed(history: History) -> Unconfirmed | None:
     """
     failed = failures(history)
     out = failed_finalists(history)
+    firsts = [history.measured_here(o) for o in history.observations if o.imported is not None]
+    first = {(o.name, o.round) for o in firsts}
     again = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
+    again = [o for o in again if (o.name, o.round) not in first]
     is_baseline_out = any(o.name == BASELINE for o in failed) and lacks_baseline(history)
     is_best_out = bool(failed_again(history)) and all(o.name == BASELINE for o in again)
     if not is_baseline_out and not is_best_out:

@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from dsopt.report.failures import has_alternatives
+from dsopt.report.named import crashed
 from dsopt.report.nodes import slow_nodes
+from dsopt.report.stage_rows import stage_row, stages_table
 from dsopt.search.believed import Believed
 from dsopt.search.history import BASELINE, Observation
 from dsopt.search.joint import joint_step
@@ -112,6 +115,10 @@ def test_what_was_imported_and_fails_here_leaves_the_result_as_it_is() -> None:
     assert unconfirmed(machine.history) is None
     result = compare(STUDY, machine.history)
     assert result is not None and result.best == "z2_gas1_tmbspg16"
+    rows = [stage_row(STUDY, stage, machine.history) for stage in STAGES]
+    assert not {row.best_exp_name for row in rows} & {BEST, "z0_gas1_tmbspg16"}
+    *_, last = stages_table(rows, maximize=True).splitlines()
+    assert "z2_gas1_tmbspg16" in last and "imported" not in last
 
 
 def test_what_crashes_here_alike_rules_out_what_else_was_imported() -> None:
@@ -122,6 +129,21 @@ def test_what_crashes_here_alike_rules_out_what_else_was_imported() -> None:
     assert len([name for name in machine.ran if name != BASELINE]) <= 8
     result = compare(STUDY, machine.history)
     assert result is not None and result.best == BASELINE
+    assert not has_alternatives(STUDY, machine.history)  # nothing can be said of what nobody measured here
+    assert len(crashed(machine.history)) == len(machine.ran) - machine.ran.count(BASELINE)
+
+
+def test_a_first_run_here_confirms_nothing_that_was_found_before() -> None:
+    """Three that were best failed when they ran again, and something else that was imported ran once."""
+    machine = Here()
+    machine.reference.append(machine.observe(BASELINE, 0, None, "range"))
+    for candidate in EVERYTHING[7:10]:
+        machine.take(machine.observe(candidate.name, 0, candidate, "range"))
+    machine.take(imported(EVERYTHING[0], 1.2))
+    machine.reference.append(machine.observe(EVERYTHING[0].name, 1, EVERYTHING[0], "range"))
+    machine.truth = lambda candidate: "crash"
+    machine.reference += [machine.observe(one.name, 1, one, "range") for one in EVERYTHING[7:10]]
+    assert unconfirmed(machine.history) is not None
 
 
 @pytest.mark.parametrize("has_own", [False, True])
@@ -210,7 +232,7 @@ def test_rounds_are_of_all_that_may_be_best_of_what_was_imported() -> None:
     machine.run()
     result = compare(study, machine.history)
     assert result is not None and result.best == BEST
-    assert BEST in machine.ran and machine.ran.count(BASELINE) > 1
+    assert machine.ran.count(BEST) == 2 and machine.ran.count(BASELINE) == 2  # each in a round, beside the other
 
 
 @pytest.mark.parametrize("rounds", [None, {"finalists": 1, "rounds": 2}])
