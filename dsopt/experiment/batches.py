@@ -86,6 +86,21 @@ def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
     return frozenset(index for index, step in enumerate(steps) if step.passes < passes or step.rows < rows)
 
 
+def gain_of_full_steps(steps: Sequence[Step], seconds: Sequence[float]) -> float:
+    """By how much steps with as many rows as most have more of them a second than all steps; 0 if that is not known.
+
+    Args:
+        steps: after warm-up, without those that are left out for another reason.
+        seconds: how long each took.
+    """
+    short = unlike_others(steps)
+    if not short or not all(step.rows for step in steps):
+        return 0.0
+    full = [index for index in range(len(steps)) if index not in short]
+    told = sum(steps[index].rows for index in full) / sum(seconds[index] for index in full)
+    return max(0.0, told * sum(seconds) / sum(step.rows for step in steps) - 1)
+
+
 def _usual(counts: Sequence[int]) -> int:
     if len(counts) < _FEWEST:
         return 0

@@ -26,7 +26,7 @@ _WHOLE_BATCH = "train_batch_size is not equal to micro_batch_per_gpu"
 # what `fixed` writes if it knows the one flag to map
 _MAPPED: Final = re.compile(r"Map it: " + re.escape('"autotuning": {"arg_mappings": {"') + r'([^"]+)": "([^"]+)"')
 _FAR: Final = 8  # times the size
-_MOST_UNLIKE: Final = 0.35  # of the steps, fed less than most
+_MOST_UNLIKE: Final = 0.35  # of the rows, missing in steps that were fed less than most
 _FEWEST_TO_COUNT: Final = 12  # steps of which that is a share
 
 
@@ -217,9 +217,10 @@ def _other_passes(seen: Seen, micro_batch: int, gas: int, rules: RunRules, comma
     if seen.engine is None or seen.engine.framework != "deepspeed" or passes <= 0:
         return None
     rows = usual_rows(seen.steps)
-    fewer = sum(0 < step.rows < rows and step.passes == passes for step in seen.steps)
-    if own is not None and len(seen.steps) >= _FEWEST_TO_COUNT and fewer > _MOST_UNLIKE * len(seen.steps):
-        of = f"{fewer} of {len(seen.steps)} steps"
+    fewer = [step.rows for step in seen.steps if 0 < step.rows < rows and step.passes == passes]
+    lacking = sum(1 - of_it / rows for of_it in fewer)  # in steps
+    if own is not None and len(seen.steps) >= _FEWEST_TO_COUNT and lacking > _MOST_UNLIKE * len(seen.steps):
+        of = f"{len(fewer)} of {len(seen.steps)} steps"
         return _too_few(f"{of} were fed less than the others, as at the ends of short epochs")
     if seen.rows == micro_batch > 1 and passes == gas and 0 < rows < passes * micro_batch:
         return _too_few(f"the script fed {rows} samples in most steps, where {passes} of {micro_batch} belong")

@@ -15,6 +15,7 @@ _ALWAYS: Final = ("peak_memory_bytes", "activation_bytes", "flops_per_step", "ro
 _PLAIN: Final = (
     *_ALWAYS,
     *("elements", "passes", "step_rows", "step_elements", "is_evaluated", "evaluation_share", "read_ahead", "growth"),
+    "gain_of_full_steps",
     *("weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("peak_allocated_bytes", "outside_bytes", "alloc_retries", "ended"),
 )
@@ -55,6 +56,7 @@ class Measured:
         is_evaluated: whether its steps show passes without gradients as a part of training.
         evaluation_share: the share of the time of all steps that these took, if the figures leave them out; else 0.
         read_ahead: the first steps that were fed with what was read while the script began, if reading cannot keep up.
+        gain_of_full_steps: how much faster the figures are, relative, than all steps with those that were fed less.
         growth: how many times as many elements its last samples had as its first; 1 without a trend.
         skipped, unlike, nonfinite: indices of the steps that the optimizer skipped because their gradients were not
             finite, that were fed less than most, and whose loss was NaN or infinite.
@@ -78,6 +80,7 @@ class Measured:
     evaluation_share: float = 0.0
     read_ahead: int = 0
     growth: float = 1.0
+    gain_of_full_steps: float = 0.0
     weight_bytes: float | None = None
     gradient_bytes: float | None = None
     optimizer_bytes: float | None = None

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Final
 
-from dsopt.experiment.batches import growth, mean_elements, mean_rows, unlike_others, usual_passes, usual_rows
+from dsopt.experiment.batches import (
+    gain_of_full_steps,
+    growth,
+    mean_elements,
+    mean_rows,
+    unlike_others,
+    usual_passes,
+    usual_rows,
+)
 from dsopt.experiment.evaluation import shows_evaluation, step_seconds
 from dsopt.experiment.measure import Measurement
 from dsopt.experiment.outcome import Measured
@@ -132,6 +140,7 @@ class Seen:
             step_rows=mean_rows(self.steps),
             step_elements=mean_elements(self.steps),
             growth=growth(self.steps),
+            gain_of_full_steps=self._gain_of_full_steps(measurement, counts_evaluation=counts_evaluation),
             is_evaluated=shows_evaluation(self.steps),
             evaluation_share=left_out / seconds,
             peak_allocated_bytes=max((m.peak_allocated_bytes for m in self.memory.values()), default=0),
@@ -141,3 +150,10 @@ class Seen:
             unlike=tuple(sorted(unlike_others(self.steps))),
             nonfinite=tuple(index for index, step in enumerate(self.steps) if step.nonfinite_loss),
         )
+
+    def _gain_of_full_steps(self, measurement: Measurement, *, counts_evaluation: bool) -> float:
+        """By how much the figures are better than all steps after warm-up, skipped ones and a pause apart."""
+        seconds = step_seconds(self.steps, counts=counts_evaluation)
+        out = {*self.skipped(), *(index for index, took in enumerate(seconds) if took == measurement.pause_seconds)}
+        kept = [index for index in range(measurement.warmup_steps, len(seconds)) if index not in out]
+        return gain_of_full_steps([self.steps[index] for index in kept], [seconds[index] for index in kept])

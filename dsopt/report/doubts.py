@@ -5,7 +5,7 @@ from typing import Final
 
 from dsopt.experiment.remedy import remedy
 from dsopt.search.history import History
-from dsopt.search.run_quality import MOST_EVALUATION, RunQuality
+from dsopt.search.run_quality import MOST_EVALUATION, MOST_SHORT, RunQuality
 
 _IMPRECISE: Final = 25.0  # percent
 
@@ -38,6 +38,12 @@ def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
             f"WARNING: up to {most:.0f} % of a run's time went to passes without gradients between some steps, which "
             "dsopt takes for an evaluation and leaves out. If they belong to training, as rollouts do, every figure "
             "here is too high: set 'measurement: {count_evaluation: true}' in a study file, and tune in a new study."
+        )
+    if short := [f"{q.name} ({q.short_percent:.0f} %)" for q in qualities if q.short_percent > MOST_SHORT]:
+        lines.append(
+            "WARNING: steps at the ends of short epochs were fed less, and the figures leave them out: by all steps "
+            f"these runs are slower by so much, and a factor by them may be too high: {', '.join(short)}. Drop such "
+            "batches (drop_last=True), or tune with more data."
         )
     if nonfinite:
         runs = ", ".join(f"{q.name} ({q.nonfinite_loss_percent:.0f} % of its steps)" for q in nonfinite)

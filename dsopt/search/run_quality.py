@@ -7,6 +7,7 @@ from dsopt.study.step_noise import StepNoise
 from dsopt.study.trial_attributes import TrialAttributes
 
 MOST_EVALUATION: Final = 5.0  # percent
+MOST_SHORT: Final = 3.0  # percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class RunQuality:
         drifting: whether its steps still became slower or faster during the measurement.
         read_ahead: the first steps, if they count although they were fed with what was read while the script began.
         growth_percent: by how much its last samples had more elements than its first; 0 without a trend.
+        short_percent: by how much its figures are better than with the steps that were fed less, which they leave out.
         pause_seconds: the one step that the mean leaves out because it was so long; 0 if there was none.
         evaluation_percent: share of its time in passes without gradients between steps, which the figures leave out.
         skipped_percent: share of the steps after warm-up that the optimizer skipped.
@@ -31,6 +33,7 @@ class RunQuality:
     drifting: bool
     read_ahead: int = 0
     growth_percent: float = 0.0
+    short_percent: float = 0.0
     pause_seconds: float = 0.0
     evaluation_percent: float = 0.0
     skipped_percent: float = 0.0
@@ -41,6 +44,7 @@ class RunQuality:
     def is_doubtful(self) -> bool:
         """Whether a reader should know about it; intervals say how precise it is."""
         leaves_out = self.pause_seconds > 0 or self.evaluation_percent > MOST_EVALUATION
+        leaves_out = leaves_out or self.short_percent > MOST_SHORT
         is_unsound = self.skipped_percent > 0 or self.nonfinite_loss_percent > 0
         return self.drifting or self.read_ahead > 0 or leaves_out or is_unsound
 
@@ -55,6 +59,7 @@ def quality_of(attrs: TrialAttributes) -> RunQuality | None:
         drifting=attrs.get("drifting", False),
         read_ahead=attrs.get("read_ahead", 0),
         growth_percent=attrs.get("growth_percent", 0.0),
+        short_percent=attrs.get("short_percent", 0.0),
         pause_seconds=attrs.get("pause_seconds", 0.0),
         evaluation_percent=attrs.get("evaluation_percent", 0.0),
         skipped_percent=attrs.get("skipped_percent", 0.0),

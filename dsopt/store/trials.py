@@ -205,6 +205,7 @@ def _headline(outcome: Measured) -> TrialAttributes:
         "drifting": m.drifting,
         "read_ahead": outcome.read_ahead if outcome.read_ahead > m.warmup_steps else 0,
         "growth_percent": (outcome.growth - 1) * 100,
+        "short_percent": outcome.gain_of_full_steps * 100,
         "pause_seconds": m.pause_seconds,
         "unsound": not is_sound(outcome),
         "evaluation_percent": outcome.evaluation_share * 100,

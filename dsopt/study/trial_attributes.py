@@ -44,6 +44,7 @@ class TrialAttributes(TypedDict, total=False):
         drifting, unsound: whether the figures have these faults; absent: not.
         read_ahead: the first steps, if the mean has some of them and reading cannot keep up; absent: none.
         growth_percent: by how much its last samples had more elements than its first; absent: no trend.
+        short_percent: by how much the figures are better than with the steps that were fed less; absent: nothing.
         pause_seconds: the one step after warm-up that the mean leaves out because it was so long; absent or 0: none.
         evaluation_percent: of the run's time, in passes without gradients that the figures leave out; absent: 0.
         skipped_percent, nonfinite_loss_percent, skipped_in_warmup: steps that were not sound; absent: none.
@@ -86,6 +87,7 @@ class TrialAttributes(TypedDict, total=False):
     drifting: bool
     read_ahead: int
     growth_percent: float
+    short_percent: float
     pause_seconds: float
     unsound: bool
     evaluation_percent: float

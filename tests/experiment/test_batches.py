@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dsopt.experiment.batches import growth
+from dsopt.experiment.batches import gain_of_full_steps, growth
 from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.experiment.rules import OwnSizes
 from dsopt.protocol.events import Batch, Step
@@ -167,9 +167,10 @@ def test_steps_on_batches_that_were_read_ahead_are_warm_up() -> None:
     assert (outcome.measurement.warmup_steps, outcome.measurement.step_seconds) == (8, pytest.approx(0.2))
 
 
-@pytest.mark.parametrize(("every", "is_refused"), [(2, True), (8, False)])
-def test_a_candidate_whose_epochs_are_a_few_steps_is_refused(every: int, is_refused: bool) -> None:
-    steps = [step(number, passes=2, rows=4 if number % every == 1 else 16) for number in range(40)]
+@pytest.mark.parametrize(("every", "least", "is_refused"), [(2, 4, True), (8, 4, False), (2, 15, False)])
+def test_a_candidate_whose_epochs_are_a_few_steps_is_refused(every: int, least: int, is_refused: bool) -> None:
+    """By the rows that are missing: a last batch that is nearly full is a batch."""
+    steps = [step(number, passes=2, rows=least if number % every == 1 else 16) for number in range(40)]
     outcome = outcome_of(engine(), Batch(rank=0, rows=8), *steps, under=rules(own=OWN))
     assert isinstance(outcome, Infeasible) is is_refused
     if isinstance(outcome, Infeasible):
@@ -192,3 +193,20 @@ def test_a_candidate_whose_epochs_are_a_few_steps_is_refused(every: int, is_refu
 def test_a_trend_of_the_samples_is_seen(lengths: list[int], grown: float) -> None:
     steps = [step(number, rows=8, elements=8 * length) for number, length in enumerate(lengths)]
     assert growth(steps) == pytest.approx(grown, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "took", "gain"),
+    [
+        ([120, 120, 10] * 4, [1.0, 1.0, 1.0] * 4, 0.44),  # 120 samples a second are told, 83 are true
+        ([120, 120, 10] * 4, [1.0, 1.0, 0.1] * 4, 0.008),
+        ([120] * 12, [1.0] * 12, 0.0),
+        ([120, 120, 0] * 4, [1.0] * 12, 0.0),  # of one nobody knows
+    ],
+)
+def test_how_much_better_figures_are_without_the_ends_of_epochs(
+    rows: list[int], took: list[float], gain: float
+) -> None:
+    """The factor that was told lay outside of what all steps of the same runs showed."""
+    steps = [step(number, rows=one, passes=1) for number, one in enumerate(rows)]
+    assert gain_of_full_steps(steps, took) == pytest.approx(gain, abs=0.001)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dsopt.report.doubts import doubts_text
 from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.run_quality import RunQuality
 from dsopt.study.quantity import gib
@@ -16,6 +17,13 @@ from tests.search.test_joint import at, spec
 
 def quality(**changes: object) -> RunQuality:
     return RunQuality(**{"name": "z1_mbs8_gas1", "interval_percent": 1.0, "drifting": False, **changes})
+
+
+def test_the_ends_of_short_epochs_are_told_where_they_cost() -> None:
+    assert doubts_text([quality(short_percent=2.0)]) == []
+    [warning] = doubts_text([quality(short_percent=25.0)])
+    assert quality(short_percent=25.0).is_doubtful
+    assert "z1_mbs8_gas1 (25 %)" in warning and "drop_last=True" in warning
 
 
 def test_figures_of_the_first_engine_of_several_come_with_a_warning() -> None:
