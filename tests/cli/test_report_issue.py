@@ -59,6 +59,24 @@ def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
     assert "no study 'other'" in dsopt("report-issue", "other", code=1)
 
 
+def test_logs_are_left_out_where_a_secret_of_them_is_not_known(dsopt: Dsopt) -> None:
+    """The command refers to a variable that this shell does not have, and the script printed its value."""
+    launcher = dsopt.cwd / "deepspeed"
+    launcher.write_text('#!/bin/sh\necho "called with $*" >&2\nexit 7\n')
+    launcher.chmod(0o755)
+    command = f"{launcher} --num_gpus 2 train.py --tok $MY_TOKEN --deepspeed_config ds.json"
+    write_study(dsopt.cwd, command=command, max_attempts=1)
+    dsopt.environment["MY_TOKEN"] = "odd-51f2-value"
+    dsopt("study", "create", "study.yaml")
+    dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
+    known = dsopt("report-issue")
+    assert "called with" in known and "odd-51f2-value" not in known
+    del dsopt.environment["MY_TOKEN"]
+    unknown = dsopt("report-issue")
+    assert "left out: MY_TOKEN is not set here" in unknown
+    assert "odd-51f2-value" not in unknown
+
+
 def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt_at_first: Dsopt) -> None:
     report = dsopt_at_first("report-issue")
     assert "- optuna: " in report
