@@ -86,19 +86,20 @@ def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
     return frozenset(index for index, step in enumerate(steps) if step.passes < passes or step.rows < rows)
 
 
-def gain_of_full_steps(steps: Sequence[Step], seconds: Sequence[float]) -> float:
-    """By how much steps with as many rows as most have more of them a second than all steps; 0 if that is not known.
+def gain_of_full_steps(steps: Sequence[Step], seconds: Sequence[float], which: Sequence[int]) -> float:
+    """By how much steps with as many rows as most have more of them a second than all; 0 if that is not known.
 
     Args:
-        steps: after warm-up, without those that are left out for another reason.
+        steps: of a run.
         seconds: how long each took.
+        which: indices of those that count, without what is left out for another reason.
     """
     short = unlike_others(steps)
-    if not short or not all(step.rows for step in steps):
+    full = [index for index in which if index not in short]
+    if not full or len(full) == len(which) or not all(steps[index].rows for index in which):
         return 0.0
-    full = [index for index in range(len(steps)) if index not in short]
-    told = sum(steps[index].rows for index in full) / sum(seconds[index] for index in full)
-    return max(0.0, told * sum(seconds) / sum(step.rows for step in steps) - 1)
+    rates = [sum(steps[i].rows for i in those) / sum(seconds[i] for i in those) for those in (full, which)]
+    return max(0.0, rates[0] / rates[1] - 1)
 
 
 def _usual(counts: Sequence[int]) -> int:

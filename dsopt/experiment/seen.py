@@ -152,8 +152,9 @@ class Seen:
         )
 
     def _gain_of_full_steps(self, measurement: Measurement, *, counts_evaluation: bool) -> float:
-        """By how much the figures are better than all steps after warm-up, skipped ones and a pause apart."""
-        seconds = step_seconds(self.steps, counts=counts_evaluation)
+        """By how much the figures are better than all steps of the same time, skipped ones and a pause apart."""
+        seconds, first = step_seconds(self.steps, counts=counts_evaluation), measurement.warmup_steps
+        last = first + measurement.measured_steps + measurement.skipped_steps + (measurement.pause_seconds > 0)
         out = {*self.skipped(), *(index for index, took in enumerate(seconds) if took == measurement.pause_seconds)}
-        kept = [index for index in range(measurement.warmup_steps, len(seconds)) if index not in out]
-        return gain_of_full_steps([self.steps[index] for index in kept], [seconds[index] for index in kept])
+        kept = [index for index in range(first, min(last, len(seconds))) if index not in out]
+        return gain_of_full_steps(self.steps, seconds, kept)

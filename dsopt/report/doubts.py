@@ -41,9 +41,9 @@ def doubts_text(qualities: Sequence[RunQuality]) -> list[str]:
         )
     if short := [f"{q.name} ({q.short_percent:.0f} %)" for q in qualities if q.short_percent > MOST_SHORT]:
         lines.append(
-            "WARNING: steps at the ends of short epochs were fed less, and the figures leave them out: by all steps "
-            f"these runs are slower by so much, and a factor by them may be too high: {', '.join(short)}. Drop such "
-            "batches (drop_last=True), or tune with more data."
+            "WARNING: steps at the ends of short epochs were fed less, and the figures leave them out. By all steps, "
+            f"the figures of these runs are too good by so much, and a factor by them may be: {', '.join(short)}. "
+            "Drop such batches (drop_last=True), or tune with more data."
         )
     if nonfinite:
         runs = ", ".join(f"{q.name} ({q.nonfinite_loss_percent:.0f} % of its steps)" for q in nonfinite)

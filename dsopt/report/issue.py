@@ -1,5 +1,6 @@
 """A report for an issue: versions, settings, states of runs, and the last failure; no secrets."""
 
+import fnmatch
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from dsopt.protocol.tail import tail
 from dsopt.report.secrets import secrets_of, shown_command, without_secrets
 from dsopt.study.command_secrets import variables_of
 from dsopt.study.folders import is_run_directory
-from dsopt.study.secrets import shown_settings
+from dsopt.study.secrets import SHORTEST, shown_settings
 from dsopt.study.spec import StudySpec
 
 _MOST_RUNS = 100
@@ -80,9 +81,9 @@ def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[st
     if not failed:
         return []
     run, folder = failed[-1], RunDir(failed[-1]["run_dir"])
-    unset = [
-        name for name in [*variables_of(spec.launch), *spec.pass_env] if "*" not in name and name not in os.environ
-    ]
+    asked = [*variables_of(spec.launch), *spec.pass_env]
+    known = [name for name, value in os.environ.items() if len(value) >= SHORTEST]  # shorter ones are not hidden
+    unset = [name for name in asked if not fnmatch.filter(known, name)]
     hidden = (
         f"left out: {', '.join(unset)} is not set here, so its value could not be hidden. Set it, and report again."
     )

@@ -38,6 +38,7 @@ class ModelFacts:
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
             kept it (`ParamBytes`); None if it was not seen.
         engines: how many engines that train a rank has built.
+        own_ran: whether the user's own configuration was measured, so that these are of its run.
         own_sizes: micro-batch size and accumulation of the user's own run, as its engine told before it failed; None if
             what shows the rest is that run, or it told none.
         alloc_retries: how often a rank's allocator had to give cached blocks back, or ran out and was forgiven.
@@ -75,6 +76,7 @@ class ModelFacts:
     engines: int = 1
     alloc_retries: int = 0
     own_sizes: tuple[int, int] | None = None
+    own_ran: bool = True
 
     @property
     def needed_bytes(self) -> int:

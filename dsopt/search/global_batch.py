@@ -69,13 +69,12 @@ def kept_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> dict[int
 def keeping_accumulation(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> int | None:
     """The accumulation with which a micro-batch size keeps the user's global batch, where their own sizes did not run.
 
-    None: no accumulation does, nothing tells that batch, or the run that the facts are from had it.
+    None: no accumulation does, nothing tells that batch, or their own sizes did run.
     """
-    if facts.own_sizes is None and open_sizes(spec):
+    if facts.own_ran or (facts.own_sizes is None and open_sizes(spec)):
         return None
-    batch = configured_batch(spec, facts)
-    gas, rest = divmod(batch, replicas(spec, facts, setting) * micro_batch)
-    return None if rest or batch == batch_of_run(spec, facts, ()) else gas
+    gas, rest = divmod(configured_batch(spec, facts), replicas(spec, facts, setting) * micro_batch)
+    return None if rest else gas
 
 
 def with_own_batch(spec: StudySpec, history: History, facts: ModelFacts) -> Iterator[Observation]:

@@ -227,10 +227,10 @@ class History:
         elif info is not None and baseline is not None and baseline.state != "running":
             known = facts_without_a_run(spec, self.failed_engine)
             known = known if known is not None and known.device_memory_bytes else None
-        engine = baseline.engine if baseline is not None and baseline.facts is None else None
-        if known is None or engine is None:
+        if known is None or baseline is None or baseline.facts is not None or baseline.state == "running":
             return known
-        return replace(known, own_sizes=(engine.micro_batch, engine.gas))
+        engine = baseline.engine
+        return replace(known, own_ran=False, own_sizes=(engine.micro_batch, engine.gas) if engine is not None else None)
 
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dsopt.search.facts import ModelFacts
 from dsopt.search.global_batch import keeping_accumulation, kept_sizes
 from dsopt.search.sharding import replicas
-from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
-from dsopt.study.space import Candidate, Setting
+from dsopt.study.own_sizes import is_open, keeps_accumulation, own_size, smallest_micro_batch
+from dsopt.study.space import ACCUMULATION, Candidate, Setting
 from dsopt.study.spec import StudySpec
 
 
@@ -15,7 +15,14 @@ def accumulations(spec: StudySpec, facts: ModelFacts, setting: Setting = ()) -> 
     kept = kept_sizes(spec, facts, setting)
     if kept is not None:
         return tuple(sorted(kept.values()))
-    return spec.accumulation_list or (facts.gas,)
+    return spec.accumulation_list or (_own_accumulation(spec, facts),)
+
+
+def _own_accumulation(spec: StudySpec, facts: ModelFacts) -> int:
+    """That of the user's own run; where it did not run, the facts may be of any candidate."""
+    if facts.own_ran or (facts.own_sizes is None and is_open(spec, ACCUMULATION)):
+        return facts.gas
+    return own_size(spec, ACCUMULATION) if facts.own_sizes is None else facts.own_sizes[1]
 
 
 def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, micro_batch: int) -> tuple[int, ...]:
@@ -31,7 +38,7 @@ def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, mic
     if len(given) > 1 or keeps_accumulation(spec):
         return given
     fills = given[0] if total is None else max(1, total // (replicas(spec, facts, setting) * micro_batch))
-    keeps = keeping_accumulation(spec, facts, setting, micro_batch)
+    keeps = None if spec.accumulation_list else keeping_accumulation(spec, facts, setting, micro_batch)
     return tuple(sorted({min(given[0], fills), fills, *([keeps] if keeps else [])}))
 
 

@@ -71,10 +71,13 @@ def test_logs_are_left_out_where_a_secret_of_them_is_not_known(dsopt: Dsopt) -> 
     dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
     known = dsopt("report-issue")
     assert "called with" in known and "odd-51f2-value" not in known
-    del dsopt.environment["MY_TOKEN"]
-    unknown = dsopt("report-issue")
-    assert "left out: MY_TOKEN is not set here" in unknown
-    assert "odd-51f2-value" not in unknown
+    for value in ("", None):
+        dsopt.environment["MY_TOKEN"] = ""
+        if value is None:
+            del dsopt.environment["MY_TOKEN"]
+        unknown = dsopt("report-issue")
+        assert "left out: MY_TOKEN is not set here" in unknown
+        assert "odd-51f2-value" not in unknown
 
 
 def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt_at_first: Dsopt) -> None:

@@ -142,14 +142,17 @@ BATCH = {"train_batch_size": 64}  # on two ranks: 32 × 1
         ({"train_micro_batch_size_per_gpu": 3}, None, (1,)),  # four samples do not make three
         ({**BATCH, "gradient_accumulation_steps": 2}, None, (2,)),  # it is fixed
         ({**BATCH, "gradient_accumulation_steps": [1, 2]}, None, (1, 2)),
+        ({**BATCH, "gradient_accumulation_steps": [2]}, None, (2,)),
     ],
 )
 def test_where_the_own_sizes_do_not_run_the_accumulation_that_keeps_their_batch_is_tried(
     config: dict, own_sizes: tuple[int, int] | None, tried: tuple[int, ...]
 ) -> None:
     """A profile ran instead. The answer had 8 samples a step for a user who asked for 256, and was slower."""
-    shown = facts(micro_batch=1, gas=1, own_sizes=own_sizes)
-    assert accumulations_with(spec(config), shown, (), 4) == tried
+    for gas in (1, 16):  # of the run that happens to show the model
+        shown = facts(micro_batch=4, gas=gas, own_sizes=own_sizes, own_ran=False)
+        if gas == 1 or own_sizes is not None or "auto" not in config.values():
+            assert accumulations_with(spec(config), shown, (), 4) == tried
 
 
 def test_where_the_own_sizes_run_no_other_accumulation_is_tried() -> None:
@@ -168,6 +171,7 @@ def test_the_own_batch_is_the_answer_where_its_own_micro_batch_does_not_fit() ->
     machine = Machine(study, truth, lambda candidate: 2 * GIB + candidate.micro_batch * 3 * GIB).run()
     result = compare(study, machine.history)
     assert result is not None and result.best.endswith("gas8_tmbspg4")
+    assert {candidate.gas for candidate in machine.offered} > {1, 8}, "the own accumulation is tried all the same"
 
 
 def test_each_number_of_gpus_has_its_own_accumulations() -> None:
