@@ -266,6 +266,7 @@ def test_without_a_proof_only_the_user_may_say_whose_fault_it_is(
     assert not found.is_waited_for
 
 
+@pytest.mark.slow
 def test_a_network_that_is_away_for_a_while_changes_no_result(dsopt: Dsopt) -> None:
     write_study(dsopt.cwd)
     dsopt("study", "create", "study.yaml")
@@ -285,6 +286,7 @@ def test_a_network_that_is_away_for_a_while_changes_no_result(dsopt: Dsopt) -> N
     assert "fault of the machine" not in dsopt("study", "show", "simulated")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["dies", "raises"])
 def test_an_outage_that_no_run_names_charges_nobody(dsopt: Dsopt, how: str) -> None:
     """Seven candidates counted as failed, among them the fastest, and whatever was larger was not tried."""
@@ -312,6 +314,7 @@ def create(dsopt: Dsopt, outage: str, **keys: object) -> None:
     dsopt("study", "create", "study.yaml")
 
 
+@pytest.mark.slow
 def test_a_fault_that_only_one_configuration_meets_is_its_own_and_told(dsopt: Dsopt) -> None:
     """Such as a disk that is too small for what it offloads."""
     create(dsopt, "z1_gas1_tmbspg16:0")
@@ -322,6 +325,7 @@ def test_a_fault_that_only_one_configuration_meets_is_its_own_and_told(dsopt: Ds
     assert CHARGED in dsopt("study", "show", "simulated")
 
 
+@pytest.mark.slow
 def test_a_fault_of_what_is_left_alone_is_its_own_once_another_run_goes_well(dsopt: Dsopt) -> None:
     """The worker waited for eight minutes and ended, since nothing else was to be tried."""
     config = {"train_micro_batch_size_per_gpu": [8, 16], "zero_optimization": {"stage": 1}}
@@ -336,6 +340,7 @@ def test_a_fault_of_what_is_left_alone_is_its_own_once_another_run_goes_well(dso
     assert "others failed" in shown
 
 
+@pytest.mark.slow
 def test_an_outage_changes_nothing_of_what_is_tried(dsopt: Dsopt) -> None:
     """New ones began as long as it lasted, beyond the limit."""
     config = {"train_micro_batch_size_per_gpu": [4, 8, 16, 32], "zero_optimization": {"stage": 1}}
@@ -350,6 +355,7 @@ def test_an_outage_changes_nothing_of_what_is_tried(dsopt: Dsopt) -> None:
     assert len(set(tried)) == 2
 
 
+@pytest.mark.slow
 def test_nobody_is_charged_without_a_proof_but_the_user_may_say_so(dsopt: Dsopt) -> None:
     """What comes next waits for the confirmation of the best."""
     config = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": 1}}
@@ -365,6 +371,7 @@ def test_nobody_is_charged_without_a_proof_but_the_user_may_say_so(dsopt: Dsopt)
     assert CHARGED in dsopt("study", "show", "simulated")
 
 
+@pytest.mark.slow
 def test_a_baseline_that_meets_it_is_never_said_not_to_run(dsopt: Dsopt) -> None:
     create(dsopt, "baseline:0")
     dsopt.environment["DSOPT_CHARGE_FAULTS"] = "1"

@@ -50,6 +50,7 @@ def use(file: Path, *users: int) -> None:
     new.replace(file)
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_disturbs_counts_for_nothing_and_his_end_is_waited_for(
     dsopt: Dsopt, gpus: Path, stranger: int
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_run_that_somebody_disturbs_counts_for_nothing_and_his_end_is_waited_f
     assert ("measured", None) in baseline_ends(dsopt.environment["DSOPT_STORAGE"])
 
 
+@pytest.mark.slow
 def test_somebody_who_comes_and_goes_within_one_step_is_seen(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
     """His process had most of the memory; the run then ran out of it, and its size was ruled out."""
     dsopt.environment["SIMULATED_CLOCK"] = "500"  # steps of seven seconds
@@ -83,6 +85,7 @@ def test_somebody_who_comes_and_goes_within_one_step_is_seen(dsopt: Dsopt, gpus:
     worker.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_process_that_has_just_ended_disturbs_nobody(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
     """The driver may list it a moment longer."""
     worker = dsopt.start("worker", "simulated")
@@ -94,6 +97,7 @@ def test_a_process_that_has_just_ended_disturbs_nobody(dsopt: Dsopt, gpus: Path,
     assert baseline_ends(dsopt.environment["DSOPT_STORAGE"])[0] == ("measured", None)
 
 
+@pytest.mark.slow
 def test_gpus_that_are_named_though_somebody_uses_them_are_used(dsopt: Dsopt, gpus: Path, stranger: int) -> None:
     use(gpus, stranger)
     refused = dsopt.start("worker", "simulated")
@@ -210,6 +214,7 @@ def _cannot_start(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
+@pytest.mark.slow
 def test_a_worker_ends_though_the_driver_does_not_answer(dsopt: Dsopt, gpus: Path) -> None:
     worker = dsopt.start("worker", "simulated")
     wait_for_a_run(dsopt.cwd)
