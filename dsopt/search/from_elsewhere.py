@@ -29,8 +29,10 @@ def imported_step(history: History, forecast: Forecast, least: float) -> RunRefe
 def imported_runs(history: History, forecast: Forecast) -> list[tuple[Shown, float]]:
     """What only another tuner has measured and may run here, with what a first run adds on average, by its cost."""
     found = forecast.imported()
-    may_run = _may_run(history, forecast.believed) if found else None
-    return [(shown, worth) for shown, worth in found if may_run is not None and may_run(shown)]
+    if not found:
+        return []
+    may_run = _may_run(history, forecast.believed)
+    return [each for each in found if may_run(each[0])]
 
 
 def _may_run(history: History, believed: Believed) -> Callable[[Shown], bool]:
