@@ -1,8 +1,6 @@
 """A report for an issue: versions, settings, states of runs, and the last failure; no secrets."""
 
-import fnmatch
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +9,9 @@ from typing import Any
 from dsopt.launch.machine import gpus, versions
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.tail import tail
-from dsopt.report.secrets import secrets_of, shown_command, without_secrets
-from dsopt.study.command_secrets import variables_of
+from dsopt.report.secrets import secrets_of_runs, shown_command, unknown_variables, without_secrets
 from dsopt.study.folders import is_run_directory
-from dsopt.study.secrets import SHORTEST, shown_settings
+from dsopt.study.secrets import shown_settings
 from dsopt.study.spec import StudySpec
 
 _MOST_RUNS = 100
@@ -47,7 +44,7 @@ def issue_report(storage: str, study: StudyReport | None) -> str:
     sections = [_versions(storage)]
     if study is not None:
         sections += [_settings(study), _runs(study), *_last_failure(study.spec, study.runs)]
-    return without_secrets("\n\n".join(sections) + "\n", _secrets_of(study.spec) if study else ())
+    return without_secrets("\n\n".join(sections) + "\n", secrets_of_runs(study.spec) if study else ())
 
 
 def _versions(storage: str) -> str:
@@ -81,24 +78,18 @@ def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[st
     if not failed:
         return []
     run, folder = failed[-1], RunDir(failed[-1]["run_dir"])
-    asked = [*variables_of(spec.launch), *spec.pass_env]
-    known = [name for name, value in os.environ.items() if len(value) >= SHORTEST]  # shorter ones are not hidden
-    unset = [name for name in asked if not fnmatch.filter(known, name)]
+    unset = unknown_variables(spec)
     hidden = (
         f"left out: {', '.join(unset)} is not set here, so its value could not be hidden. Set it, and report again."
     )
-    parts = [(path, _tail(path, _secrets_of(spec))) for path in (folder.command, folder.ds_config)]
-    parts += [(path, [hidden] if unset else _tail(path, _secrets_of(spec))) for path in (folder.stdout, folder.stderr)]
+    parts = [(path, _tail(path, secrets_of_runs(spec))) for path in (folder.command, folder.ds_config)]
+    parts += [
+        (path, [hidden] if unset else _tail(path, secrets_of_runs(spec))) for path in (folder.stdout, folder.stderr)
+    ]
     return [
         f"## Last failure\n{_label(run)}: {run['reason']}\n{_fenced([run['message'] or ''])}",
         *(f"### {path.name}\n{_fenced(lines)}" for path, lines in parts),
     ]
-
-
-def _secrets_of(spec: StudySpec) -> list[str]:
-    """What the command has of secrets, and the values here of the variables that it refers to."""
-    named = [os.environ[name] for name in variables_of(spec.launch) if name in os.environ]
-    return [*secrets_of(spec.launch), *named]
 
 
 def _label(run: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Removes secrets, and whatever names a person, from text that others will read."""
 
+import fnmatch
 import getpass
 import os
 import re
@@ -10,7 +11,9 @@ from typing import Final
 
 from dsopt.protocol.secret_names import NAME, is_secret_name, is_sensitive
 from dsopt.study.command import LaunchCommand
+from dsopt.study.command_secrets import literal_secrets, variables_of
 from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS
+from dsopt.study.spec import StudySpec
 
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
 
@@ -61,6 +64,18 @@ def secrets_of(command: LaunchCommand) -> list[str]:
     """What `shown_command` hides, so that it can be hidden everywhere else, too."""
     given = [value for _, value in command.environment]
     return [*given, *(secret for _, secret in _words(command) if secret is not None)]
+
+
+def secrets_of_runs(spec: StudySpec) -> list[str]:
+    """What a script may print of secrets: the command's own, and the values here of variables that it refers to."""
+    named = [os.environ[name] for name in variables_of(spec.launch) if name in os.environ]
+    return [*secrets_of(spec.launch), *literal_secrets(spec.launch), *named]
+
+
+def unknown_variables(spec: StudySpec) -> list[str]:
+    """The variables that runs were given, and whose values cannot be hidden here, since they are not set."""
+    known = [name for name, value in os.environ.items() if len(value) >= SHORTEST]  # shorter ones are never hidden
+    return [name for name in [*variables_of(spec.launch), *spec.pass_env] if not fnmatch.filter(known, name)]
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:

@@ -16,14 +16,13 @@ from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.tail import tail
 from dsopt.protocol.text import plain_text
-from dsopt.report.secrets import secrets_of, without_secrets
+from dsopt.report.secrets import secrets_of_runs, unknown_variables, without_secrets
 from dsopt.search.history import BASELINE
 from dsopt.store.attempts import Task
 from dsopt.store.reading import marks_of
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.candidate_run import run_config
-from dsopt.study.command_secrets import literal_secrets
 from dsopt.study.folders import is_run_directory
 from dsopt.study.part import AIO, REFERENCE, Part
 from dsopt.study.secrets import shown_settings
@@ -168,8 +167,13 @@ def _log(study: StoredStudy, path: str, node: str | None) -> str:
             f"The log cannot be read here. The run's folder is {path}{where}. It is not on the machine of this "
             "dashboard, was removed, or belongs to another study. Read it there.\n"
         )
-    known = [*secrets_of(study.spec.launch), *literal_secrets(study.spec.launch)]
-    parts = []
+    unset = unknown_variables(study.spec)
+    if unset:
+        return (
+            f"The log is left out: {', '.join(unset)} is not set where this dashboard runs, so its value could not be "
+            "hidden. Set it there, or read the log on that machine with: dsopt trial logs\n"
+        )
+    known, parts = secrets_of_runs(study.spec), []
     for file in (folder.stdout, folder.stderr):
         text = "" if file.is_symlink() else plain_text(tail(file, _MOST_BYTES))
         lines = without_secrets(text, known).splitlines()[-_MOST_LINES:]

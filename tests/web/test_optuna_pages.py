@@ -122,6 +122,26 @@ def test_the_log_of_a_run_that_goes_on_is_shown(tmp_path: Path) -> None:
     assert "step 1 of 100" in files["log.txt"][1]
 
 
+@pytest.mark.parametrize("value", [None, "", "odd-51f2-value"])
+def test_a_log_is_left_out_where_a_secret_of_it_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    """The command refers to a variable, and the script prints its value; a dashboard may run without it."""
+    monkeypatch.delenv("MY_TOKEN", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MY_TOKEN", value)
+    store = open_store(f"sqlite:///{tmp_path}/dsopt.db", make=True)
+    command = "deepspeed --num_gpus 2 t.py --tok $MY_TOKEN --deepspeed_config c.json"
+    study, _ = store.create(ledger.spec("going", cwd=str(tmp_path), command=command))
+    run_dir = RunDir.create(results_folder(study.spec), "z0_gas1_tmbspg1")
+    ledger.begin(ledger.ledger_of(store), study, ledger.new_task(), store, str(run_dir.path))
+    run_dir.stdout.write_text("called with odd-51f2-value\n")
+    log = files_of(asker(application(store)), detail(asker(application(store)), "going/z0"))["log.txt"][1]
+    store.close()
+    assert "odd-51f2-value" not in log
+    assert ("called with ***" if value else "left out: MY_TOKEN is not set where this dashboard runs") in log
+
+
 def test_a_log_that_is_not_here_says_where_it_is(ask: Ask, folder: Path) -> None:
     study = detail(ask, "done/z1")
     run_dir = Path({a["key"]: a["value"] for a in study["trials"][-1]["user_attrs"]}["run_dir"])
