@@ -16,7 +16,7 @@ def report_issue(study: str | None, output: Path | None, storage: str | None) ->
     """Collect versions, configuration, command and the last failure of a STUDY (default: the newest) for an issue.
 
     It leaves out secrets: the values of variables, flags and keys whose names suggest one, and whatever looks like a
-    token. Logs are left out where a variable that the command refers to is not set here. Read it before you send it.
+    token. Logs are left out where a variable that the run had is not set here. Read it before you send it.
     """
     from dsopt.api.study_files import write_new_file
 

@@ -80,7 +80,8 @@ def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[st
     run, folder = failed[-1], RunDir(failed[-1]["run_dir"])
     unset = unknown_variables(spec)
     hidden = (
-        f"left out: {', '.join(unset)} is not set here, so its value could not be hidden. Set it, and report again."
+        f"left out: not set here, or too short, so that no value of it could be hidden: {', '.join(unset)}. "
+        "Set it as where the run was, and report again."
     )
     parts = [(path, _tail(path, secrets_of_runs(spec))) for path in (folder.command, folder.ds_config)]
     parts += [

@@ -12,7 +12,8 @@ from typing import Final
 from dsopt.protocol.secret_names import NAME, is_secret_name, is_sensitive
 from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import literal_secrets, variables_of
-from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS
+from dsopt.study.comparison import specs_of_runs
+from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS, looks_secret, secret_values
 from dsopt.study.spec import StudySpec
 
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
@@ -67,15 +68,27 @@ def secrets_of(command: LaunchCommand) -> list[str]:
 
 
 def secrets_of_runs(spec: StudySpec) -> list[str]:
-    """What a script may print of secrets: the command's own, and the values here of variables that it refers to."""
-    named = [os.environ[name] for name in variables_of(spec.launch) if name in os.environ]
-    return [*secrets_of(spec.launch), *literal_secrets(spec.launch), *named]
+    """What scripts may print of secrets, in all forms: what commands have, and refer to as far as it is set here."""
+    found: list[str] = []
+    for command in (each.launch for each in specs_of_runs(spec)):
+        named = [os.environ[name] for name in variables_of(command) if name in os.environ]
+        found += [*secrets_of(command), *literal_secrets(command), *named]
+    return secret_values({}, found)
 
 
 def unknown_variables(spec: StudySpec) -> list[str]:
-    """The variables that runs were given, and whose values cannot be hidden here, since they are not set."""
-    known = [name for name, value in os.environ.items() if len(value) >= SHORTEST]  # shorter ones are never hidden
-    return [name for name in [*variables_of(spec.launch), *spec.pass_env] if not fnmatch.filter(known, name)]
+    """The variables that runs were given, and whose values cannot be hidden here: not set, or too short.
+
+    Nobody knows here which ones a pattern gave to runs: it is known if one that looks secret is set.
+    """
+    known = {name for name, value in os.environ.items() if len(value) >= SHORTEST}
+    secret = [name for name in known if looks_secret(name, os.environ[name])]
+    asked = [name for each in specs_of_runs(spec) for name in (*variables_of(each.launch), *each.pass_env)]
+    return [
+        name
+        for name in dict.fromkeys(asked)
+        if name not in known and not ("*" in name and fnmatch.filter(secret, name))
+    ]
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:

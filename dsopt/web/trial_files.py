@@ -170,8 +170,8 @@ def _log(study: StoredStudy, path: str, node: str | None) -> str:
     unset = unknown_variables(study.spec)
     if unset:
         return (
-            f"The log is left out: {', '.join(unset)} is not set where this dashboard runs, so its value could not be "
-            "hidden. Set it there, or read the log on that machine with: dsopt trial logs\n"
+            "The log is left out: not set where this dashboard runs, or too short, so that no value of it could be "
+            f"hidden: {', '.join(unset)}. Set it there, or read the log on that machine with: dsopt trial logs\n"
         )
     known, parts = secrets_of_runs(study.spec), []
     for file in (folder.stdout, folder.stderr):
