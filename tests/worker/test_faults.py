@@ -244,7 +244,7 @@ def test_a_proof_that_another_worker_has_in_hand_ends_with_the_study(
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(socket, "gethostname", lambda: "another")
         other = Ledger(store, workers.register(store.engine))
-    attrs = {"candidate": "baseline", "round": 9}
+    attrs = {"candidate": "baseline", "round": 9, "why": "to see whether the machine is well: others failed"}
     proof = NewTask(
         part=REFERENCE, name="baseline", round=9, frozen=create_trial(state=TrialState.RUNNING, user_attrs=attrs)
     )
