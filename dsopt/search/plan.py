@@ -10,7 +10,7 @@ from dsopt.search.finalists import contenders, finalists
 from dsopt.search.forecast import Forecast
 from dsopt.search.from_elsewhere import first_from_elsewhere, imported_step, taken_over_step
 from dsopt.search.giving_up import why_nothing_runs
-from dsopt.search.history import History
+from dsopt.search.history import BASELINE, History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import least_worth, share_of_training
@@ -112,10 +112,11 @@ def _before_rounds(spec: StudySpec, history: History, facts: ModelFacts) -> Step
 
 def _before_result(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
     """A run of what the rounds have made the best, if it was taken over and has not run here."""
-    if any(o.state == "running" for o in history.everything):
-        return Wait()
     best = Believed(spec, facts, history).best_shown if may_replace(history) else None
-    return None if best is None else taken_over_step(history, best)
+    if best is None or best.name == BASELINE or best.ran_here:
+        return None
+    is_going = any(o.name == best.name and o.state == "running" for o in history.reference)
+    return Wait() if is_going else taken_over_step(history, best)
 
 
 def _confirmation_step(spec: StudySpec, history: History, asked: Confirmation) -> Step:
