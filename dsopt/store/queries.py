@@ -57,6 +57,11 @@ def all_studies(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(sa.select(studies).order_by(studies.c.created_at, studies.c.name)).mappings().all()
 
 
+def lock_study(connection: sa.Connection, study_id: str) -> None:
+    """Waits for whoever changes a study, and lets others wait until the end of this transaction."""
+    connection.execute(sa.select(studies.c.id).where(studies.c.id == study_id).with_for_update())
+
+
 def study_now(connection: sa.Connection, study_id: str) -> Row | None:
     """A study's state, version, decisions and marks, and the incarnation; None if it was deleted."""
     query = sa.select(*_standing(connection)).where(studies.c.id == study_id)
