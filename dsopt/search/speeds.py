@@ -118,7 +118,9 @@ class Speeds:
         runs = [
             o
             for o in history.everything
-            if _value(o) is not None and (facts is None or _is_placed(o)) and not (_is_copy(o) and is_twin(o.candidate))
+            if _value(o) is not None
+            and (facts is None or _is_placed(o))
+            and not (_ran_here(o) and is_twin(o.candidate))
         ]
         rates = {o.ran_on[0]: o.node_rates for o in sorted(runs, key=lambda o: o.order) if o.node_rates and o.ran_on}
         self.behind = behind(rates)
@@ -127,7 +129,7 @@ class Speeds:
         tried_here = {o.name for o in history.everything if o.imported is None}
         of_each: dict[str, list[Observation]] = {}
         for o in runs:
-            of_each.setdefault(BASELINE if is_twin(o.candidate) else o.name, []).append(o)
+            of_each.setdefault(BASELINE if not _ran_here(o) and is_twin(o.candidate) else o.name, []).append(o)
         shown = [
             Shown(
                 name=name,
@@ -204,8 +206,8 @@ def _is_placed(o: Observation) -> bool:
     return o.candidate is not None or o.facts is not None
 
 
-def _is_copy(o: Observation) -> bool:
-    """Whether a candidate has the figure of another's run, if that is the same configuration."""
+def _ran_here(o: Observation) -> bool:
+    """Whether it is of this study: of what is the user's own configuration, it then has a copy of that one's figure."""
     return o.imported is None and o.taken_over is None
 
 

@@ -57,14 +57,13 @@ def all_studies(connection: sa.Connection) -> Sequence[Row]:
     return connection.execute(sa.select(studies).order_by(studies.c.created_at, studies.c.name)).mappings().all()
 
 
-def lock_study(connection: sa.Connection, study_id: str) -> None:
-    """Waits for whoever changes a study, and lets others wait until the end of this transaction."""
-    connection.execute(sa.select(studies.c.id).where(studies.c.id == study_id).with_for_update())
+def study_now(connection: sa.Connection, study_id: str, *, locks: bool = False) -> Row | None:
+    """A study's state, version, decisions and marks, and the incarnation; None if it was deleted.
 
-
-def study_now(connection: sa.Connection, study_id: str) -> Row | None:
-    """A study's state, version, decisions and marks, and the incarnation; None if it was deleted."""
+    With `locks` it waits for whoever changes the study, and others wait until the end of this transaction.
+    """
     query = sa.select(*_standing(connection)).where(studies.c.id == study_id)
+    query = query.with_for_update(of=studies) if locks else query
     return connection.execute(query).mappings().one_or_none()
 
 

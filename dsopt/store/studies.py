@@ -251,8 +251,7 @@ class Store:
 
         names = {f"{study.name}/{part}" for part in PARTS} & {*optuna.get_all_study_names(self.optuna_storage)}
         with writing(self.engine) as connection:
-            queries.lock_study(connection, study.id)  # a worker may be writing: its rows would stay, or forbid this
-            now = queries.study_now(connection, study.id)
+            now = queries.study_now(connection, study.id, locks=True)  # a worker's new rows would forbid this
             busy = [o["candidate"] for o in queries.attempts_of(connection, study.id) if o["state"] == "running"]
             if now is not None and now["state"] in UNFINISHED:  # a worker may be between two runs
                 busy += [f"node {node}" for node in workers.at_work_on(connection, study.id)]

@@ -59,15 +59,20 @@ def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
     assert "no study 'other'" in dsopt("report-issue", "other", code=1)
 
 
+def create_failing(dsopt: Dsopt, says: str = "", flags: str = "") -> None:
+    """A study whose launcher says something, and fails."""
+    launcher = dsopt.cwd / "deepspeed"
+    launcher.write_text(f"#!/bin/sh\n{says}\nexit 7\n")
+    launcher.chmod(0o755)
+    command = f"{launcher} --num_gpus 2 train.py {flags}--deepspeed_config ds.json"
+    write_study(dsopt.cwd, command=command, max_attempts=1)
+    dsopt("study", "create", "study.yaml")
+
+
 def test_logs_are_left_out_where_a_secret_of_them_is_not_known(dsopt: Dsopt) -> None:
     """The command refers to a variable that this shell does not have, and the script printed its value."""
-    launcher = dsopt.cwd / "deepspeed"
-    launcher.write_text('#!/bin/sh\necho "called with $*" >&2\nexit 7\n')
-    launcher.chmod(0o755)
-    command = f"{launcher} --num_gpus 2 train.py --tok $MY_TOKEN --deepspeed_config ds.json"
-    write_study(dsopt.cwd, command=command, max_attempts=1)
     dsopt.environment["MY_TOKEN"] = "odd-51f2-value"
-    dsopt("study", "create", "study.yaml")
+    create_failing(dsopt, 'echo "called with $*" >&2', "--tok $MY_TOKEN ")
     dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
     known = dsopt("report-issue")
     assert "called with" in known and "odd-51f2-value" not in known
@@ -92,12 +97,7 @@ def test_a_report_is_made_where_there_is_no_study_and_no_storage(dsopt_at_first:
 
 def test_logs_that_are_gone_are_said_to_be(dsopt: Dsopt) -> None:
     """Run directories may be removed, or lie on another machine; a study that has not run has none."""
-    launcher = dsopt.cwd / "deepspeed"
-    launcher.write_text("#!/bin/sh\nexit 7\n")
-    launcher.chmod(0o755)
-    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
-    write_study(dsopt.cwd, command=command, max_attempts=1)
-    dsopt("study", "create", "study.yaml")
+    create_failing(dsopt)
     assert "The study is created." in dsopt("report-issue")
     dsopt("worker", "simulated", "--devices", "cpu:2", code=1)
     shutil.rmtree(dsopt.cwd / "autotuning_results")
