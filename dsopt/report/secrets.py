@@ -16,7 +16,9 @@ from dsopt.study.comparison import specs_of_runs
 from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS, looks_secret, secret_values
 from dsopt.study.spec import StudySpec
 
-_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}]+)"""
+_STRING: Final = r"""(?:"(?:[^"\\]|\\.)*")"""
+_VALUE: Final = rf"""(?:{_STRING}|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}}]+)"""
+_BEGINS: Final = r"""[\[{](?:[\s"']|\Z)"""  # a list or an object: its parts are shown or hidden by themselves
 
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
@@ -24,7 +26,13 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"]*@"), rf"\1{HIDDEN}@"),  # the name, too
     *FORMS,
     (re.compile(rf"(--?[\w-]*{NAME}[\w-]*\s+)(?!-){_VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(rf"""([\w.-]*{NAME}[\w.-]*["']?\s*[:=]\s*){_VALUE}""", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(rf"""([\w.-]*{NAME}[\w.-]*"\s*:\s*){_STRING}(?=\s*[,}}\]])""", re.IGNORECASE), rf'\1"{HIDDEN}"'),
+    (
+        re.compile(
+            rf"""([\w.-]*{NAME}[\w.-]*["']?\s*[:=]\s*)(?!"{re.escape(HIDDEN)}"|{_BEGINS}){_VALUE}""", re.IGNORECASE
+        ),
+        rf"\1{HIDDEN}",
+    ),
     # JSON inside a text, and a secret in a sentence: nearly all secrets contain a digit
     (re.compile(rf"""([\w.-]*{NAME}[\w.-]*\\+["']\s*:\s*\\+["'])[^"'\\]+""", re.IGNORECASE), rf"\1{HIDDEN}"),
     (

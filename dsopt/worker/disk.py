@@ -65,8 +65,7 @@ def unusable(folder: Path, error: OSError | None = None, said: str = "", room_by
     if number in FULL:
         if isinstance(found, os.statvfs_result) and _lacks_inodes(found):
             return f"the disk of {folder} takes no more files, however much room it has. Remove some of its files"
-        least = f", at least {room_bytes >> 20} MiB" if room_bytes > _ROOM_BYTES else ""
-        return f"the disk of {folder} is full. Make room on it{least}"
+        return f"the disk of {folder} is full. Make room on it, at least {room_bytes >> 20} MiB"
     if number is not None:
         return f"the disk of {folder} cannot be written to: {os.strerror(number).lower()}. Mend it"
     return None

@@ -1,5 +1,6 @@
 """`dsopt report-issue`: what it holds, and that no secret survives in it."""
 
+import json
 import shutil
 
 import sqlalchemy as sa
@@ -52,6 +53,7 @@ def test_a_report_holds_what_is_needed_and_no_secret(dsopt: Dsopt) -> None:
         "ended with exit code 7", "RuntimeError: no access with ***", "https://***@host/repo", "### stderr.log",
     ):  # fmt: skip
         assert part in report, part
+    assert json.loads(report.partition("~~~~~json\n")[2].partition("\n~~~~~")[0])["command"]
     assert dsopt("report-issue") == report
     assert "Wrote report.md" in dsopt("report-issue", "-o", "report.md")
     assert (dsopt.cwd / "report.md").read_text() == report

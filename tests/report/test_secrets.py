@@ -1,5 +1,6 @@
 """What is taken out of a report before others read it, and what stays readable."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,17 @@ def test_a_secret_is_hidden(text: str, secret: str) -> None:
         '"zero_optimization": {"stage": 3, "reduce_bucket_size": 500000000}',
         "Traceback (most recent call last): line 12, in main",
         "sqlite:///tuning.db: no such file",
+        '"pass_env": [\n    "LANG"\n  ]',
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert without_secrets(text) == text
+
+
+def test_json_stays_json() -> None:
+    settings = {"pass_env": ["LANG"], "api_key": "x", "token": 'a "quoted" one', "auth": {"scheme": "y"}, "lr": 0.1}
+    shown = json.loads(without_secrets(json.dumps(settings, indent=2)))
+    assert shown == settings | {"api_key": HIDDEN, "token": HIDDEN}
 
 
 def test_the_environments_own_secrets_and_the_persons_name_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

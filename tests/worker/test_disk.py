@@ -31,7 +31,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 def test_an_error_of_the_disk_is_no_candidates_fault(tmp_path: Path, number: int) -> None:
     error = OSError(number, os.strerror(number))
     mend = f"cannot be written to: {os.strerror(number).lower()}. Mend it"
-    told = f"the disk of {tmp_path} {'is full. Make room on it' if number in FULL else mend}"
+    told = f"the disk of {tmp_path} {'is full. Make room on it, at least 16 MiB' if number in FULL else mend}"
     assert unusable(tmp_path, error) == told
     # the disk may have been mended before anybody looks
     assert unusable(tmp_path, said=f"rank 0: OSError: [Errno {number}] it says: '{tmp_path}/baseline/log'") == told

@@ -142,7 +142,8 @@ def test_a_disk_that_is_full_while_the_files_are_written_is_waited_for(
     told, error = finish_two(tmp_path, storage_url)
     assert error is None
     pauses = [event for event in told if isinstance(event, WorkerPaused | WorkerWentOn)]
-    assert pauses == [WorkerPaused(why=f"the disk of {tmp_path}/results-one is full. Make room on it"), WorkerWentOn()]
+    why = f"the disk of {tmp_path}/results-one is full. Make room on it, at least 16 MiB"
+    assert pauses == [WorkerPaused(why=why), WorkerWentOn()]
 
 
 def test_others_can_write_while_the_files_are_written(
