@@ -13,11 +13,13 @@ from dsopt.study.spec import StudySpec
 def withheld(base: Mapping[str, str], command: LaunchCommand, pass_env: Sequence[str]) -> list[str]:
     """The variables that look like secrets, and that neither the command nor `pass_env` names."""
     asked = [*variables_of(command), *pass_env]
-    return sorted(
-        name
-        for name, value in base.items()
-        if name not in OWN_ACCESS and looks_secret(name, value) and not _is_asked(name, asked)
-    )
+    return [name for name in _secrets(base) if not _is_asked(name, asked)]
+
+
+def secrets_given(base: Mapping[str, str], command: LaunchCommand, pass_env: Sequence[str]) -> list[str]:
+    """The variables that look like secrets, and that a run gets: the command or `pass_env` names them."""
+    asked = [*variables_of(command), *pass_env]
+    return [name for name in _secrets(base) if _is_asked(name, asked)]
 
 
 def passed_on(base: Mapping[str, str], command: LaunchCommand, pass_env: Sequence[str]) -> dict[str, str]:
@@ -63,6 +65,11 @@ def check_variables(spec: StudySpec, base: Mapping[str, str]) -> None:
                 f"{where}: pass_env: the variable '{name}' is not set in this worker's environment. "
                 "Set it, then start the worker again."
             )
+
+
+def _secrets(base: Mapping[str, str]) -> list[str]:
+    """The variables that look like secrets, sorted, without dsopt's own."""
+    return sorted(name for name, value in base.items() if name not in OWN_ACCESS and looks_secret(name, value))
 
 
 def _is_asked(name: str, asked: Sequence[str]) -> bool:

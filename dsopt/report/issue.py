@@ -9,7 +9,8 @@ from typing import Any
 from dsopt.launch.machine import gpus, versions
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.tail import tail
-from dsopt.report.secrets import secrets_of_runs, shown_command, unknown_variables, without_secrets
+from dsopt.report.secrets import shown_command, without_secrets
+from dsopt.report.secrets_of_runs import secrets_of_runs, unhidden
 from dsopt.study.folders import is_run_directory
 from dsopt.study.secrets import shown_settings
 from dsopt.study.spec import StudySpec
@@ -78,18 +79,16 @@ def _last_failure(spec: StudySpec, runs: Sequence[Mapping[str, Any]]) -> list[st
     if not failed:
         return []
     run, folder = failed[-1], RunDir(failed[-1]["run_dir"])
-    unset = unknown_variables(spec)
-    hidden = (
+    known, unset = secrets_of_runs(spec), unhidden(spec, folder)
+    left_out = (
         f"left out: not set here, or too short, so that no value of it could be hidden: {', '.join(unset)}. "
         "Set it as where the run was, and report again."
     )
-    parts = [(path, _tail(path, secrets_of_runs(spec))) for path in (folder.command, folder.ds_config)]
-    parts += [
-        (path, [hidden] if unset else _tail(path, secrets_of_runs(spec))) for path in (folder.stdout, folder.stderr)
-    ]
+    logs = {path: [left_out] if unset else _tail(path, known) for path in (folder.stdout, folder.stderr)}
+    parts = {path: _tail(path, known) for path in (folder.command, folder.ds_config)} | logs
     return [
         f"## Last failure\n{_label(run)}: {run['reason']}\n{_fenced([run['message'] or ''])}",
-        *(f"### {path.name}\n{_fenced(lines)}" for path, lines in parts),
+        *(f"### {path.name}\n{_fenced(lines)}" for path, lines in parts.items()),
     ]
 
 

@@ -1,6 +1,5 @@
 """Removes secrets, and whatever names a person, from text that others will read."""
 
-import fnmatch
 import getpass
 import os
 import re
@@ -11,10 +10,7 @@ from typing import Final
 
 from dsopt.protocol.secret_names import NAME, is_secret_name, is_sensitive
 from dsopt.study.command import LaunchCommand
-from dsopt.study.command_secrets import literal_secrets, variables_of
-from dsopt.study.comparison import specs_of_runs
-from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS, looks_secret, secret_values
-from dsopt.study.spec import StudySpec
+from dsopt.study.secrets import FORMS, HIDDEN, SHORTEST, TOKENS
 
 _STRING: Final = r"""(?:"(?:[^"\\]|\\.)*")"""
 _VALUE: Final = rf"""(?:{_STRING}|'(?:[^'\\]|\\.)*'|[^\s"',;&|)\]}}]+)"""
@@ -73,30 +69,6 @@ def secrets_of(command: LaunchCommand) -> list[str]:
     """What `shown_command` hides, so that it can be hidden everywhere else, too."""
     given = [value for _, value in command.environment]
     return [*given, *(secret for _, secret in _words(command) if secret is not None)]
-
-
-def secrets_of_runs(spec: StudySpec) -> list[str]:
-    """What scripts may print of secrets, in all forms: what commands have, and refer to as far as it is set here."""
-    found: list[str] = []
-    for command in (each.launch for each in specs_of_runs(spec)):
-        named = [os.environ[name] for name in variables_of(command) if name in os.environ]
-        found += [*secrets_of(command), *literal_secrets(command), *named]
-    return secret_values({}, found)
-
-
-def unknown_variables(spec: StudySpec) -> list[str]:
-    """The variables that runs were given, and whose values cannot be hidden here: not set, or too short.
-
-    Nobody knows here which ones a pattern gave to runs: it is known if one that looks secret is set.
-    """
-    known = {name for name, value in os.environ.items() if len(value) >= SHORTEST}
-    secret = [name for name in known if looks_secret(name, os.environ[name])]
-    asked = [name for each in specs_of_runs(spec) for name in (*variables_of(each.launch), *each.pass_env)]
-    return [
-        name
-        for name in dict.fromkeys(asked)
-        if name not in known and not ("*" in name and fnmatch.filter(secret, name))
-    ]
 
 
 def _words(command: LaunchCommand) -> Iterator[tuple[str, str | None]]:

@@ -16,7 +16,8 @@ from dsopt.errors import DsoptError
 from dsopt.protocol.run_dir import RunDir
 from dsopt.protocol.tail import tail
 from dsopt.protocol.text import plain_text
-from dsopt.report.secrets import secrets_of_runs, unknown_variables, without_secrets
+from dsopt.report.secrets import without_secrets
+from dsopt.report.secrets_of_runs import secrets_of_runs, unhidden
 from dsopt.search.history import BASELINE
 from dsopt.store.attempts import Task
 from dsopt.store.reading import marks_of
@@ -167,7 +168,7 @@ def _log(study: StoredStudy, path: str, node: str | None) -> str:
             f"The log cannot be read here. The run's folder is {path}{where}. It is not on the machine of this "
             "dashboard, was removed, or belongs to another study. Read it there.\n"
         )
-    unset = unknown_variables(study.spec)
+    unset = unhidden(study.spec, folder)
     if unset:
         return (
             "The log is left out: not set where this dashboard runs, or too short, so that no value of it could be "

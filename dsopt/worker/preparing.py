@@ -1,5 +1,6 @@
 """From a task to a launch: the files that describe a run, and the rules for ending it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.beside import began_ns
+from dsopt.launch.environment import secrets_given
 from dsopt.launch.launch import Launch
 from dsopt.launch.swap import give_own_swap
 from dsopt.search.history import BASELINE, History, Observation
@@ -98,6 +100,7 @@ def prepare(assignment: Assignment, aio: Mapping[str, Any] | None) -> Launch:
         "num_nodes": command.nodes,
         "result_dir": str(run_dir.path),
         "ds_config": config,
+        "secret_variables": secrets_given(os.environ, command, spec.pass_env),
     }
     run_dir.write_json(run_dir.description, description)
     run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsopt.launch.devices import DevicePool
+from dsopt.launch.environment import secrets_given
 from dsopt.launch.launch import Launch
 from dsopt.protocol.run_dir import RUN_VARIABLES, RunDir
 from tests.runs import launch
@@ -31,8 +32,10 @@ SECRET = OWN | {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NETRC_URL"}
     ],
 )
 def test_a_run_gets_only_the_secrets_that_it_asks_for(words: str, pass_env: tuple[str, ...], given: set[str]) -> None:
-    environment = launch(words, pass_env=pass_env).environment(BASE)
+    started = launch(words, pass_env=pass_env)
+    environment = started.environment(BASE)
     assert SECRET & environment.keys() == given
+    assert set(secrets_given(BASE, started.command, pass_env)) == given
     assert all(environment[name] == BASE[name] for name in BASE.keys() - SECRET)
 
 
