@@ -71,7 +71,7 @@ def read_settings(ds_config: Mapping[str, Any], model: Model, *, ranks: int, nod
 
     optimizer = _section(zero, "offload_optimizer", "cpu_offload")
     param = _section(zero, "offload_param", "cpu_offload_params")
-    gas = _count(ds_config, "gradient_accumulation_steps") or 1
+    gas = _accumulation(ds_config, ranks)
     settings = Settings(
         ranks=ranks,
         nodes=nodes,
@@ -148,6 +148,13 @@ def _dtype(ds_config: Mapping[str, Any], default: str) -> str:
         if isinstance(section, Mapping) and str(section.get("enabled")).lower() == "true":
             return name
     return "fp32" if any(isinstance(section, Mapping) for section in sections.values()) else default
+
+
+def _accumulation(ds_config: Mapping[str, Any], ranks: int) -> int:
+    """As DeepSpeed takes it: what is given, or what the train batch size needs beside a micro-batch size, or 1."""
+    micro_batch, whole = (_count(ds_config, key) for key in ("train_micro_batch_size_per_gpu", "train_batch_size"))
+    implied = whole // (micro_batch * ranks) if micro_batch and whole else 1
+    return _count(ds_config, "gradient_accumulation_steps") or max(1, implied)
 
 
 def _micro_batch(ds_config: Mapping[str, Any], gas: int, ranks: int) -> int:

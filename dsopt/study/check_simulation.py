@@ -1,14 +1,14 @@
-"""Refuses a dry run with nothing to simulate, or with runs on more GPUs and nodes than there are."""
+"""Refuses a dry run of nothing, of what it cannot simulate, or on more GPUs and nodes than there are."""
 
 from dsopt.errors import DsoptError
 from dsopt.study.spec import StudySpec
 
 
 def check_simulation(spec: StudySpec, where: str) -> None:
-    """Refuses a dry run of nothing, and runs on more GPUs or nodes than there are.
+    """Refuses a dry run of nothing or of model parallelism, and runs on more GPUs or nodes than there are.
 
     Raises:
-        DsoptError: with the key that is missing or too small.
+        DsoptError: with the key that is missing, too small or cannot be simulated.
     """
     simulation = spec.simulation
     if simulation is None:
@@ -18,6 +18,11 @@ def check_simulation(spec: StudySpec, where: str) -> None:
                 "and model in it, such as {gpu: H100-80GB, model: llama-3-8b}."
             )
         return
+    if spec.autotuning.mp_size > 1:
+        raise DsoptError(
+            f"{where}: autotuning.mp_size: {spec.autotuning.mp_size}, but a dry run simulates data parallelism alone. "
+            "Expected 1 beside a section 'simulation'."
+        )
     gpus, nodes = spec.most_resources
     if spec.resources.ranks is None or gpus is None:
         raise DsoptError(

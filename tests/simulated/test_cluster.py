@@ -9,6 +9,7 @@ from benchmarks.scenarios.families import DEVELOPMENT_SEEDS, draw
 from dsopt.simulated.chance import step_factors
 from dsopt.simulated.cluster import Scenario, run, settings_of, true_throughput
 from dsopt.simulated.memory import state_bytes
+from dsopt.simulated.settings import read_settings
 
 SEEDS = DEVELOPMENT_SEEDS[:60]
 HALVES = ("fp16", "bf16")
@@ -38,6 +39,21 @@ def test_memory_grows_with_the_micro_batch_and_what_is_too_much_stays_too_much(s
     peaks = np.array([r.peak_allocated_bytes for r in runs if r.oom is None], dtype=float)
     assert np.all(np.diff(peaks) > -1.1 * scenario.traits.workspace_bytes)
     assert np.all(np.diff([r.activation_bytes for r in runs]) > 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ({"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4}, (4, 8)),
+        ({"train_batch_size": 256, "gradient_accumulation_steps": 8}, (4, 8)),
+        ({"train_batch_size": 256}, (32, 1)),
+        ({"train_micro_batch_size_per_gpu": 4}, (4, 1)),
+        ({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}, (4, 2)),
+    ],
+)
+def test_sizes_mean_what_they_mean_to_deepspeed(sizes, expected):
+    settings = read_settings(sizes, draw(1, noise=0.0).model, ranks=8, nodes=1)
+    assert (settings.micro_batch, settings.gas) == expected
 
 
 def test_the_same_question_has_the_same_answer():

@@ -83,6 +83,7 @@ def test_gpus_and_nodes_are_the_commands_or_the_sections(tmp_path: Path) -> None
         ({"simulation": {**DRY["simulation"], "noise": 2}}, "simulation.noise: 2."),
         ({"simulation": {**DRY["simulation"], "gpus": 4}}, "simulation.gpus: 4, but a run asks for 8"),
         ({"command": "deepspeed train.py --deepspeed_config ds.json"}, "simulation.gpus: is missing"),
+        ({"autotuning": {"mp_size": 2}}, "autotuning.mp_size: 2, but a dry run simulates data parallelism alone"),
     ],
 )
 def test_mistakes(tmp_path: Path, keys: dict, message: str) -> None:
