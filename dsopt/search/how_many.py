@@ -88,7 +88,7 @@ def _of_stage(
         own = (size, gas) in pairs and any(
             is_own(Candidate(stage=space.stage, micro_batch=size, gas=gas, knobs=setting)) for setting in settings
         )
-        floor = 1 if listed_sizes(spec, facts, group) is not None else smallest_micro_batch(spec)
+        floor = 1 if spec.micro_batch_list is not None else smallest_micro_batch(spec)
         every += len(settings) * len(pairs) - own
         usual += len(settings) * sum(size >= floor for size, _ in pairs) - own
     return Others(usual=usual, all=every)

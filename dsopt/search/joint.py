@@ -184,11 +184,12 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
     """The micro-batch sizes of a group to consider."""
-    listed = listed_sizes(spec, facts, group)
-    if listed is not None:
+    listed, first = listed_sizes(spec, facts, group), space.settings(group)[0]
+    if listed is not None and spec.micro_batch_list is not None:
         return listed
-    first = space.settings(group)[0]
     floor = _floor(spec, facts, forecast, space.stage, first)
+    if listed is not None:
+        return [size for size in listed if size >= floor]
     gas = accumulations(spec, facts)[0] if keeps_accumulation(spec) else 1
     limit = largest_in_budget(spec, facts, first, gas) or max(_LARGEST_SIZE, floor, facts.micro_batch)
     edges = [

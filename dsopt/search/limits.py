@@ -43,11 +43,14 @@ def accumulations_with(spec: StudySpec, facts: ModelFacts, setting: Setting, mic
 
 
 def listed_sizes(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[int, ...] | None:
-    """The micro-batch sizes to try, if the user lists them, or keeps the global batch; None: as memory allows."""
+    """The micro-batch sizes to try, if the user lists them, or keeps the global batch; None: as memory allows.
+
+    Of those that keep it, the ones below the user's own are for where that does not fit (`smallest_micro_batch`).
+    """
     kept = kept_sizes(spec, facts, setting)
     if kept is None or spec.micro_batch_list is not None:
         return spec.micro_batch_list
-    least, most = smallest_micro_batch(spec), largest_in_budget(spec, facts, setting)
+    least, most = spec.autotuning.min_train_micro_batch_size_per_gpu, largest_in_budget(spec, facts, setting)
     return tuple(size for size in kept if size >= least and (most is None or size <= most))
 
 

@@ -46,7 +46,7 @@ def stage_step(spec: StudySpec, history: History, facts: ModelFacts, stage: int)
     for group in space.groups():
         first = space.settings(group)[0]
         gases = accumulations(spec, facts, first) if out.gas is None else (out.gas,)
-        sizes = listed_sizes(spec, facts, first) if out.micro_batch is None else (out.micro_batch,)
+        sizes = _listed(spec, history, memory, stage, first) if out.micro_batch is None else (out.micro_batch,)
         if sizes is None:
             size = _next_in_range(spec, history, memory, stage, first, gases[0])
             if size is not None:
@@ -127,11 +127,6 @@ def _next_in_range(
     bests = [best.candidate for s in sorted({*history.verdicts, stage}) if (best := history.best(s)) is not None]
     if bests and bests[-1] is not None:
         start = max(start, bests[-1].micro_batch)
-    # below the user's smallest size only if that does not fit: a crash is not a reason
-    may_shrink = not memory.fits(replace(probe, micro_batch=smallest)) or any(
-        o.reason in ("oom", "predicted_oom") and o.candidate is not None and o.candidate.knobs == setting
-        for o in observations
-    )
     limits = [
         size
         for size in (
@@ -144,9 +139,32 @@ def _next_in_range(
         measured,
         unrunnable,
         start=start,
-        floor=least if not measured and may_shrink else smallest,
+        floor=least if not measured and _may_shrink(spec, memory, observations, probe) else smallest,
         ceiling=min(limits, default=None),
         is_better=history.is_better,
+    )
+
+
+def _listed(
+    spec: StudySpec, history: History, memory: MemoryModel, stage: int, setting: Setting
+) -> tuple[int, ...] | None:
+    """The micro-batch sizes to try with a setting, if the user lists them or keeps the global batch."""
+    sizes = listed_sizes(spec, memory.facts, setting)
+    if sizes is None or spec.micro_batch_list is not None:
+        return sizes
+    probe = Candidate(stage=stage, micro_batch=1, gas=memory.facts.gas, knobs=setting)
+    may_shrink = _may_shrink(spec, memory, history.stages[stage], probe)
+    return sizes if may_shrink else tuple(size for size in sizes if size >= smallest_micro_batch(spec))
+
+
+def _may_shrink(spec: StudySpec, memory: MemoryModel, observations: Sequence[Observation], probe: Candidate) -> bool:
+    """Whether sizes below the user's smallest are tried with the setting of a candidate: only if that does not fit.
+
+    A crash is not a reason.
+    """
+    return not memory.fits(replace(probe, micro_batch=smallest_micro_batch(spec))) or any(
+        o.reason in ("oom", "predicted_oom") and o.candidate is not None and o.candidate.knobs == probe.knobs
+        for o in observations
     )
 
 

@@ -109,7 +109,7 @@ def test_a_kept_batch_leaves_its_divisors_each_with_its_accumulation() -> None:
     assert kept_sizes(study, FACTS, ()) == {1: 12, 2: 6, 3: 4, 4: 3, 6: 2, 12: 1}
     assert kept_sizes(study, FACTS, (("num_gpus", 5),)) == {}
     assert kept_sizes(spec(OWN), FACTS, ()) is None
-    assert listed_sizes(study, FACTS, ()) == (2, 3, 4, 6, 12)  # from the user's own on, as without
+    assert listed_sizes(study, FACTS, ()) == (1, 2, 3, 4, 6, 12)
     assert in_budget(study, FACTS, (), (2, 3, 4, 5), 6) == (2,)
 
 
@@ -120,6 +120,29 @@ def test_every_run_of_such_a_search_has_it(make) -> None:  # type: ignore[no-unt
     step = next_step(study, known)
     assert isinstance(step, Explore)
     assert {global_batch(study, FACTS, candidate) for candidate in step.candidates} == {24}
+
+
+@pytest.mark.parametrize("make", [spec, sequential])
+def test_a_kept_batch_has_smaller_micro_batches_where_the_own_does_not_fit_and_only_there(make) -> None:  # type: ignore[no-untyped-def]
+    """It ended without an answer: "nothing in it is likely to fit"."""
+    study = keeping(make({"train_micro_batch_size_per_gpu": 32, "zero_optimization": {"stage": [1, 2]}}))
+
+    def found_by(most: int) -> tuple[str, set[int]]:
+        def truth(candidate: Candidate | None) -> float | str:
+            size, gas = (32, 1) if candidate is None else (candidate.micro_batch, candidate.gas)
+            return "oom" if size > most else 64 / (0.02 + gas * (0.01 + 0.01 * size))
+
+        machine = Machine(study, truth, lambda candidate: 2 * GIB + candidate.micro_batch * 48 * GIB // most // 4).run()
+        result = compare(study, machine.history)
+        assert result is not None
+        ran = {one.micro_batch for one in machine.offered}
+        assert {one.micro_batch * one.gas for one in machine.offered} == {32}
+        return result.best, ran
+
+    best, ran = found_by(8)
+    assert best.endswith("gas4_tmbspg8"), ran
+    best, ran = found_by(64)
+    assert ran <= {32}, "smaller ones are slower wherever the own fits"
 
 
 def test_those_with_the_own_batch_are_found_among_what_was_measured() -> None:
