@@ -1,5 +1,6 @@
 """What is believed of the speed of configurations that have run, by their runs and by the step-time model together."""
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ Array = NDArray[np.float64]
 # How much the coefficients of step times differ between studies of one script (standard deviation of logarithms).
 _SAME_DEVICES: Final = 0.15
 _OTHER_DEVICES: Final = 0.5
+_FEW: Final = 100  # configurations; of more, none moves the model much
 _ROUNDS: Final = 2  # of fitting the model and the effects of nodes in turn
 
 
@@ -98,6 +100,16 @@ class Believed:
             common=expected.common * (1 - trust)[:, None],
             own=expected.own * (1 - trust),
         )
+
+    def by_others(self, index: int) -> tuple[float, float]:
+        """Mean and variance of the score of one configuration that has run, as all others let expect it."""
+        others = self
+        if len(self.shown) <= _FEW:
+            others = copy.copy(self)
+            others.shown = [shown for other, shown in enumerate(self.shown) if other != index]
+            others.steptime = others._model()
+        expected = others.of_new(Grid.of([self.shown[index].candidate]))
+        return float(expected.mean[0]), float(expected.variance[0])
 
     def timed(self) -> Timed:
         """The step times of what has run, in the metric's terms."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.cost_model import CostModel
+from dsopt.search.disturbed import worth_if_disturbed
 from dsopt.search.facts import ModelFacts
 from dsopt.search.grid import Grid
 from dsopt.search.history import History, Observation
@@ -29,6 +30,7 @@ Array = NDArray[np.float64]
 # A run out of memory costs as much as this improvement is worth; only its time if runs must pay for themselves, or as
 # long as there is no answer that runs.
 _OOM_PRICE: Final = 0.015
+_SUSPECTS: Final = 4  # launches that may have been disturbed: those that are farthest below what is expected
 _EARLIER_WEIGHT: Final = 0.3  # of a run of an earlier study, in the cost model
 
 
@@ -122,6 +124,23 @@ class Forecast:
         noise, cost = self._run_of(Grid.of([shown.candidate for shown in winners]), scores)
         gains = worth_of_another(scores, noise)
         return [(shown, float(gain / taken)) for shown, gain, taken in zip(winners, gains, cost, strict=True)]
+
+    def disturbed(self) -> list[tuple[Shown, float]]:
+        """What was launched once and may be chosen, with what another run adds if that was disturbed, by its cost."""
+        believed, best = self.believed, self.believed.best
+        once = [index for index in believed.winners if len(believed.shown[index].scores) == 1]
+        once = [index for index in once if not believed.shown[index].is_own]
+        if best is None or not once:
+            return []
+        grid, scores = Grid.of([believed.shown[index].candidate for index in once]), believed.scores.take(once)
+        behind = believed.of_new(grid).mean - scores.mean
+        suspect = np.argsort(-behind, kind="stable")[:_SUSPECTS]
+        shown = [believed.shown[once[which]] for which in suspect]
+        score, noise = np.array([each.mean(believed.launch) for each in shown]).T
+        expected, variance = np.array([believed.by_others(once[which]) for which in suspect]).T
+        gains = worth_if_disturbed(score, noise, expected, variance, float(believed.scores.mean[best]))
+        cost = self._run_of(grid, scores)[1][suspect]
+        return list(zip(shown, (gains / cost).tolist(), strict=True))
 
     def imported(self) -> list[tuple[Shown, float]]:
         """What only another tuner has measured, with what a first run of it adds on average, by its cost."""

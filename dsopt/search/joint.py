@@ -18,7 +18,7 @@ from dsopt.search.limits import accumulations, accumulations_with, in_budget, la
 from dsopt.search.memory import EVEN, MemoryModel
 from dsopt.search.payback import least_worth
 from dsopt.search.pruners import runs_since_best
-from dsopt.search.repeat import repeat_step
+from dsopt.search.repeat import disturbed_step, repeat_step
 from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, RunReference, Step, Wait
 from dsopt.search.verdicts import budget_spent, came_of, nothing_ran, patience_spent, reasons_against, unavailable
@@ -95,8 +95,10 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
 
 def _known_again(spec: StudySpec, history: History, forecast: Forecast, most: float) -> RunReference | None:
     """A run of what has a figure, if none of what has none is worth more; rounds come after all stages."""
-    known_step = repeat_step if spec.confirmation is None else imported_step
-    return known_step(history, forecast, max(least_worth(spec, history), most))
+    least = max(least_worth(spec, history), most)
+    if spec.confirmation is None:
+        return repeat_step(history, forecast, least)
+    return imported_step(history, forecast, least) or disturbed_step(history, forecast, least)
 
 
 def _worth_most(outlooks: Mapping[int, Outlook], allowed: Mapping[int, NDArray[np.bool_]]) -> tuple[int | None, float]:

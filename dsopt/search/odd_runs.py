@@ -3,7 +3,7 @@
 Of three or more launches of one configuration on the same nodes, one that lies far from the others tells little of it:
 its own variance grows until it hardly counts, as with Student's t. Of two, nobody knows which is the odd one. It still
 tells that launches may differ by so much, also those of configurations that were launched once; but not those of one
-whose own launches agree.
+whose own launches agree, but for an odd one.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _FEWEST: Final = 3
 
 
 def with_oddness(scores: Sequence[float], variances: Sequence[float], ran_on: Sequence[tuple[str, ...]]) -> Array:
-    """The variances of the scores of one configuration's runs, with what each has for being an odd one, `(n,)`."""
+    """The variances of the scores of one configuration's runs, `(n,)`: larger than given for those that are odd."""
     found, score = np.array(variances, dtype=float), np.array(scores, dtype=float)
     for nodes in dict.fromkeys(ran_on) if len(score) >= _FEWEST else ():
         here = [index for index, one in enumerate(ran_on) if one == nodes]
@@ -37,6 +37,11 @@ def differ_oddly(scores: Sequence[float], variances: Sequence[float]) -> bool:
     best = int(np.argmax(scores))
     off, spread = np.array(scores) - scores[best], np.array(variances) + variances[best]
     return bool(_are_far(off, spread).any())
+
+
+def without_odd(scores: Sequence[float], variances: Sequence[float], ran_on: Sequence[tuple[str, ...]]) -> list[int]:
+    """The indices of the runs that are no odd ones."""
+    return np.flatnonzero(with_oddness(scores, variances, ran_on) == np.array(variances)).tolist()
 
 
 def agreeing(launches: float, scores: Sequence[float]) -> float:

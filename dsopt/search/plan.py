@@ -14,7 +14,7 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import least_worth, share_of_training
-from dsopt.search.repeat import last_step
+from dsopt.search.repeat import disagreeing_step, last_step
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.ruled_out import refusals
 from dsopt.search.stage import stage_step
@@ -111,10 +111,17 @@ def _before_rounds(spec: StudySpec, history: History, facts: ModelFacts) -> Step
 
 
 def _before_result(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
-    """A run of what the rounds have made the best, if it was taken over and has not run here."""
-    best = Believed(spec, facts, history).best_shown if may_replace(history) else None
-    if best is None or best.name == BASELINE or best.ran_here:
+    """A run of what the rounds have made the best, if it was taken over and has not run here; or a third launch.
+
+    The latter is for two that contradict each other.
+    """
+    believed = Believed(spec, facts, history)
+    best = believed.best_shown if may_replace(history) else None
+    if best is None:
         return None
+    if best.name == BASELINE or best.ran_here:
+        own = believed.index_of(BASELINE)
+        return disagreeing_step(history, believed, best, None if own is None else believed.shown[own])
     is_going = any(o.name == best.name and o.state == "running" for o in history.reference)
     return Wait() if is_going else taken_over_step(history, best)
 

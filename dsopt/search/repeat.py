@@ -32,6 +32,7 @@ _MOST_RUNS: Final = 8
 _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
 _CONTRADICTS: Final = "its two launches contradict each other"
+_DISTURBED: Final = "it is far slower than all others let expect, and has had only one launch"
 _LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
 
@@ -42,13 +43,22 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
     ended -= {name for name, times in failed.items() if times >= _MOST_PAIRS}
     again = [each for each in forecast.again() if len(each[0].ran_here) < _MOST_RUNS and each[0].name in ended]
     again += imported_runs(history, forecast)
-    if not again:
-        return None
-    shown, worth = max(again, key=lambda each: each[1])
-    if worth < least:
+    doubted = disturbed_step(history, forecast, max([least, *(worth for _, worth in again)]))
+    if doubted is not None:
+        return doubted
+    shown, worth = max(again, key=lambda each: each[1], default=(None, 0.0))
+    if shown is None or worth < least:
         return None
     another = f"another run gains {significant(100 * worth, 2)} % on average"
     return _another(history, shown, why_here(worth) if shown.is_to_measure else another)
+
+
+def disturbed_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
+    """Another run, worth at least that, of what was launched once and may have been disturbed; None if none is."""
+    tried = {o.name for o in history.reference if o.round}  # once, also if that fails
+    doubted = [each for each in forecast.disturbed() if each[0].name not in tried]
+    shown, worth = max(doubted, key=lambda each: each[1], default=(None, 0.0))
+    return None if shown is None or worth < least else _another(history, shown, _DISTURBED)
 
 
 def _where_it_tells_more(history: History, believed: Believed, name: str) -> Sequence[str]:
@@ -76,9 +86,9 @@ def last_step(spec: StudySpec, history: History, forecast: Forecast) -> Step:
         return Finish()
     if failed and lacks_baseline(history):
         return RunReference(name=BASELINE, round=len(failed) + 1, candidate=None, why="it failed when it ran again")
-    second = _second(history, believed, shown, own) or _disagreeing(history, believed, shown, own)
-    if second is not None:
-        return second
+    another = _second(history, believed, shown, own) or disagreeing_step(history, believed, shown, own)
+    if another is not None:
+        return another
     from_elsewhere = first_from_elsewhere(history, believed)
     if from_elsewhere is not None:
         return from_elsewhere
@@ -122,10 +132,10 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
     return _another(history, best, why, only, sorted(_nodes_of(own).difference(only)) if own is not None else [])
 
 
-def _disagreeing(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
+def disagreeing_step(history: History, believed: Believed, best: Shown, own: Shown | None) -> Step | None:
     """Another launch, once, of what has two that cannot both be right, or of a best that has one where they differ.
 
-    One launch of it may have been lucky.
+    One launch of it may have been lucky. While such a launch goes on, it is waited for.
     """
     due = [(one, _CONTRADICTS) for one in (best, own) if one and one.contradicts_itself and len(one.scores) == _PAIR]
     if own is not None and best is not own and len(best.ran_here) == 1 and believed.launch > USUAL:
@@ -133,7 +143,8 @@ def _disagreeing(history: History, believed: Believed, best: Shown, own: Shown |
     for one, why in due:
         if not any((o.name, o.why) == (one.name, why) for o in history.reference):
             return _another(history, one, why)
-    return None
+    is_going = any(o.state == "running" and o.why in (_CONTRADICTS, _LUCKY) for o in history.reference)
+    return Wait() if is_going else None
 
 
 def _across_nodes(

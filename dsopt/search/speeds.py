@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness
+from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness, without_odd
 from dsopt.search.places import here, is_elsewhere, is_imported, places_of, source_of
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
@@ -47,7 +47,7 @@ class Shown:
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
         is_to_measure: whether another tuner has measured it, and no run here was begun.
-        is_steady: whether its launches agree, while those of another configuration do not.
+        is_steady: whether its launches agree, but for an odd one, while not all of the study's do.
     """
 
     name: str
@@ -85,9 +85,21 @@ class Shown:
         """Whether its runs, all on the same nodes, differ by more than launches do."""
         return len(set(self.ran_on)) == 1 and differ_oddly(self.scores, self.variances)
 
+    @property
+    def agrees_with_itself(self) -> bool:
+        """Whether it has several runs, all on the same nodes, that differ by no more, but for an odd one."""
+        usual = self._usual
+        are_alike = len(usual) > 1 and len(set(self.ran_on)) == 1
+        return are_alike and not differ_oddly([self.scores[i] for i in usual], [self.variances[i] for i in usual])
+
+    @property
+    def _usual(self) -> list[int]:
+        """The indices of its runs that are no odd ones."""
+        return without_odd(self.scores, self.variances, self.ran_on)
+
     def mean(self, launches: float) -> tuple[float, float]:
         """The mean score and its variance, if launches differ by this standard deviation."""
-        own = agreeing(launches, self.scores) if self.is_steady else launches
+        own = agreeing(launches, [self.scores[index] for index in self._usual]) if self.is_steady else launches
         weights = 1.0 / (with_oddness(self.scores, self.variances, self.ran_on) + own**2)
         return float(weights @ np.array(self.scores) / weights.sum()), float(1.0 / weights.sum())
 
@@ -182,10 +194,9 @@ class Speeds:
 
 
 def _with_steadiness(shown: list[Shown]) -> list[Shown]:
-    """The same, with those marked whose launches on the same nodes agree, if those of any other do not."""
-    odd = {each.name for each in shown if each.contradicts_itself}
-    again = {each.name for each in shown if len(each.scores) > 1 and len(set(each.ran_on)) == 1}
-    return [replace(each, is_steady=bool(odd) and each.name in again - odd) for each in shown]
+    """The same, with those marked whose launches on the same nodes agree, if those of any do not."""
+    are_odd = any(each.contradicts_itself for each in shown)
+    return [replace(each, is_steady=are_odd and each.agrees_with_itself) for each in shown]
 
 
 def _value(o: Observation) -> float | None:

@@ -75,7 +75,8 @@ def unconfirmed(history: History) -> Unconfirmed | None:
     is_best_out = bool(failed_again(history)) and all(o.name == BASELINE for o in again)
     if not is_baseline_out and not is_best_out:
         return None
-    measured = [o for o in history.measured if o.imported is None] or history.measured
+    here = [o for o in history.measured if o.imported is None and o.taken_over is None]
+    measured = here or [o for o in history.measured if o.imported is None] or history.measured
     best = max(measured, key=history.score, default=None)
     if best is None or best.value is None:
         return None

@@ -166,7 +166,7 @@ def test_a_factor_needs_a_second_launch_of_the_users_own_and_no_more_if_that_agr
     step = next_of(known([400.0], [601.0]))
     assert isinstance(step, RunReference) and (step.name, step.round) == (BASELINE, 1)
     assert isinstance(next_of(known([400.0, 402.0], [601.0])), Finish)
-    assert isinstance(next_of(known([635.0], [400.0])), Finish)  # the user's own is the best: no factor is told
+    assert isinstance(next_of(known([635.0], [600.0])), Finish)  # the user's own is the best: no factor is told
 
 
 @pytest.mark.parametrize(
