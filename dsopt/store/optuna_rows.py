@@ -196,9 +196,10 @@ def names_in_optuna(connection: sa.Connection) -> list[str]:
 
 
 def delete_studies(connection: sa.Connection, names: Collection[str]) -> None:
-    """Removes Optuna's studies of these names, with all that belongs to them."""
+    """Removes Optuna's studies of these names, with all that belongs to them; waits for who writes on a trial."""
     studies = sa.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name.in_(names))
     trials = sa.select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id.in_(studies))
+    connection.execute(trials.order_by(_TRIALS.c.trial_id).with_for_update())
     for table in reversed(models.BaseModel.metadata.sorted_tables):
         if table is not _TRIALS and "trial_id" in table.c:
             connection.execute(sa.delete(table).where(table.c.trial_id.in_(trials)))
