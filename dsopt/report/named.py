@@ -25,9 +25,10 @@ def only_imported(spec: StudySpec, history: History) -> list[str]:
 
 
 def crashed(history: History) -> list[tuple[str, str]]:
-    """What failed in its first run here, and why."""
+    """What failed in its first run here, or trained otherwise than it was told to, and why."""
     first = [o for o in left_out(history) if o.name not in failed_again(history)]
-    return [(o.name, o.message) for o in [*history.observations, *first] if o.state == "failed"]
+    tried = [*history.observations, *first]
+    return [(o.name, o.message) for o in tried if o.state == "failed" or o.reason == "invalid_config"]
 
 
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, largest_in_budget, listed_sizes
+from dsopt.search.verdicts import ONLY_OWN
 from dsopt.study.ds_config import get_path
 from dsopt.study.own_sizes import keeps_accumulation, own_size, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, Candidate, Setting, StageSpace
@@ -62,12 +63,16 @@ def others_of(spec: StudySpec, facts: ModelFacts, history: History) -> Mapping[i
 
 
 def is_alone(spec: StudySpec, history: History) -> bool:
-    """Whether the user's own configuration ran and is the only candidate: nothing else was tried, nor is there more."""
+    """Whether the user's own configuration ran and is the only candidate: nothing else was tried, nor is there more.
+
+    There may be more that runs have ruled out, such as other values of what the script sets itself.
+    """
     facts, own = history.facts_for(spec), history.find(BASELINE)
     if facts is None or own is None or own.facts is None or history.observations:
         return False
     others = others_of(spec, facts, history)
-    return others is not None and not any(stage.usual for stage in others.values())
+    is_only = bool(history.verdicts) and set(history.verdicts.values()) == {ONLY_OWN}
+    return is_only or (others is not None and not any(stage.usual for stage in others.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

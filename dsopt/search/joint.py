@@ -21,7 +21,15 @@ from dsopt.search.pruners import runs_since_best
 from dsopt.search.repeat import disturbed_step, repeat_step
 from dsopt.search.ruled_out import ruled_out
 from dsopt.search.steps import CloseStage, Explore, RunReference, Step, Wait
-from dsopt.search.verdicts import budget_spent, came_of, nothing_ran, patience_spent, reasons_against, unavailable
+from dsopt.search.verdicts import (
+    ONLY_OWN,
+    budget_spent,
+    came_of,
+    nothing_ran,
+    patience_spent,
+    reasons_against,
+    unavailable,
+)
 from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import Candidate, Setting, StageSpace
 from dsopt.study.spec import StudySpec
@@ -237,7 +245,7 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     if history.best(stage) is not None:
         return "explored"
     if has_own:
-        return "explored" if history.stages[stage] else "your own configuration is its only candidate"
+        return "explored" if history.stages[stage] else ONLY_OWN
     if history.stages[stage]:
         return nothing_ran(history.stages[stage])
     space = spec.space(stage, forecast.memory.facts.hidden_size)

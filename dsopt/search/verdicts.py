@@ -1,12 +1,15 @@
 """Why nothing more is tried at a stage, in words that both orders of stages share."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from dsopt.search.history import Observation
 from dsopt.search.memory import MemoryModel
 from dsopt.study.fixed_offload import missing_offload
 from dsopt.study.space import Candidate, StageSpace
 from dsopt.study.spec import StudySpec
+
+ONLY_OWN: Final = "your own configuration is its only candidate"
 
 
 def unavailable(spec: StudySpec, stage: int) -> str | None:
@@ -43,7 +46,7 @@ def nothing_ran(observations: Sequence[Observation]) -> str:
     if sizes and all(o.reason in ("oom", "predicted_oom") for o in observations):
         return f"nothing ran: even micro-batch {min(sizes)} ran out of memory"
     message = next((o.message for o in observations if o.message), "no candidate was small enough")
-    return f"nothing ran: {message}"
+    return f"nothing ran: {message.removesuffix('.')}"
 
 
 def came_of(observations: Sequence[Observation]) -> str:

@@ -11,6 +11,7 @@ from dsopt.search.finalists import finalists
 from dsopt.search.history import History, Observation
 from dsopt.search.standing import compare
 from dsopt.search.unconfirmed import unconfirmed
+from dsopt.search.verdicts import ONLY_OWN, nothing_ran
 from dsopt.study.space import Candidate
 from dsopt.study.spec import Confirmation, StudySpec
 from tests.machines import Machine, saturating
@@ -183,3 +184,20 @@ def test_crashes_are_no_reason_to_call_ones_own_the_best() -> None:
     known = history(crashed, baseline=facts(), value=100.0)
     sentence = summarize(spec(), known, [], state="finished", note=None, duration_seconds=None).sentence()
     assert sentence.endswith("dsopt cannot judge the others: 1 run failed. The first, ZeRO 0 · 8 × 1: no disk.")
+
+
+def test_nor_are_runs_that_trained_otherwise_than_they_were_told_to() -> None:
+    """It said "nothing else is likely to fit, or worth a run" where the script never reads what dsopt gives it."""
+    message = "the script trains with ZeRO stage 1, micro-batch 4, accumulation 1, not with 2, 4, 1 as configured. Do."
+    at = Candidate(stage=2, micro_batch=4, gas=1)
+    told = history(observation(at, state="infeasible", reason="invalid_config", message=message), baseline=facts())
+    assert nothing_ran(told.stages[2]) == f"nothing ran: {message[:-1]}"
+    sentence = summarize(spec(), told, [], state="finished", note=None, duration_seconds=None).sentence()
+    assert sentence.endswith(f"dsopt cannot judge the others: 1 run failed. The first, ZeRO 2 · 4 × 1: {message}")
+
+
+def test_where_nothing_is_left_to_try_that_is_why() -> None:
+    """The script sets by itself what would have been tuned."""
+    told = replace(history(baseline=facts()), verdicts=dict.fromkeys(range(4), ONLY_OWN))
+    sentence = summarize(spec(), told, [], state="finished", note=None, duration_seconds=None).sentence()
+    assert sentence.startswith("Your own configuration is the only candidate of this study, so nothing was compared")
