@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on, withheld
+from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on, secrets_given, withheld
 from dsopt.launch.placement import Placement
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
@@ -124,6 +124,13 @@ class Launch:
     def secrets(self) -> list[str]:
         """What no message about the run may repeat."""
         return known_secrets(os.environ, self.command)
+
+    @property
+    def secrets_given(self) -> list[str]:
+        """The secret variables that the run gets, of this worker or of the user's own files for other nodes."""
+        lines = [] if self.is_local else self._node_environment_lines(os.environ)
+        own = dict(line.partition("=")[::2] for line in lines if "=" in line)
+        return secrets_given({**own, **os.environ}, self.command, self.pass_env)
 
     @property
     def withheld(self) -> list[str]:

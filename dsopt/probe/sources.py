@@ -71,14 +71,16 @@ class OwnFiles:
         own = [
             path
             for path in self._read - self._written
-            if path in self._named
-            or (
-                (Path(path).is_relative_to(self._folder) and not path.endswith(_MAYBE))
-                and not Path(path).is_relative_to(self._run_dir.path)
-                and not is_installed(path)
-                and path.isprintable()
-                and Path(path).is_file()
-                and Path(path).stat().st_size <= _MOST_BYTES
-            )
+            if not Path(path).is_relative_to(self._run_dir.path) and (path in self._named or self._may_tell(path))
         ]
         return sorted(name_of(Path(path), self._folder) for path in own)
+
+    def _may_tell(self, path: str) -> bool:
+        """Whether a file that the command does not name holds settings of the user's own."""
+        return (
+            (Path(path).is_relative_to(self._folder) and not path.endswith(_MAYBE))
+            and not is_installed(path)
+            and path.isprintable()
+            and Path(path).is_file()
+            and Path(path).stat().st_size <= _MOST_BYTES
+        )

@@ -102,7 +102,10 @@ class Believed:
         )
 
     def by_others(self, index: int) -> tuple[float, float]:
-        """Mean and variance of the score of one configuration that has run, as all others let expect it."""
+        """Mean and variance of the score of one configuration that has run, as all others let expect it.
+
+        Among many, its own figure counts, too: it hardly matters.
+        """
         others = self
         if len(self.shown) <= _FEW:
             others = copy.copy(self)

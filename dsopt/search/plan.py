@@ -111,10 +111,8 @@ def _before_rounds(spec: StudySpec, history: History, facts: ModelFacts) -> Step
 
 
 def _before_result(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
-    """A run of what the rounds have made the best, if it was taken over and has not run here; or a third launch.
-
-    The latter is for two that contradict each other.
-    """
+    """A run of what the rounds have made the best, if it was taken over and has not run here; or another launch of
+    what contradicts itself."""
     believed = Believed(spec, facts, history)
     best = believed.best_shown if may_replace(history) else None
     if best is None:

@@ -8,6 +8,7 @@ from typing import Final
 from dsopt.protocol.text import significant
 from dsopt.search.believed import Believed
 from dsopt.search.beside import nodes_to_meet, run_again, run_beside
+from dsopt.search.disturbed import DISTURBED
 from dsopt.search.forecast import Forecast
 from dsopt.search.from_elsewhere import first_from_elsewhere, imported_runs, taken_over_step, why_here
 from dsopt.search.history import BASELINE, History
@@ -15,7 +16,7 @@ from dsopt.search.payback import least_worth
 from dsopt.search.speeds import Shown
 from dsopt.search.standing import Standing, standing_of
 from dsopt.search.steps import Finish, RunReference, Step, Wait
-from dsopt.search.unconfirmed import failed_again, lacks_baseline, may_replace
+from dsopt.search.unconfirmed import failed_best, lacks_baseline, may_replace
 from dsopt.study.launch_noise import USUAL
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
@@ -32,7 +33,7 @@ _MOST_RUNS: Final = 8
 _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
 _CONTRADICTS: Final = "its two launches contradict each other"
-_DISTURBED: Final = "it is far slower than all others let expect, and has had only one launch"
+_ALONE: Final = "its fastest launch is far above two others, which may both have been disturbed"
 _LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
 
@@ -54,11 +55,20 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
 
 
 def disturbed_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
-    """Another run, worth at least that, of what was launched once and may have been disturbed; None if none is."""
+    """Another run, worth at least that, of what was launched once and may have been disturbed; None if none is.
+
+    Once such a run was as slow as the first, the models are known to expect too much here, and it asks for no other;
+    nor once two have failed.
+    """
     tried = {o.name for o in history.reference if o.round}  # once, also if that fails
+    asked = [o for o in history.reference if o.why == DISTURBED]
+    names, failed = {o.name for o in asked}, [o for o in asked if o.state in ("failed", "infeasible")]
+    as_slow = any(each.name in names and each.agrees_with_itself for each in forecast.believed.shown)
+    if as_slow or len(failed) >= _PAIR:
+        return None
     doubted = [each for each in forecast.disturbed() if each[0].name not in tried]
     shown, worth = max(doubted, key=lambda each: each[1], default=(None, 0.0))
-    return None if shown is None or worth < least else _another(history, shown, _DISTURBED)
+    return None if shown is None or worth < least else _another(history, shown, DISTURBED)
 
 
 def _where_it_tells_more(history: History, believed: Believed, name: str) -> Sequence[str]:
@@ -118,13 +128,14 @@ def _unsure(standing: Standing, best: str) -> str | None:
 def _second(history: History, believed: Believed, best: Shown, own: Shown | None) -> RunReference | None:
     """The user's own configuration again, where the best ran, and the best where the user's own did."""
     only = _only_nodes(believed, best)
-    if failed_again(history) and len(best.ran_here) == 1 and best.name != BASELINE:
+    if failed_best(history) and len(best.ran_here) == 1 and best.name != BASELINE:
         return _another(history, best, "what was better failed when it ran again", only)
     taken_over = taken_over_step(history, best)
     if taken_over is not None:
         return taken_over
     again = [o for o in history.reference if o.name == BASELINE and o.round and o.state not in ("failed", "infeasible")]
-    if own is not None and own is not best and not again:
+    has_others = sum(bool(each.ran_here) for each in believed.shown) > 1
+    if own is not None and has_others and not again:
         return _another(history, own, _COLD, on=only)
     why = f"it has run on {' and '.join(only)} only"
     if not only or any(o.name == best.name and o.why == why for o in history.reference):
@@ -135,15 +146,18 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
 def disagreeing_step(history: History, believed: Believed, best: Shown, own: Shown | None) -> Step | None:
     """Another launch, once, of what has two that cannot both be right, or of a best that has one where they differ.
 
-    One launch of it may have been lucky. While such a launch goes on, it is waited for.
+    One launch of it may have been lucky. Of three, two may have been disturbed: then there is a fourth. While such a
+    launch goes on, it is waited for.
     """
-    due = [(one, _CONTRADICTS) for one in (best, own) if one and one.contradicts_itself and len(one.scores) == _PAIR]
+    both = [one for one in (best, own) if one is not None]
+    due = [(one, _CONTRADICTS) for one in both if one.contradicts_itself and len(one.scores) == _PAIR]
+    due += [(one, _ALONE) for one in both if one.fastest_is_alone]
     if own is not None and best is not own and len(best.ran_here) == 1 and believed.launch > USUAL:
         due.append((best, _LUCKY))
     for one, why in due:
         if not any((o.name, o.why) == (one.name, why) for o in history.reference):
             return _another(history, one, why)
-    is_going = any(o.state == "running" and o.why in (_CONTRADICTS, _LUCKY) for o in history.reference)
+    is_going = any(o.state == "running" and o.why in (_CONTRADICTS, _ALONE, _LUCKY) for o in history.reference)
     return Wait() if is_going else None
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.odd_runs import agreeing, differ_oddly, with_oddness, without_odd
+from dsopt.search.odd_runs import agreeing, differ_oddly, stands_alone, with_oddness, without_odd
 from dsopt.search.places import here, is_elsewhere, is_imported, places_of, source_of
 from dsopt.search.speed import log_score
 from dsopt.search.unconfirmed import failed_finalists
@@ -84,6 +84,11 @@ class Shown:
     def contradicts_itself(self) -> bool:
         """Whether its runs, all on the same nodes, differ by more than launches do."""
         return len(set(self.ran_on)) == 1 and differ_oddly(self.scores, self.variances)
+
+    @property
+    def fastest_is_alone(self) -> bool:
+        """Whether the fastest of its three runs, all on the same nodes, is far above the others, which agree."""
+        return stands_alone(self.scores, self.variances, self.ran_on)
 
     @property
     def agrees_with_itself(self) -> bool:

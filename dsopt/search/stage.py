@@ -162,9 +162,13 @@ def _may_shrink(spec: StudySpec, memory: MemoryModel, observations: Sequence[Obs
 
     A crash is not a reason.
     """
-    return not memory.fits(replace(probe, micro_batch=smallest_micro_batch(spec))) or any(
-        o.reason in ("oom", "predicted_oom") and o.candidate is not None and o.candidate.knobs == probe.knobs
+    smallest = smallest_micro_batch(spec)
+    return not memory.fits(replace(probe, micro_batch=smallest)) or any(
+        o.reason in ("oom", "predicted_oom")
+        and o.candidate.knobs == probe.knobs
+        and o.candidate.micro_batch <= smallest
         for o in observations
+        if o.candidate is not None
     )
 
 

@@ -1,9 +1,11 @@
 """A search whose further runs failed: what it found is not a result, and dsopt does not present it as one."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dsopt.search.disturbed import DISTURBED
 from dsopt.search.history import BASELINE, History, Observation
 
 # After so many failed finalists, something other than one configuration is wrong, and no further one is tried.
@@ -48,9 +50,21 @@ def failed_again(history: History) -> list[str]:
     return [name for name in failed_finalists(history) if name in ran]
 
 
+def failed_best(history: History) -> list[str]:
+    """Those of them that were the best, or ran again because they might be.
+
+    Not one that ran again because its only launch may have been disturbed, if that says no better of it than of others.
+    """
+    out = failed_finalists(history)
+    doubted = set(out) - {o.name for o in failures(history) if o.why != DISTURBED}
+    values = {o.name: history.score(o) for o in history.measured}
+    least = max((value for name, value in values.items() if name not in out), default=-math.inf)
+    return [name for name in failed_again(history) if name not in doubted or values.get(name, math.inf) >= least]
+
+
 def may_replace(history: History) -> bool:
     """Whether another finalist may still replace one that failed."""
-    return len(failed_again(history)) < _MOST_FAILED
+    return len(failed_best(history)) < _MOST_FAILED
 
 
 def lacks_baseline(history: History) -> bool:
@@ -72,7 +86,7 @@ def unconfirmed(history: History) -> Unconfirmed | None:
     again = [o for o in history.reference if o.round >= 1 and o.value is not None and o.name not in out]
     again = [o for o in again if (o.name, o.round) not in first]
     is_baseline_out = any(o.name == BASELINE for o in failed) and lacks_baseline(history)
-    is_best_out = bool(failed_again(history)) and all(o.name == BASELINE for o in again)
+    is_best_out = bool(failed_best(history)) and all(o.name == BASELINE for o in again)
     if not is_baseline_out and not is_best_out:
         return None
     here = [o for o in history.measured if o.imported is None and o.taken_over is None]

@@ -1,14 +1,13 @@
 """From a task to a launch: the files that describe a run, and the rules for ending it."""
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dsopt.experiment.outcome import PASSES
 from dsopt.experiment.rules import OwnSizes, RunRules
 from dsopt.launch.beside import began_ns
-from dsopt.launch.environment import secrets_given
 from dsopt.launch.launch import Launch
 from dsopt.launch.swap import give_own_swap
 from dsopt.search.history import BASELINE, History, Observation
@@ -93,18 +92,7 @@ def prepare(assignment: Assignment, aio: Mapping[str, Any] | None) -> Launch:
     else:
         run_dir.write_json(run_dir.simulation, _simulated(spec, spec.simulation, task, command, config))
     run_dir.write_json(run_dir.ds_config, config)
-    description = {
-        "name": task.name,
-        "round": task.round,
-        "num_gpus": command.ranks if spec.is_simulated else len(attempt.devices.indices),
-        "num_nodes": command.nodes,
-        "result_dir": str(run_dir.path),
-        "ds_config": config,
-        "secret_variables": secrets_given(os.environ, command, spec.pass_env),
-    }
-    run_dir.write_json(run_dir.description, description)
-    run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)
-    return Launch(
+    launch = Launch(
         command=command.with_config(str(run_dir.ds_config)) if plain is None else command,
         cwd=Path(spec.cwd),
         run_dir=run_dir,
@@ -116,9 +104,20 @@ def prepare(assignment: Assignment, aio: Mapping[str, Any] | None) -> Launch:
         is_simulated=spec.is_simulated,
         plain=plain,
         pass_env=tuple(spec.pass_env),
-        began_ns=began_ns(run_dir, Path(spec.cwd), spec.timeout_seconds),
         count_flops=spec.autotuning.metric == "FLOPS" or is_counted,
     )
+    description = {
+        "name": task.name,
+        "round": task.round,
+        "num_gpus": command.ranks if spec.is_simulated else len(attempt.devices.indices),
+        "num_nodes": command.nodes,
+        "result_dir": str(run_dir.path),
+        "ds_config": config,
+        "secret_variables": launch.secrets_given,
+    }
+    run_dir.write_json(run_dir.description, description)
+    run_dir.write_json(exps_folder(spec) / f"{task.name}.json", description)
+    return replace(launch, began_ns=began_ns(run_dir, Path(spec.cwd), spec.timeout_seconds))
 
 
 def _simulated(

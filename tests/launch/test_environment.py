@@ -47,11 +47,13 @@ def test_other_nodes_get_no_more_from_a_file_that_only_its_owner_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
     (tmp_path / ".deepspeed_env").write_text("NCCL_DEBUG=INFO\nWANDB_API_KEY=abc123def\nAWS_PROFILE_SECRET=aws-4712\n")
     started: Launch = launch(
         "deepspeed --hostfile hosts --num_nodes 2 train.py", cwd=tmp_path / "none", run_dir=RunDir(tmp_path),
         devices=DevicePool(kind="cpu", indices=(0,)), pass_env=("AWS_*",),
     )  # fmt: skip
+    assert started.secrets_given == ["AWS_PROFILE_SECRET"]
     path = Path(started.environment(BASE)["DS_ENV_FILE"])
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text().splitlines()[:4] == [

@@ -96,6 +96,7 @@ own.tell()
     beginning = SCRIPT.partition("import click")[0] + "import os\n"
     (work / "train.py").write_text(beginning + reading)
     words = [sys.executable, "train.py", str(run_dir.path), f"--config={tmp_path}/elsewhere.yaml", "named.json"]
+    words += ["--deepspeed_config", str(run_dir.ds_config)]  # the run's own, as every run is called
     subprocess.run(words, cwd=work, check=True, timeout=60)
     [told] = [event for event in EventReader(run_dir).read() if isinstance(event, Sources)]
     digest = hashlib.sha256(b"layers: 12").hexdigest()[:16]

@@ -34,7 +34,7 @@ STUDY = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": [0,
 def speed(candidate: Candidate | None) -> float:
     """More than twice as fast with larger micro-batches; stages hardly differ."""
     stage, size, gas = (0, 4, 1) if candidate is None else (candidate.stage, candidate.micro_batch, candidate.gas)
-    return 200 * size / (1 + 0.1 * size) / (1 + 0.05 * stage + 0.01 * gas)
+    return 2 * size * gas / (gas * (0.01 + 0.001 * size) + 0.005 + 0.001 * stage)
 
 
 def tuned(study: StudySpec, which: int, slower: float) -> Machine:
@@ -46,7 +46,8 @@ def tuned(study: StudySpec, which: int, slower: float) -> Machine:
         launches += 1
         return float(speed(candidate) * (slower if launches == which else 1.0))
 
-    return Machine(study, truth, lambda c: 2 * GIB + c.micro_batch * GIB // 4, half_width=0.002, seconds=60.0).run()
+    own, told = Candidate(stage=0, micro_batch=4, gas=1), {"half_width": 0.002, "seconds": 60.0}
+    return Machine(study, truth, lambda c: 2 * GIB + c.micro_batch * GIB // 4, own=own, **told).run()
 
 
 def study_with(rounds: dict | None) -> StudySpec:
@@ -63,7 +64,7 @@ def test_one_slow_launch_does_not_end_the_search(rounds: dict | None, which: int
     result = compare(machine.spec, machine.history)
     assert result is not None and result.best != BASELINE
     [best] = {o.candidate for o in machine.history.everything if o.name == result.best and o.candidate is not None}
-    assert speed(best) / max(map(speed, machine.offered)) > 0.9
+    assert speed(best) / max(map(speed, machine.offered)) > 0.85
     assert result.interval is None or result.interval[0] < speed(best) / speed(None) < result.interval[1]
 
 
@@ -80,5 +81,5 @@ def test_of_a_cold_first_launch_nothing_is_left_in_the_answer(rounds: dict | Non
     result = compare(machine.spec, machine.history)
     assert result is not None and result.interval is not None and result.baseline is not None
     [best] = {o.candidate for o in machine.history.everything if o.name == result.best and o.candidate is not None}
-    assert result.baseline == pytest.approx(speed(None), rel=0.01)
+    assert result.baseline == pytest.approx(speed(None), rel=0.02)
     assert result.interval[0] < speed(best) / speed(None) < result.interval[1] < 1.2 * result.interval[0]

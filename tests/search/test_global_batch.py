@@ -145,6 +145,20 @@ def test_a_kept_batch_has_smaller_micro_batches_where_the_own_does_not_fit_and_o
     assert ran <= {32}, "smaller ones are slower wherever the own fits"
 
 
+@pytest.mark.parametrize("make", [spec, sequential])
+def test_a_larger_micro_batch_that_does_not_fit_is_no_reason_for_smaller_ones_than_the_own(make) -> None:  # type: ignore[no-untyped-def]
+    study = keeping(make({"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 8}))
+
+    def truth(candidate: Candidate | None) -> float | str:
+        size, gas = (8, 8) if candidate is None else (candidate.micro_batch, candidate.gas)
+        return "oom" if size >= 32 else 128 / (0.02 + gas * (0.01 + 0.01 * size))
+
+    own = Candidate(stage=0, micro_batch=8, gas=8)
+    machine = Machine(study, truth, lambda candidate: 2 * GIB + candidate.micro_batch * GIB // 4, own=own).run()
+    assert min(one.candidate.micro_batch for one in machine.history.observations if one.candidate is not None) >= 8
+    assert any(one.reason == "oom" for one in machine.history.observations) or make is spec
+
+
 def test_those_with_the_own_batch_are_found_among_what_was_measured() -> None:
     same, other = Candidate(stage=1, micro_batch=4, gas=3), Candidate(stage=1, micro_batch=4, gas=6)
     known = history(observation(same, 120.0), observation(other, 150.0), baseline=FACTS)

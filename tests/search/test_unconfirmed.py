@@ -7,10 +7,11 @@ import pytest
 
 from dsopt.report.readable import readable
 from dsopt.report.summary import Summary, summarize
+from dsopt.search.disturbed import DISTURBED
 from dsopt.search.finalists import finalists
 from dsopt.search.history import History, Observation
 from dsopt.search.standing import compare
-from dsopt.search.unconfirmed import unconfirmed
+from dsopt.search.unconfirmed import failed_best, failed_finalists, unconfirmed
 from dsopt.search.verdicts import ONLY_OWN, nothing_ran
 from dsopt.study.space import Candidate
 from dsopt.study.spec import Confirmation, StudySpec
@@ -201,3 +202,16 @@ def test_where_nothing_is_left_to_try_that_is_why() -> None:
     told = replace(history(baseline=facts()), verdicts=dict.fromkeys(range(4), ONLY_OWN))
     sentence = summarize(spec(), told, [], state="finished", note=None, duration_seconds=None).sentence()
     assert sentence.startswith("Your own configuration is the only candidate of this study, so nothing was compared")
+
+
+@pytest.mark.parametrize(("value", "counts"), [(60.0, False), (130.0, True)])
+def test_what_ran_again_for_a_doubt_and_failed_says_nothing_of_the_best(value: float, counts: bool) -> None:
+    """Three such failures, all of candidates that were far slower, and the study had no answer."""
+    doubted, best = Candidate(stage=1, micro_batch=4, gas=1), Candidate(stage=2, micro_batch=4, gas=1)
+    before = history(observation(doubted, value), observation(best, 120.0), baseline=facts())
+    failed = observation(doubted, name=doubted.name, round=1, state="failed", reason="crash", why=DISTURBED)
+    own = observation(None, 100.0, round=1)
+    known = replace(before, reference=[*before.reference, failed, own])
+    assert failed_finalists(known) == [doubted.name]
+    assert failed_best(known) == ([doubted.name] if counts else [])
+    assert (unconfirmed(known) is not None) == counts
