@@ -62,7 +62,8 @@ def differ_oddly(scores: Sequence[float], variances: Sequence[float]) -> bool:
 
 def without_odd(scores: Sequence[float], variances: Sequence[float], ran_on: Sequence[tuple[str, ...]]) -> list[int]:
     """The indices of the runs that are no odd ones."""
-    return np.flatnonzero(with_oddness(scores, variances, ran_on) == np.array(variances)).tolist()
+    widened = with_oddness(scores, variances, ran_on)
+    return [index for index, variance in enumerate(variances) if widened[index] == variance]
 
 
 def agreeing(launches: float, scores: Sequence[float]) -> float:
