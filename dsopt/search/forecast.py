@@ -126,10 +126,12 @@ class Forecast:
         return [(shown, float(gain / taken)) for shown, gain, taken in zip(winners, gains, cost, strict=True)]
 
     def disturbed(self) -> list[tuple[Shown, float]]:
-        """What was launched once and may be chosen, with what another run adds if that was disturbed, by its cost."""
+        """What was launched once, measured or stopped as too slow, with what another run adds if that was disturbed, by
+        its cost."""
         believed, best = self.believed, self.believed.best
-        once = [index for index in believed.winners if len(believed.shown[index].scores) == 1]
-        once = [index for index in once if not believed.shown[index].is_own]
+        may_run = [each.may_win or each.is_stopped for each in believed.shown]
+        once = [index for index, each in enumerate(believed.shown) if len(each.scores) == 1 and not each.is_own]
+        once = [index for index in once if may_run[index]]
         if best is None or not once:
             return []
         grid, scores = Grid.of([believed.shown[index].candidate for index in once]), believed.scores.take(once)

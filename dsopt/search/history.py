@@ -152,16 +152,16 @@ class History:
         return self.find(name) if found is None else self.measured_here(found)
 
     def measured_here(self, o: Observation) -> Observation:
-        """The same; of what another tuner has measured, the first measured run here, if there is one."""
-        if o.imported is None:
+        """The same; of what another tuner has measured, or was stopped, the first run measured here if there is one."""
+        if o.imported is None and o.state != "slow":
             return o
         run = next((run for run in self.reference if run.name == o.name and run.state == "measured"), None)
         return o if run is None else replace(run, candidate=o.candidate)
 
     @property
     def measured(self) -> list[Observation]:
-        """Every measured candidate of every stage."""
-        return [o for o in self.observations if o.state == "measured"]
+        """Every measured candidate of every stage; of one that was stopped, a later run that was measured."""
+        return self._measured(self.observations)
 
     @property
     def observations(self) -> list[Observation]:
@@ -234,8 +234,11 @@ class History:
 
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""
-        measured = [o for o in self.stages.get(stage, ()) if o.state == "measured"]
-        return max(measured, key=self.score, default=None)
+        return max(self._measured(self.stages.get(stage, ())), key=self.score, default=None)
+
+    def _measured(self, observations: Sequence[Observation]) -> list[Observation]:
+        found = (self.measured_here(o) if o.state == "slow" else o for o in observations)
+        return [o for o in found if o.state == "measured"]
 
     def score(self, observation: Observation) -> float:
         """The metric, with its sign reversed if less is better: larger is better."""

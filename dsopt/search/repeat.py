@@ -57,15 +57,20 @@ def repeat_step(history: History, forecast: Forecast, least: float) -> RunRefere
 def disturbed_step(history: History, forecast: Forecast, least: float) -> RunReference | None:
     """Another run, worth at least that, of what was launched once and may have been disturbed; None if none is.
 
-    Once such a run was as slow as the first, the models are known to expect too much here, and it asks for no other;
-    nor once two have failed.
+    If it was, there is a third. Once such a run was as slow as the first, the models are known to expect too much here,
+    and it asks for no other; nor once two have failed.
     """
-    tried = {o.name for o in history.reference if o.round}  # once, also if that fails
-    asked = [o for o in history.reference if o.why == DISTURBED]
-    names, failed = {o.name for o in asked}, [o for o in asked if o.state in ("failed", "infeasible")]
-    as_slow = any(each.name in names and each.agrees_with_itself for each in forecast.believed.shown)
+    asked = {o.name: o.state for o in history.reference if o.why == DISTURBED}
+    again = [each for each in forecast.believed.shown if asked.get(each.name) in ("measured", "slow")]
+    for each in again:
+        is_asked = any((o.name, o.why) == (each.name, _CONTRADICTS) for o in history.reference)
+        if each.contradicts_itself and len(each.scores) == _PAIR and max(each.scores) > forecast.best and not is_asked:
+            return _another(history, each, _CONTRADICTS)
+    failed = [state for state in asked.values() if state in ("failed", "infeasible")]
+    as_slow = [each for each in again if each.agrees_with_itself and not each.contradicts_itself]
     if as_slow or len(failed) >= _PAIR:
         return None
+    tried = {o.name for o in history.reference if o.round}  # once, also if that fails
     doubted = [each for each in forecast.disturbed() if each[0].name not in tried]
     shown, worth = max(doubted, key=lambda each: each[1], default=(None, 0.0))
     return None if shown is None or worth < least else _another(history, shown, DISTURBED)

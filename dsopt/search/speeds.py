@@ -46,6 +46,7 @@ class Shown:
         ran_on: the places of each, as far as they are known (`search/places.py`), `(n,)`.
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
+        is_stopped: whether it may not only because its runs were stopped as too slow.
         is_to_measure: whether another tuner has measured it, and no run here was begun.
         is_steady: whether its launches agree, but for an odd one, while not all of the study's do.
     """
@@ -58,6 +59,7 @@ class Shown:
     is_own: bool
     may_win: bool
     is_to_measure: bool = False
+    is_stopped: bool = False
     is_steady: bool = False
 
     @property
@@ -157,6 +159,7 @@ class Speeds:
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
                 is_to_measure=name not in tried_here,
+                is_stopped=name not in out and {o.state for o in seen if o.imported is None} == {"slow"},
             )
             for name, seen in of_each.items()
         ]

@@ -1,17 +1,20 @@
 """A launch that something made slow, of a configuration that had no other: it may not end the search."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dsopt.search.disturbed import worth_if_disturbed
+from dsopt.search.disturbed import DISTURBED, worth_if_disturbed
 from dsopt.search.history import BASELINE
+from dsopt.search.plan import next_step
 from dsopt.search.standing import compare
+from dsopt.search.steps import RunReference
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 from tests.machines import Machine
-from tests.made_up import GIB, spec
+from tests.made_up import GIB, facts, history, observation, spec
 
-DISTURBED = "it is far slower than all others let expect, and has had only one launch"
 ONE = np.ones(1)
 
 
@@ -66,6 +69,26 @@ def test_one_slow_launch_does_not_end_the_search(rounds: dict | None, which: int
     [best] = {o.candidate for o in machine.history.everything if o.name == result.best and o.candidate is not None}
     assert speed(best) / max(map(speed, machine.offered)) > 0.85
     assert result.interval is None or result.interval[0] < speed(best) / speed(None) < result.interval[1]
+
+
+def test_a_launch_that_was_stopped_as_too_slow_may_have_been_disturbed_too() -> None:
+    """It is the best, but was never looked at again, because no run of it was measured."""
+    at = Candidate(stage=1, micro_batch=16, gas=1)
+    stopped = replace(observation(at, state="slow", reason="slow"), value_so_far=speed(at) / 3, half_width=0.02)
+    before = history(stopped, baseline=facts(micro_batch=4), value=speed(None))
+    study = spec(STUDY, max_train_batch_size=64)
+    known = replace(before, reference=[replace(before.reference[0], half_width=0.002)])
+    step = next_step(study, known)
+    assert isinstance(step, RunReference) and (step.name, step.why) == (at.name, DISTURBED)
+    again = observation(at, speed(at), name=at.name, round=1, why=DISTURBED, half_width=0.002)
+    known = replace(known, reference=[*known.reference, again], learnt={})
+    step = next_step(study, known)
+    assert isinstance(step, RunReference) and (step.name, step.round) == (at.name, 2), "two contradict each other"
+    known = replace(known, reference=[*known.reference, replace(again, round=2, why=step.why)], learnt={})
+    assert known.best(1) == known.measured[0] == replace(again, candidate=at)
+    result = compare(study, known)
+    assert result is not None and result.best == at.name
+    assert result.interval is not None and result.interval[0] < speed(at) / speed(None) < result.interval[1]
 
 
 def test_where_nothing_is_disturbed_nothing_runs_again_for_that() -> None:
