@@ -113,7 +113,7 @@ class Machine:
             state="measured" if measured else "infeasible" if result in ("oom", "invalid_config") else "failed",
             reason=None if measured else result, message="" if measured else f"because of {result}",
             value=result if measured else None, facts=known, engine=None if measured else self.engine,
-            order=float(sum(map(len, self.stages.values()))), **self.told,
+            order=float(len(self.reference) + sum(map(len, self.stages.values()))), **self.told,
         )  # fmt: skip
 
     def activations(self, ran: Candidate) -> int:

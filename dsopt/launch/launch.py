@@ -128,7 +128,8 @@ class Launch:
     @property
     def secrets_given(self) -> list[str]:
         """The secret variables that the run gets, of this worker or of the user's own files for other nodes."""
-        lines = [] if self.is_local else self._node_environment_lines(os.environ)
+        assigned = dict(with_values(self.command, os.environ).environment)
+        lines = [] if self.is_local else self._node_environment_lines({**os.environ, **assigned})
         own = dict(line.partition("=")[::2] for line in lines if "=" in line)
         return secrets_given({**own, **os.environ}, self.command, self.pass_env)
 

@@ -80,6 +80,7 @@ class Believed:
                     scores=[*same.scores, *run.scores],
                     variances=[*same.variances, *run.variances],
                     ran_on=[*same.ran_on, *run.ran_on],
+                    orders=[*same.orders, math.inf],
                 )
             known[run.name] = run
         self.shown = list(known.values())

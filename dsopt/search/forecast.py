@@ -194,6 +194,7 @@ class Forecast:
             scores=[float(scores.mean[0])],
             variances=[STEPS_UNTOLD**2],
             ran_on=[()],
+            orders=[math.inf],
             is_own=False,
             may_win=True,
         )

@@ -34,6 +34,7 @@ _PAIR: Final = 2
 _COLD: Final = "the first launch of a study may be colder than others, or have had company"
 _CONTRADICTS: Final = "its two launches contradict each other"
 _ALONE: Final = "its fastest launch is far above two others, which may both have been disturbed"
+_SINCE: Final = "launches of what it is compared with have changed since it ran: the machine may have"
 _LUCKY: Final = "launches differ by more than usual here, and it has had only one"
 
 
@@ -151,18 +152,21 @@ def _second(history: History, believed: Believed, best: Shown, own: Shown | None
 def disagreeing_step(history: History, believed: Believed, best: Shown, own: Shown | None) -> Step | None:
     """Another launch, once, of what has two that cannot both be right, or of a best that has one where they differ.
 
-    One launch of it may have been lucky. Of three, two may have been disturbed: then there is a fourth. While such a
-    launch goes on, it is waited for.
+    One launch of it may have been lucky. Of three, two may have been disturbed: then there is a fourth. Where launches
+    of one have changed, so may those of the other. While such a launch goes on, it is waited for.
     """
     both = [one for one in (best, own) if one is not None]
     due = [(one, _CONTRADICTS) for one in both if one.contradicts_itself and len(one.scores) == _PAIR]
     due += [(one, _ALONE) for one in both if one.fastest_is_alone]
+    if own is not None and best is not own:
+        pairs = ((own, best.settled_at), (best, own.settled_at))
+        due += [(one, _SINCE) for one, since in pairs if since is not None and max(one.orders, default=since) < since]
     if own is not None and best is not own and len(best.ran_here) == 1 and believed.launch > USUAL:
         due.append((best, _LUCKY))
     for one, why in due:
         if not any((o.name, o.why) == (one.name, why) for o in history.reference):
             return _another(history, one, why)
-    is_going = any(o.state == "running" and o.why in (_CONTRADICTS, _ALONE, _LUCKY) for o in history.reference)
+    is_going = any(o.state == "running" and o.why in (_CONTRADICTS, _ALONE, _SINCE, _LUCKY) for o in history.reference)
     return Wait() if is_going else None
 
 

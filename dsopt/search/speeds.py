@@ -1,6 +1,7 @@
 """What the runs of a study have shown of each configuration's speed, and of how much steps and launches differ."""
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +45,7 @@ class Shown:
         scores: of each run (`search/speed.py`), `(n,)`.
         variances: what the steps of each leave open, `(n,)`.
         ran_on: the places of each, as far as they are known (`search/places.py`), `(n,)`.
+        orders: the place of each among all that has ended (`Observation.order`), `(n,)`.
         is_own: whether one of them is the run that shows model and devices.
         may_win: whether it may be chosen: a run here has measured it, and none has failed since.
         is_stopped: whether it may not only because its runs were stopped as too slow.
@@ -58,6 +60,7 @@ class Shown:
     ran_on: Sequence[tuple[str, ...]]
     is_own: bool
     may_win: bool
+    orders: Sequence[float] = ()
     is_to_measure: bool = False
     is_stopped: bool = False
     is_steady: bool = False
@@ -86,6 +89,16 @@ class Shown:
     def contradicts_itself(self) -> bool:
         """Whether its runs, all on the same nodes, differ by more than launches do."""
         return len(set(self.ran_on)) == 1 and differ_oddly(self.scores, self.variances)
+
+    @property
+    def settled_at(self) -> float | None:
+        """The order of the first launch that is no odd one, if others came before it: the machine may have changed."""
+        if not self.orders:
+            return None
+        usual = self._usual
+        first = min((self.orders[index] for index in usual), default=math.inf)
+        odd = [order for index, order in enumerate(self.orders) if index not in usual]
+        return first if odd and min(odd) < first else None
 
     @property
     def fastest_is_alone(self) -> bool:
@@ -156,6 +169,7 @@ class Speeds:
                 scores=log_score(spec, np.array([_value(o) for o in seen], dtype=float)).tolist(),
                 variances=[self._variance(o) for o in seen],
                 ran_on=[places_of(o) for o in seen],
+                orders=[o.order for o in seen],
                 is_own=any(o is telling for o in seen),
                 may_win=name not in out and any(o.state == "measured" and o.imported is None for o in seen),
                 is_to_measure=name not in tried_here,

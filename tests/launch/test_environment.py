@@ -1,5 +1,6 @@
 """What a run gets of the worker's environment, on this node and on others."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from dsopt.launch.devices import DevicePool
 from dsopt.launch.environment import secrets_given
 from dsopt.launch.launch import Launch
 from dsopt.protocol.run_dir import RUN_VARIABLES, RunDir
+from dsopt.study.command import LaunchCommand
 from tests.runs import launch
 
 BASE = {
@@ -54,6 +56,9 @@ def test_other_nodes_get_no_more_from_a_file_that_only_its_owner_may_read(
         devices=DevicePool(kind="cpu", indices=(0,)), pass_env=("AWS_*",),
     )  # fmt: skip
     assert started.secrets_given == ["AWS_PROFILE_SECRET"]
+    (tmp_path / "my.env").write_text("AWS_OTHER_SECRET=aws-4713\n")
+    assigned = LaunchCommand.parse("DS_ENV_FILE=my.env deepspeed --hostfile hosts --num_nodes 2 train.py", "test")
+    assert replace(started, command=assigned, cwd=tmp_path).secrets_given == ["AWS_OTHER_SECRET"]
     path = Path(started.environment(BASE)["DS_ENV_FILE"])
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text().splitlines()[:4] == [
