@@ -26,5 +26,7 @@ def test_one_run_of_each_says_what_it_can() -> None:
 
 
 def test_what_ran_again_counts_with_all_its_runs() -> None:
-    assert best_text(STUDY, again(SEARCHED, LUCKY, 100.0, 100.0)) == "ZeRO 1 · 2 × 1: 145 samples/s (baseline 100)"
+    assert (
+        best_text(STUDY, again(SEARCHED, LUCKY, 100.0, 100.0, 100.0)) == "ZeRO 1 · 2 × 1: 145 samples/s (baseline 100)"
+    )
     assert best_text(STUDY, again(SEARCHED, LUCKY, 149.0, 151.0)).startswith("ZeRO 1 · 4 × 1: 15")
