@@ -91,11 +91,13 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
     estimates, facts = _estimated(spec, history, best), history.facts_for(spec)
     own = own_batch(spec, history, facts) if facts is not None else None
     references = [o for o in history.reference if o.round == 0]
+    ran_again = {o.name for o in history.reference if o.round and o.state == "measured"}
     failed = {o.name: f"failed in round {o.round}: {o.message}" for o in left_out(history)}
-    again: dict[str, list[str]] = {}
+    stopped = {o.name: o for o in history.observations if o.state == "slow"}
+    again = {name: [f"its first launch was stopped: {o.message}"] for name, o in stopped.items() if name in ran_again}
     for o in history.reference:
         earliest = history.searched(o.name) if o.round else o
-        if earliest is None or o.round > earliest.round:
+        if earliest is None or o.round > earliest.round or o.name in stopped:
             again.setdefault(o.name, []).append(_again(o, spec.autotuning.unit))
     plain, special = _plain_rows(history, facts), {*estimates, *failed, *again, best}
     rows = []
@@ -109,6 +111,7 @@ def rows_of(spec: StudySpec, history: History, best: str | None) -> list[Row]:
             batch = global_batch(spec, facts, seen.candidate)
         run = history.measured_here(seen)
         row = _row(run, estimates, best, batch, failed.get(seen.name), again.get(seen.name, ()))
+        row = replace(row, why=seen.why) if seen.state == "slow" else row
         rows.append(row if seen.imported is None else _as_imported(row, is_measured=run.imported is None))
         if is_plain:
             plain[id(seen)] = (seen, rows[-1])

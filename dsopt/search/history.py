@@ -158,10 +158,14 @@ class History:
         run = next((run for run in self.reference if run.name == o.name and run.state == "measured"), None)
         return o if run is None else replace(run, candidate=o.candidate)
 
+    def tried(self, stage: int) -> list[Observation]:
+        """The candidates of a stage; of one that was stopped as too slow, a later run, if one was measured."""
+        return [self.measured_here(o) if o.state == "slow" else o for o in self.stages.get(stage, ())]
+
     @property
     def measured(self) -> list[Observation]:
-        """Every measured candidate of every stage; of one that was stopped, a later run that was measured."""
-        return self._measured(self.observations)
+        """Every measured candidate of every stage, likewise."""
+        return [o for stage in self.stages for o in self.tried(stage) if o.state == "measured"]
 
     @property
     def observations(self) -> list[Observation]:
@@ -234,11 +238,7 @@ class History:
 
     def best(self, stage: int) -> Observation | None:
         """The best measured candidate of a stage."""
-        return max(self._measured(self.stages.get(stage, ())), key=self.score, default=None)
-
-    def _measured(self, observations: Sequence[Observation]) -> list[Observation]:
-        found = (self.measured_here(o) if o.state == "slow" else o for o in observations)
-        return [o for o in found if o.state == "measured"]
+        return max((o for o in self.tried(stage) if o.state == "measured"), key=self.score, default=None)
 
     def score(self, observation: Observation) -> float:
         """The metric, with its sign reversed if less is better: larger is better."""

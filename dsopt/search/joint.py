@@ -71,7 +71,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     for stage in left:
         untried, met[stage] = without_crashes(_untried(spec, history, facts, forecast, stage), crashes)
         candidates = [candidate for candidate in untried if not is_own(candidate)]
-        verdict = budget_spent(spec, history.stages[stage])
+        verdict = budget_spent(spec, history.tried(stage))
         if verdict is None and not candidates:
             verdict = with_crashes(_nothing_left(spec, forecast, history, stage, has_own=bool(untried)), met[stage])
             if met[stage]:
@@ -96,7 +96,7 @@ def joint_step(spec: StudySpec, history: History, facts: ModelFacts, is_own: Cal
     if not outlooks:
         return CloseStage(stage=stage, verdict=barred[stage])
     if spent:
-        return CloseStage(stage=stage, verdict=patience_spent(spec, history.stages[stage]))
+        return CloseStage(stage=stage, verdict=patience_spent(spec, history.tried(stage)))
     verdict = _verdict(outlooks[stage], forecast.best, allowed[stage], history, stage, least)
     return CloseStage(stage=stage, verdict=with_crashes(verdict, met[stage]))
 
@@ -247,7 +247,7 @@ def _nothing_left(spec: StudySpec, forecast: Forecast, history: History, stage: 
     if has_own:
         return "explored" if history.stages[stage] else ONLY_OWN
     if history.stages[stage]:
-        return nothing_ran(history.stages[stage])
+        return nothing_ran(history.tried(stage))
     space = spec.space(stage, forecast.memory.facts.hidden_size)
     known = [reason for reason in reasons_against(spec, space, forecast.memory) if reason is not None]
     return f"skipped: {known[-1] if known else 'nothing to try'}"
@@ -268,7 +268,7 @@ def _verdict(
     """
     has_launched = any(history.measured_here(o).launched for o in history.stages[stage])
     was_run = has_launched or stage == history.own_stage
-    came = came_of(history.stages[stage]) if has_launched else "explored"
+    came = came_of(history.tried(stage)) if has_launched else "explored"
     if not allowed.any():
         likely = "worth the risk of an OOM" if (outlook.fits >= _TOO_RISKY).any() else "likely to fit"
         return f"{came}; nothing else is {likely}" if was_run else f"skipped: nothing in it is {likely}"

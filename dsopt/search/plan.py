@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.believed import Believed
 from dsopt.search.comparison import comparison_step
+from dsopt.search.disturbed import DISTURBED
 from dsopt.search.facts import ModelFacts, facts_without_a_run
 from dsopt.search.finalists import contenders, finalists
 from dsopt.search.forecast import Forecast
@@ -14,7 +15,7 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.joint import joint_step
 from dsopt.search.least_memory import profile_candidate
 from dsopt.search.payback import least_worth, share_of_training
-from dsopt.search.repeat import disagreeing_step, last_step
+from dsopt.search.repeat import disagreeing_step, disturbed_step, last_step
 from dsopt.search.rounds import Entry, next_in_rounds
 from dsopt.search.ruled_out import refusals
 from dsopt.search.stage import stage_step
@@ -98,16 +99,17 @@ def _why_profiled(spec: StudySpec, history: History) -> str | None:
 
 
 def _before_rounds(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:
-    """A run of what was only measured elsewhere: rounds compare what has run here."""
-    have_begun = any(o.round and o.why is None for o in history.reference)
-    if have_begun or all(o.imported is None and o.taken_over is None for o in history.everything):
+    """A run of what was only measured elsewhere, or may have been disturbed: rounds compare what has run here."""
+    if any(o.round and o.why is None for o in history.reference):
         return None
     forecast = Forecast(spec, facts, history)
     least = least_worth(spec, history) if forecast.believed.winners else 0.0
-    step = imported_step(history, forecast, least)
-    if step is None and any(o.state == "running" for o in history.everything):
+    step = imported_step(history, forecast, least) or disturbed_step(history, forecast, least)
+    is_elsewhere = any(o.imported is not None or o.taken_over is not None for o in history.everything)
+    doubted = {o.name for o in history.reference if o.why == DISTURBED}
+    if step is None and any(o.state == "running" and (is_elsewhere or o.name in doubted) for o in history.everything):
         return Wait()
-    return step or first_from_elsewhere(history, forecast.believed)
+    return step or (first_from_elsewhere(history, forecast.believed) if is_elsewhere else None)
 
 
 def _before_result(spec: StudySpec, history: History, facts: ModelFacts) -> Step | None:

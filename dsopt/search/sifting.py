@@ -55,10 +55,11 @@ def sift(spec: StudySpec, part: Part, trial: FrozenTrial, name: str, round_: int
 def not_a_reference(
     observation: Observation, references: frozenset[str], stages: Iterable[Sequence[Observation]]
 ) -> str | None:
-    """Why a reference run does not count: it has a name that is neither a reference's nor a measured candidate's."""
+    """Why a reference run does not count: it has a name that is neither a reference's nor that of what has run."""
     if observation.name in references:
         return None
-    if observation.round > 0 and any(o.name == observation.name and o.state == "measured" for s in stages for o in s):
+    ran = (o for tried in stages for o in tried if o.state in ("measured", "slow"))
+    if observation.round > 0 and any(o.name == observation.name for o in ran):
         return None
     return f"the name '{observation.name}', {_OWN}"
 

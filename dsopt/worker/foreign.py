@@ -96,7 +96,8 @@ def reference_candidate(study: StoredStudy, name: str, history: History) -> Cand
         return None
     if name == PROFILE:
         return profile_candidate(study.spec)
-    finalist = next((o for o in history.measured if o.name == name), None)
+    ran = (o for o in history.observations if o.state in ("measured", "slow"))
+    finalist = next((o for o in ran if o.name == name), None)
     if finalist is None:
         raise DsoptError(
             f"study '{study.name}': a trial of {study.name}/{REFERENCE} was changed by somebody else while it was "
