@@ -20,6 +20,7 @@ from dsopt.store.transactions import writing
 from dsopt.study.part import REFERENCE
 from dsopt.study.trial_attributes import TrialAttributes
 from dsopt.worker import heart
+from dsopt.worker.history import load_history
 from tests.conftest import SCRIPTS, Dsopt
 from tests.outages import Server, on_node
 from tests.store.ledger import begin
@@ -240,7 +241,7 @@ def test_a_proof_that_another_worker_has_in_hand_ends_with_the_study(
     worker = dsopt_on.start("worker", "simulated", "--devices", "cpu:2")
     store = Store.open(dsopt_on.environment["DSOPT_STORAGE"])
     study = store.get("simulated")
-    until(lambda: store.now(study).state == "confirming", 120)
+    until(lambda: len(load_history(store, study).verdicts) == len(study.spec.stages), 120)  # then rounds begin
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(socket, "gethostname", lambda: "another")
         other = Ledger(store, workers.register(store.engine))
