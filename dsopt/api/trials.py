@@ -59,8 +59,9 @@ def described(study: Study, run: Run) -> list[str]:
     if run.metric is not None:
         until = " until it was stopped" if run.state == "slow" else ""
         lines.append(f"metric{until}: {significant(run.metric)} {unit}")
-    shown = {o.round: o.value_so_far if o.state == "slow" else o.value for o in seen if o.name == run.candidate}
-    values = [f"{significant(value)} in round {round_}" for round_, value in shown.items() if value is not None]
+    values = [
+        f"{significant(o.figure)} in round {o.round}" for o in seen if o.name == run.candidate and o.figure is not None
+    ]
     lines += [f"launched {len(values)} times: {', '.join(values)}"] if len(values) > 1 else []
     if run.step_seconds is not None and run.half_width_seconds is not None:
         lines.append(

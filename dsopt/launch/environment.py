@@ -35,9 +35,14 @@ def asked_for(base: Mapping[str, str], pass_env: Sequence[str]) -> dict[str, str
 
 def only_passed(lines: Sequence[str], command: LaunchCommand, pass_env: Sequence[str]) -> list[str]:
     """The lines `NAME=VALUE` of an environment file, without those of variables that are withheld."""
-    found = dict(line.partition("=")[::2] for line in lines if "=" in line)
+    found = variables_in(lines)
     left_out = {*OWN_ACCESS, *withheld(found, command, pass_env)}
     return [line for line in lines if line.partition("=")[0] not in left_out]
+
+
+def variables_in(lines: Sequence[str]) -> dict[str, str]:
+    """The variables of an environment file."""
+    return dict(line.partition("=")[::2] for line in lines if "=" in line)
 
 
 def known_secrets(base: Mapping[str, str], command: LaunchCommand) -> list[str]:

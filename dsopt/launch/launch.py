@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsopt.launch.devices import DevicePool
-from dsopt.launch.environment import asked_for, known_secrets, only_passed, passed_on, secrets_given, withheld
+from dsopt.launch.environment import (
+    asked_for,
+    known_secrets,
+    only_passed,
+    passed_on,
+    secrets_given,
+    variables_in,
+    withheld,
+)
 from dsopt.launch.placement import Placement
 from dsopt.protocol.private import write_private
 from dsopt.protocol.run_dir import (
@@ -100,7 +108,7 @@ class Launch:
         passed = passed_on(base, self.command, self.pass_env)
         exported = {name: value for name, value in passed.items() if name.startswith(_EXPORTED)}
         lines = only_passed(self._node_environment_lines(passed), self.command, self.pass_env)
-        given = dict(line.partition("=")[::2] for line in lines if "=" in line)
+        given = variables_in(lines)
         assigned = dict(with_values(self.command, base).environment)
         return {**exported, **given, **asked_for(base, self.pass_env), **assigned, **self._own_variables()}
 
@@ -130,8 +138,7 @@ class Launch:
         """The secret variables that the run gets, of this worker or of the user's own files for other nodes."""
         assigned = dict(with_values(self.command, os.environ).environment)
         lines = [] if self.is_local else self._node_environment_lines({**os.environ, **assigned})
-        own = dict(line.partition("=")[::2] for line in lines if "=" in line)
-        return secrets_given({**own, **os.environ}, self.command, self.pass_env)
+        return secrets_given({**variables_in(lines), **os.environ}, self.command, self.pass_env)
 
     @property
     def withheld(self) -> list[str]:

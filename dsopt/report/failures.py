@@ -49,7 +49,7 @@ def alone_text(crashed: Sequence[tuple[str, str]], *, only: str | None, is_refus
 def has_alternatives(spec: StudySpec, history: History) -> bool:
     """Whether anything but the user's own configuration was measured."""
     is_own, known = baseline_test(spec, history), map(history.measured_here, history.observations)
-    return any(o.state in ("measured", "slow") and o.imported is None and not is_own(o.candidate) for o in known)
+    return any(o.has_figure and o.imported is None and not is_own(o.candidate) for o in known)
 
 
 def left_out_lines(failed: Sequence[tuple[str, int, str]]) -> list[str]:

@@ -19,10 +19,10 @@ def odd_launches(history: History, unit: str) -> list[str]:
     """A warning of the configurations whose launches on the same nodes contradict each other, for each reason."""
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(o.name for o in history.reference if o.round):
-        runs = [o for o in history.everything if o.name == name and _figure(o) and o.imported is None]
+        runs = [o for o in history.everything if o.name == name and o.figure and o.imported is None]
         for places in dict.fromkeys(places_of(o) for o in runs):
             here = [o for o in runs if places_of(o) == places]
-            values = {value: ((o.half_width or 0.0) / 2) ** 2 for o in here if (value := _figure(o))}
+            values = {value: ((o.half_width or 0.0) / 2) ** 2 for o in here if (value := o.figure)}
             if len(values) > 1 and differ_oddly([math.log(value) for value in values], [*values.values()]):
                 whose = "your own configuration" if name == BASELINE else labels(runs)[name]
                 told = f"of {whose} came to {number(min(values))} and {number(max(values))} {unit}"
@@ -31,11 +31,6 @@ def odd_launches(history: History, unit: str) -> list[str]:
         f"WARNING: launches {', '.join(told)}, which is more than launches differ by. {why}"
         for why, told in found.items()
     ]
-
-
-def _figure(o: Observation) -> float | None:
-    """The metric of a run; of one that was stopped as too slow, until then."""
-    return o.value_so_far if o.state == "slow" else o.value
 
 
 def _why(runs: Sequence[Observation]) -> str:

@@ -129,9 +129,11 @@ class Forecast:
         """What was launched once, measured or stopped as too slow, with what another run adds if that was disturbed, by
         its cost."""
         believed, best = self.believed, self.believed.best
-        may_run = [each.may_win or each.is_stopped for each in believed.shown]
-        once = [index for index, each in enumerate(believed.shown) if len(each.scores) == 1 and not each.is_own]
-        once = [index for index in once if may_run[index]]
+        once = [
+            index
+            for index, each in enumerate(believed.shown)
+            if len(each.scores) == 1 and not each.is_own and (each.may_win or each.is_stopped)
+        ]
         if best is None or not once:
             return []
         grid, scores = Grid.of([believed.shown[index].candidate for index in once]), believed.scores.take(once)

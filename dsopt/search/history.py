@@ -94,6 +94,16 @@ class Observation:
         """Whether it cost a run: False if it was pruned before its launch, or imported."""
         return self.reason not in ("predicted_oom", "early_stopping") and self.imported is None
 
+    @property
+    def has_figure(self) -> bool:
+        """Whether it has run, to its end or until it was stopped as too slow."""
+        return self.state in ("measured", "slow")
+
+    @property
+    def figure(self) -> float | None:
+        """Its metric; of one that was stopped as too slow, until then."""
+        return self.value_so_far if self.state == "slow" else self.value
+
     @cached_property
     def activations(self) -> tuple[Setting, int, int] | None:
         """What its forward pass left, if that was seen: setting outside of ZeRO, micro-batch size, bytes."""

@@ -194,9 +194,9 @@ def _untried(spec: StudySpec, history: History, facts: ModelFacts, forecast: For
 
 def _sizes(spec: StudySpec, facts: ModelFacts, forecast: Forecast, space: StageSpace, group: Setting) -> Sequence[int]:
     """The micro-batch sizes of a group to consider."""
+    if spec.micro_batch_list is not None:
+        return spec.micro_batch_list
     listed, first = listed_sizes(spec, facts, group), space.settings(group)[0]
-    if listed is not None and spec.micro_batch_list is not None:
-        return listed
     floor = _floor(spec, facts, forecast, space.stage, first)
     if listed is not None:
         return [size for size in listed if size >= floor]

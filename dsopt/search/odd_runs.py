@@ -3,9 +3,8 @@
 Of three or more launches of one configuration on the same nodes, one that lies far below two others that agree tells
 little of it: its own variance grows until it hardly counts, as with Student's t. One that lies far above two others is
 none: what disturbs makes launches slow, and may have met both. It is one only where three agree. Of two, nobody knows
-which is the odd one. It still
-tells that launches may differ by so much, also those of configurations that were launched once; but not those of one
-whose own launches agree, but for an odd one.
+which is the odd one. It still tells that launches may differ by so much, also those of configurations that were
+launched once; but not those of one whose own launches agree, but for an odd one.
 """
 
 from collections.abc import Sequence

@@ -58,8 +58,7 @@ def not_a_reference(
     """Why a reference run does not count: it has a name that is neither a reference's nor that of what has run."""
     if observation.name in references:
         return None
-    ran = (o for tried in stages for o in tried if o.state in ("measured", "slow"))
-    if observation.round > 0 and any(o.name == observation.name for o in ran):
+    if observation.round > 0 and any(o.name == observation.name and o.has_figure for s in stages for o in s):
         return None
     return f"the name '{observation.name}', {_OWN}"
 

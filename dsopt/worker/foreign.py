@@ -96,8 +96,7 @@ def reference_candidate(study: StoredStudy, name: str, history: History) -> Cand
         return None
     if name == PROFILE:
         return profile_candidate(study.spec)
-    ran = (o for o in history.observations if o.state in ("measured", "slow"))
-    finalist = next((o for o in ran if o.name == name), None)
+    finalist = next((o for o in history.observations if o.name == name and o.has_figure), None)
     if finalist is None:
         raise DsoptError(
             f"study '{study.name}': a trial of {study.name}/{REFERENCE} was changed by somebody else while it was "
