@@ -89,6 +89,7 @@ class Forecast:
         self.believed = Believed(spec, facts, history)
         self._trees = self._fitted_trees()
         running = [shown for o in history.everything if (shown := self._expected(o)) is not None]
+        self._going = {shown.name for shown in running}
         if running:
             self.believed.believe(running)
         self.cost = RunCost(spec, facts, history)
@@ -127,12 +128,13 @@ class Forecast:
 
     def disturbed(self) -> list[tuple[Shown, float]]:
         """What was launched once, measured or stopped as too slow, with what another run adds if that was disturbed, by
-        its cost."""
+        its cost. What goes on has no figure yet that could be."""
         believed, best = self.believed, self.believed.best
         once = [
             index
             for index, each in enumerate(believed.shown)
             if len(each.scores) == 1 and not each.is_own and (each.may_win or each.is_stopped)
+            if each.name not in self._going
         ]
         if best is None or not once:
             return []

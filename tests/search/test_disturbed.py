@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dsopt.search.disturbed import DISTURBED, worth_if_disturbed
+from dsopt.search.forecast import Forecast
 from dsopt.search.history import BASELINE
 from dsopt.search.plan import next_step
 from dsopt.search.standing import compare
@@ -94,6 +95,17 @@ def test_a_launch_that_was_stopped_as_too_slow_may_have_been_disturbed_too() -> 
 def test_where_nothing_is_disturbed_nothing_runs_again_for_that() -> None:
     machine = tuned(study_with(None), 0, 1.0)
     assert DISTURBED not in {o.why for o in machine.history.everything}
+
+
+def test_a_run_that_goes_on_is_not_doubted() -> None:
+    """Its figure is only believed. It was launched again, and the worker took that for somebody else's and ended."""
+    study, sizes = spec(STUDY, max_train_batch_size=64), [Candidate(stage=1, micro_batch=m, gas=1) for m in (8, 16, 32)]
+    ended = [observation(at, speed(at), half_width=0.002) for at in sizes[:2]]
+    going = observation(sizes[2], state="running")
+    known = history(*ended, going, baseline=facts(micro_batch=4), value=speed(None))
+    forecast = Forecast(study, facts(micro_batch=4), known)
+    assert sizes[2].name in {shown.name for shown in forecast.believed.shown}
+    assert {shown.name for shown, _ in forecast.disturbed()} == {o.name for o in ended}
 
 
 @pytest.mark.parametrize("rounds", [None, {"finalists": 1, "rounds": 1}])
