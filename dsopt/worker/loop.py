@@ -99,10 +99,9 @@ class Worker:
             self._problem = error
 
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
-        # a database that cannot be used at first is an error
         self._speed = NodeSpeed(self._store, self._pool, self._tell)
         self._strangers = Strangers(self._pool, lambda: self._tell(DriverSilent()))
-        heart = Heart(self._store, self._wake.set, self._ending.drain, self._speed)
+        heart = self._patience(lambda: Heart(self._store, self._wake.set, self._ending.drain, self._speed))
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(self._store.identity, self._store.shown_url)
         try:

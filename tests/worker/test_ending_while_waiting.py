@@ -122,11 +122,24 @@ def database_locked(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.P
     create(dsopt, 0.2)
     worker = started(dsopt)
     wait_for_a_run(dsopt.cwd)
+    lock(dsopt, opened)
+    until_said(worker, "database is locked")
+    return worker
+
+
+def locked_at_first(dsopt: Dsopt, opened: contextlib.ExitStack) -> "subprocess.Popen[str]":
+    """The same, before the worker has registered."""
+    create(dsopt, 0.2)
+    lock(dsopt, opened)
+    worker = started(dsopt)
+    until_said(worker, "Working with")
+    return worker
+
+
+def lock(dsopt: Dsopt, opened: contextlib.ExitStack) -> None:
     path = dsopt.environment["DSOPT_STORAGE"].removeprefix("sqlite:///")
     holder = opened.enter_context(contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=60)))
     holder.execute("BEGIN IMMEDIATE")
-    until_said(worker, "database is locked")
-    return worker
 
 
 def planning(dsopt: Dsopt, _: contextlib.ExitStack) -> "subprocess.Popen[str]":
@@ -164,7 +177,8 @@ def attempts(dsopt: Dsopt, _: contextlib.ExitStack) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize(
-    "wait", [idle, devices, database_down, connection_silent, database_locked, planning, engine, attempts]
+    "wait",
+    [idle, devices, database_down, connection_silent, database_locked, locked_at_first, planning, engine, attempts],
 )
 def test_sigterm_ends_a_worker_soon(wait: Waiting, tmp_path: Path, sqlite_url: str, postgres: str) -> None:
     dsopt = Dsopt(tmp_path, sqlite_url)
@@ -183,3 +197,13 @@ def test_sigterm_ends_a_worker_soon(wait: Waiting, tmp_path: Path, sqlite_url: s
             wait_until_nothing_runs(tmp_path)
     print(f"{wait.__name__}: {seconds:.2f} s")
     assert seconds < 4  # 2 on a quiet machine
+
+
+def test_a_worker_that_begins_while_the_database_is_locked_waits_for_it(tmp_path: Path, sqlite_url: str) -> None:
+    """It ended with 1: it had not registered yet."""
+    dsopt = Dsopt(tmp_path, sqlite_url)
+    with contextlib.ExitStack() as opened:
+        worker = locked_at_first(dsopt, opened)
+        until_said(worker, "the database cannot be used now: database is locked")
+    output, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0 and "is finished" in output, output
