@@ -10,6 +10,7 @@ from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
 from dsopt.report.samples import growing_samples
 from dsopt.search.history import History
+from dsopt.study.mapped_flags import contradictions
 from dsopt.study.own_settings import settings_in
 from dsopt.study.quantity import gib
 from dsopt.study.spec import StudySpec
@@ -23,8 +24,9 @@ _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much w
 
 
 def unlike_runs(spec: StudySpec, history: History) -> list[str]:
-    """Warnings of files, models and samples that changed, contradicting launches, engines, and slow input."""
-    of_config = [f"WARNING: {note}" for note in [changed_config(spec)] if note is not None]
+    """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input."""
+    notes = [changed_config(spec), *(found.result_text() for found in contradictions(spec))]
+    of_config = [f"WARNING: {note}" for note in notes if note is not None]
     of_launches = odd_launches(history, spec.autotuning.unit)
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
@@ -105,14 +107,24 @@ def _rare_samples(history: History) -> list[str]:
 
 
 def _other_rows(history: History) -> list[str]:
-    """What to know of sizes, if the user's own script feeds fewer rows than its configuration says samples."""
+    """What to know of sizes, if the user's own script feeds another number of rows than its configuration says samples.
+
+    More rows may be what a sample consists of, unless the script has shown that it does not follow its configuration.
+    """
     facts = next((o.facts for o in history.reference if o.facts is not None), None)
-    if facts is None or not 1 < facts.rows < facts.micro_batch:
+    if facts is None or facts.rows <= 1 or facts.rows == facts.micro_batch:
+        return []
+    told = f"Your script feeds batches of {facts.rows} rows, where its configuration says {facts.micro_batch} samples."
+    if facts.rows < facts.micro_batch:
+        return [
+            f"{told} If a row is one sample, as with Accelerate's split_batches, samples/s and batch sizes are too "
+            "large here, by the same factor everywhere. Factors between configurations hold."
+        ]
+    if all(o.reason != "fixed_batch" for o in history.observations):
         return []
     return [
-        f"Your script feeds batches of {facts.rows} rows, where its configuration says {facts.micro_batch} samples. If "
-        "a row is one sample, as with Accelerate's split_batches, samples/s and batch sizes are too large here, by the "
-        "same factor everywhere. Factors between configurations hold."
+        f"{told} If a row is one sample, samples/s, batch sizes and costs are of too few samples here, by the same "
+        f"factor everywhere: put {facts.rows} into the configuration. Factors between configurations hold."
     ]
 
 

@@ -13,7 +13,7 @@ from dsopt.study.spec import StudySpec
 def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCommand:
     """The user's command with the candidate's resources and script arguments.
 
-    The user's own run (None) is as typed, except for mapped flags that contradict the configuration.
+    The user's own run (None) is as typed, except for mapped flags that do not say what the configuration says.
     """
     command = spec.resources
     if candidate is None:

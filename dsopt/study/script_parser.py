@@ -9,6 +9,7 @@ from typing import Final
 
 from dsopt.study.command import LaunchCommand
 from dsopt.study.documents import is_file, nearest
+from dsopt.study.script_flags import same_flag
 from dsopt.study.spec import StudySpec
 
 _OF_DEEPSPEED: Final = ("--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config")
@@ -27,10 +28,17 @@ _BOTH_WAYS: Final = "BooleanOptionalAction"
 
 @dataclass(slots=True)
 class _Flags:
-    """The flags that a script's parser has; `required`: of each that must be given, all its names."""
+    """The flags that a script's parser has.
+
+    Attributes:
+        names: of all.
+        required: of each that must be given, all its names.
+        defaults: what the script has where a flag is absent, by name, as far as the source alone tells.
+    """
 
     names: set[str] = field(default_factory=set)
     required: list[tuple[str, ...]] = field(default_factory=list)
+    defaults: dict[str, object] = field(default_factory=dict)
 
     def has(self, flag: str) -> bool:
         """Whether the parser takes this word: it takes beginnings of long flags, and values right after short ones."""
@@ -43,9 +51,7 @@ def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
     Returns:
         What is wrong and what helps, if that is known; None if the source alone does not tell.
     """
-    command = spec.launch
-    path = Path(spec.cwd, command.script)
-    known = None if command.is_module or path.suffix != ".py" else _flags_of(path)
+    command, known = spec.launch, _flags_of_script(spec)
     if known is None:
         return None
     found = []
@@ -62,6 +68,22 @@ def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
     needed = [of for of in known.required if added.isdisjoint(of)]
     lacking = [of for of in needed if not any(_is_meant(flag, name) for name in of for flag in given)]
     return found + [(f"{command.script} needs {of[-1]}, which the command does not give", "") for of in lacking]
+
+
+def default_in_script(spec: StudySpec, flag: str) -> object:
+    """What the script has where the command lacks a flag; None if the source alone does not tell."""
+    known = _flags_of_script(spec)
+    return (
+        None
+        if known is None
+        else next((value for name, value in known.defaults.items() if same_flag(name, flag)), None)
+    )
+
+
+def _flags_of_script(spec: StudySpec) -> _Flags | None:
+    command = spec.launch
+    path = Path(spec.cwd, command.script)
+    return None if command.is_module or path.suffix != ".py" else _flags_of(path)
 
 
 def _is_meant(flag: str, name: str) -> bool:
@@ -140,6 +162,7 @@ def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
     """The flags of all `add_argument`; None if one has what only running the script would tell."""
     found = _Flags(names={"-h", "--help"})
     always = _unconditional(tree)
+    is_changed = any(_called(call) == "set_defaults" for call in calls)
     for call in calls:
         if _called(call) == _ADDS_THEM:
             found.names |= {*_OF_DEEPSPEED}
@@ -152,6 +175,8 @@ def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
         if _name(options.get("action")) == _BOTH_WAYS:
             found.names |= {f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")}
         found.names |= {*flags}
+        if not is_changed and "default" in options:
+            found.defaults |= dict.fromkeys(flags, _constant(options["default"]))
         if flags and call in always and _constant(options.get("required")) is True:
             found.required.append(flags)
     return found

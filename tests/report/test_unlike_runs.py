@@ -8,6 +8,7 @@ from dsopt.report.doubts import doubts_text
 from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.run_quality import RunQuality
 from dsopt.study.quantity import gib
+from dsopt.study.space import MICRO_BATCH
 from dsopt.study.step_noise import StepNoise
 from tests.made_up import facts, history, observation
 from tests.made_up import spec as made_up_spec
@@ -86,6 +87,31 @@ def test_rows_that_are_fewer_than_samples_are_told() -> None:
     [told] = unlike_runs(spec(), history(observation(at(1, 8), 2.0), baseline=own))
     assert told.startswith("Your script feeds batches of 2 rows, where its configuration says 4 samples.")
     assert unlike_runs(spec(), history(observation(at(1, 8), 2.0), baseline=facts(rows=1, micro_batch=4))) == []
+
+
+def test_more_rows_than_samples_are_told_where_the_script_does_not_follow_its_configuration() -> None:
+    """It had fed 32 rows where 4 samples were counted, and was told 8 times too slow without a word."""
+    own, refused = facts(rows=32, micro_batch=4), observation(at(1, 8), reason="fixed_batch")
+    assert unlike_runs(spec(), history(observation(at(1, 4), 2.0), baseline=own)) == []  # as of pairs, or of lengths
+    [told] = unlike_runs(spec(), history(refused, baseline=own))
+    assert told.startswith("Your script feeds batches of 32 rows, where its configuration says 4 samples.")
+    assert "put 32 into the configuration" in told
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--b 8", "your own run had --b 4, as the configuration says, not --b 8 as typed. If you"),
+        ("", "your own run had --b 4, as the configuration says; the command lacks the flag, and dsopt does not know"),
+        ("--b 4", None),
+    ],
+)
+def test_a_size_that_the_own_run_had_otherwise_than_the_command_says_is_told(args: str, said: str | None) -> None:
+    mappings = {MICRO_BATCH: "--b", "optimizer.params.lr": "--lr"}
+    plain = made_up_spec({MICRO_BATCH: 4, "optimizer": {"params": {"lr": 1.0}}}, arg_mappings=mappings)
+    study = plain.model_copy(update={"command": f"{plain.command} {args}".strip()})
+    told = unlike_runs(study, history(baseline=facts(micro_batch=4)))
+    assert [line.startswith(f"WARNING: {said}") for line in told] == ([True] if said else [])
 
 
 def test_models_of_several_sizes_come_with_a_warning() -> None:

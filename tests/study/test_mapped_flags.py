@@ -79,8 +79,6 @@ def test_a_flag_that_contradicts_the_configuration_is_set_to_it_and_that_is_said
         ({MBS: 4}, "--b 4", {MBS: "b"}),
         ({MBS: "auto"}, "--b 4", {MBS: "b"}),
         ({}, "--b 4", {MBS: "b"}),
-        ({MBS: 8, GAS: 1}, "", {MBS: BS, GAS: STEPS}),  # the Trainer's own
-        ({MBS: 4}, "", {MBS: "b"}),  # what a script has where its flag is absent is not known
         ({"optimizer": {"params": {"lr": 1e-5}}}, "--lr 0.00001", {"lr": "lr"}),
         ({"fp16": {"enabled": True}}, "--fp16 1", {"fp16.enabled": "fp16"}),
         ({"fp16": {"enabled": False}}, "--x", {"fp16.enabled": "fp16"}),
@@ -90,6 +88,34 @@ def test_a_command_that_agrees_stays_exactly_as_typed(folder: Path, config: dict
     spec, warnings = load(folder, config, args, flags)
     assert args_of(spec, None) == args
     assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "flags", "own", "said"),
+    [
+        # it had 32: 7.18 times as fast was told, where 0.9 was true
+        (
+            "",
+            {MBS: 4},
+            {MBS: "b"},
+            "--b 4",
+            ["--b, absent in the command, with a default that dsopt does not know, may"],
+        ),
+        ("32", {MBS: 4}, {MBS: "b"}, "--b 4", ["--b, absent in the command, with the default 32, contradicts"]),
+        ("4", {MBS: 4, GAS: "auto"}, {MBS: "b", GAS: "g"}, "--b 4", []),
+        ("", {MBS: 8, GAS: 1}, {MBS: BS, GAS: STEPS}, f"{BS} 8 {STEPS} 1", []),  # the Trainer's own
+        ("4", {"gradient_clipping": 1.0}, {"gradient_clipping": "b"}, "--b 1", ["--b, absent in the command, with"]),
+    ],
+)
+def test_an_absent_flag_is_given_as_candidates_get_it_and_what_differs_is_said(
+    folder: Path, script: str, config: dict, flags: dict, own: str, said: list[str]
+) -> None:
+    parser = "import argparse\nparser = argparse.ArgumentParser()\n"
+    flag = f'parser.add_argument("-b", "--b", type=int, default={script})\nargs = parser.parse_args()\n'
+    (folder / "train.py").write_text(parser + flag if script else "")
+    spec, warnings = load(folder, config, "", flags)
+    assert args_of(spec, None) == own
+    assert all(part in warning for warning, part in zip(warnings, said, strict=True))
 
 
 def test_the_warning_names_both_values(folder: Path) -> None:
