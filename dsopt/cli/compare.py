@@ -6,8 +6,10 @@ from dsopt.api.one_thread import calculate_on_one_thread
 from dsopt.cli.created import show_created
 from dsopt.cli.notifications import notify_option, notifying
 from dsopt.cli.options import devices_option, json_option, only_data_on_stdout, print_json, storage_option
+from dsopt.cli.patiently import patiently
 from dsopt.cli.signals import hear_drains
 from dsopt.cli.worker import work_on
+from dsopt.errors import DsoptError
 
 
 @click.command()
@@ -58,7 +60,11 @@ def compare(
         show_created(comparison, None)
         click.echo(f"{'Created' if comparison.is_new else 'Continuing'} comparison '{comparison.name}'.")
         problem = work_on([comparison], pool, notifier)
+    table = patiently(lambda: comparison.table)
     if as_json:
-        print_json(comparison.table.to_json())
+        print_json(table.to_json())
     if problem is not None:
         raise problem
+    if table.state == "finished" and not table.measured:
+        why = f"Why: dsopt study show {comparison.name}"
+        raise DsoptError(f"comparison '{comparison.name}': no configuration could be measured. {why}")

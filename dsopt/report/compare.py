@@ -92,7 +92,7 @@ class ComparisonTable:
         lines = [markdown(self.header, self.cells, [False] * 2 + [True] * 8), ""]
         if self.simulated is not None:
             lines += [f"This is a dry run: {self.simulated}. Nothing was trained, and no figure is measured.", ""]
-        if any(row.value is not None for row in self.rows):
+        if self.measured:
             names = ["", *(row.name for row in self.rows)]
             documented = markdown(names, [self._as_documented()], [False] * len(names))
             lines += ["As in DeepSpeed's documents:", "", documented, ""]
@@ -100,7 +100,7 @@ class ComparisonTable:
 
     def notes(self) -> list[str]:
         """What fails, which is the best, and what the figures are based on, a line each."""
-        measured = [row for row in self.rows if row.value is not None]
+        measured = self.measured
         lines = [f"{row.name}: {row.reason}" for row in self.rows if row.reason is not None]
         if self.state != "finished":
             lines.append("Not all rounds have run yet.")
@@ -110,7 +110,7 @@ class ComparisonTable:
             lines.append(f"{self.fastest} is {percent(self.probability)} likely to be the {superlative(self.metric)}.")
         launches = sum(row.runs for row in measured)
         lines.append(
-            f"Based on {launches} launches, alternating all configurations in each of {self.rounds} rounds. "
+            f"Based on {launches} launches, alternating all configurations that run in each of {self.rounds} rounds. "
             "The 95 % intervals include launch-to-launch variation."
         )
         lines += self.nodes
@@ -119,9 +119,14 @@ class ComparisonTable:
         return lines
 
     @property
+    def measured(self) -> list[ComparedRow]:
+        """Those with a figure."""
+        return [row for row in self.rows if row.value is not None]
+
+    @property
     def whole(self) -> list[ComparedRow]:
         """Those that ran each time."""
-        return [row for row in self.rows if row.value is not None and row.reason is None]
+        return [row for row in self.measured if row.reason is None]
 
     @property
     def header(self) -> list[str]:

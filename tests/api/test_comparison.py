@@ -251,7 +251,7 @@ def test_the_table_of_a_comparison(metric: str, factor: float) -> None:
     assert "| vanilla       | no        | does not run |" in text
     assert "\nvanilla: does not run without DeepSpeed: it broke\n" in text
     assert "(z = 1, mbs = 1)" in text
-    assert "Based on 4 launches, alternating all configurations in each of 2 rounds." in text
+    assert "Based on 4 launches, alternating all configurations that run in each of 2 rounds." in text
     assert json.dumps(table.to_json())
 
 

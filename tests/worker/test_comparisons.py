@@ -58,7 +58,7 @@ def test_a_finished_study_is_compared_with_what_people_would_do(dsopt: Dsopt) ->
     line = ["compare", "simulated", "--with", "hand-tuned=hand.json", "--devices", "cpu:2"]
     output = dsopt(*line)
     assert "| configuration | DeepSpeed | samples/s | 95 % interval | times yours |" in output
-    assert "Based on 8 launches, alternating all configurations in each of 2 rounds." in output
+    assert "Based on 8 launches, alternating all configurations that run in each of 2 rounds." in output
     rows = rows_of(dsopt, "simulated-compare")
     assert list(rows) == ["vanilla", "yours", "hand-tuned", "dsopt"]
     expected = {"vanilla": (4, 1.2), "yours": (4, 1.0), "hand-tuned": (8, 0.95), "dsopt": (16, 0.9)}
@@ -110,6 +110,13 @@ def test_a_script_that_keeps_its_batches_gives_no_figure(command: Dsopt) -> None
     assert "hand-tuned: does not run: the script fed batches of 4, as in your own run, although its config" in output
     values = {name: row["value"] is None for name, row in rows_of(command, "train-compare").items()}
     assert values == {"vanilla": False, "yours": False, "hand-tuned": True}
+
+
+def test_a_comparison_of_nothing_that_runs_ends_with_an_error(command: Dsopt) -> None:
+    command.environment["SIMULATED_FAILURES"] = "*"
+    output = command("compare", "--rounds", "1", "--devices", "cpu:2", "--", *COMMAND, code=1)
+    told = "error: comparison 'train-compare': no configuration could be measured. Why: dsopt study show train-compare"
+    assert told in output
 
 
 def test_json_is_all_that_is_printed(command: Dsopt) -> None:
