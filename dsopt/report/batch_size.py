@@ -25,12 +25,19 @@ _RATES: Final = (
     "optimizer.params.lr",
     "optimizer.params.muon_lr",
     "optimizer.params.adam_lr",
+    "scheduler.params.warmup_min_lr",
     "scheduler.params.warmup_max_lr",
     "scheduler.params.cycle_max_lr",
     "scheduler.params.cycle_min_lr",
 )
 # numbers of steps, there and as flags of the Trainer
-_STEPS: Final = ("scheduler.params.warmup_num_steps", "scheduler.params.total_num_steps")
+_STEPS: Final = tuple(
+    f"scheduler.params.{key}"
+    for key in (
+        *("warmup_num_steps", "total_num_steps"),
+        *("cycle_first_step_size", "cycle_second_step_size", "decay_step_size"),
+    )
+)
 _STEP_FLAGS: Final = ("--max_steps", "--warmup_steps")
 _MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
 
@@ -202,7 +209,7 @@ def _known_rates(spec: StudySpec, config: Mapping[str, Any], command: LaunchComm
     rates: dict[str, float] = {}
     for path in _RATES:
         value = get_path(config, path)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and value:
             rates[path] = float(value)
     mapped = [flag for path, flag in spec.autotuning.arg_mappings.items() if path in _RATES]
     for flag in dict.fromkeys([LEARNING_RATE, *mapped]):

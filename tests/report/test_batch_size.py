@@ -94,6 +94,16 @@ def test_numbers_of_steps_follow_where_they_are_known() -> None:
     ) in advice.text()
 
 
+def test_a_schedulers_least_rate_and_its_cycles_follow_too() -> None:
+    warmup = {"warmup_min_lr": 1e-5, "warmup_max_lr": 1e-3, "warmup_num_steps": 100}
+    cycle = {"cycle_min_lr": 0, "cycle_first_step_size": 100, "cycle_second_step_size": 200, "decay_step_size": 0}
+    study = spec({"scheduler": {"params": {**warmup, **cycle}}})
+    advice = batch_advice(study, history(micro_batch=4), Candidate(stage=1, micro_batch=16, gas=1))
+    assert advice is not None
+    assert list(advice.rates) == ["scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr"]
+    assert list(advice.steps.values()) == [100, 100, 200]
+
+
 @pytest.mark.parametrize("flags", ["", "--max_steps -1", "--max_steps x"])
 def test_steps_that_are_not_known_are_not_computed(flags: str) -> None:
     study = with_command(
