@@ -9,10 +9,12 @@ from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
 from dsopt.report.samples import growing_samples
-from dsopt.search.history import History
+from dsopt.search.history import BASELINE, History
+from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.mapped_flags import contradictions
 from dsopt.study.own_settings import settings_in
 from dsopt.study.quantity import gib
+from dsopt.study.space import MICRO_BATCH
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
@@ -25,7 +27,8 @@ _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much w
 
 def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input."""
-    notes = [changed_config(spec), *(found.result_text() for found in contradictions(spec))]
+    unlike = _unlike_rows(spec, history)
+    notes = [changed_config(spec), unlike, *(found.result_text() for found in contradictions(spec) if unlike is None)]
     of_config = [f"WARNING: {note}" for note in notes if note is not None]
     of_launches = odd_launches(history, spec.autotuning.unit)
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
@@ -126,6 +129,23 @@ def _other_rows(history: History) -> list[str]:
         f"{told} If a row is one sample, samples/s, batch sizes and costs are of too few samples here, by the same "
         f"factor everywhere: put {facts.rows} into the configuration. Factors between configurations hold."
     ]
+
+
+def _unlike_rows(spec: StudySpec, history: History) -> str | None:
+    """What to know if a script that follows a mapped flag did so in candidates' runs, and not in the user's own."""
+    own = next((o.facts for o in history.reference if o.facts is not None and o.name == BASELINE), None)
+    if own is None or own.rows <= 1 or own.rows == own.micro_batch:
+        return None
+    runs = [o.facts for o in history.observations if o.facts is not None]
+    is_mapped = not {MICRO_BATCH, TRAIN_BATCH}.isdisjoint(spec.autotuning.arg_mappings)
+    if not is_mapped or all(facts.rows != facts.micro_batch for facts in runs):
+        return None
+    return (
+        f"your own run was fed batches of {own.rows} rows, where its configuration says {own.micro_batch} samples, and "
+        "candidates as many as theirs say. So the factor compares different things, and may be wrong by "
+        f"{significant(own.rows / own.micro_batch, 2)} times. Put the batch size that you train with into the "
+        "configuration, and tune in a new study (another --name)."
+    )
 
 
 def _slow_input(history: History) -> list[str]:

@@ -76,6 +76,12 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
                 f"{place}: it is micro-batch × accumulation × ranks, but the command does not say how many ranks. "
                 f"Add {launcher.ranks[0]} to the command."
             )
+        is_total = path in (MICRO_BATCH, ACCUMULATION) and isinstance(config.get(TRAIN_BATCH), int)
+        if value is None and is_total and spec.resources.ranks is None:
+            warnings.append(
+                f"{where}: {path} follows from {TRAIN_BATCH} and the number of ranks, which the command does not say: "
+                f"your own run has {flag} as typed. Add {spec.launch.launcher.ranks[0]} to the command"
+            )
         if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
             warnings.append(
                 f"{where}: {path} is mapped to {flag}, but the configuration does not set it: {flag} stays as typed"

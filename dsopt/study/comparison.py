@@ -10,9 +10,9 @@ from dsopt.errors import DsoptError
 from dsopt.study.check_config import check_config
 from dsopt.study.command import LaunchCommand
 from dsopt.study.compared import ComparedRun
-from dsopt.study.ds_config import baseline_config, check_values, get_path, user_zero
+from dsopt.study.ds_config import check_values, get_path, user_zero
 from dsopt.study.ds_schema import Schema
-from dsopt.study.mapped_flags import with_flags_of
+from dsopt.study.mapped_flags import with_flags_of, with_own_flags
 from dsopt.study.mistakes import Mistakes
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO, listed_values
 from dsopt.study.spec import Confirmation, StudySpec
@@ -117,7 +117,7 @@ def vanilla_run(spec: StudySpec) -> ComparedRun | None:
     command = spec.resources.without_config()
     if command is None:
         return None
-    command = with_flags_of(command, spec.autotuning.arg_mappings, baseline_config(spec.ds_config))
+    command = with_own_flags(spec, command)
     return ComparedRun(name=VANILLA, command=str(command))
 
 
@@ -141,7 +141,7 @@ def configured_run(
     with Mistakes() as mistakes:
         warnings = mistakes.check((), check_config, config, where, schema) if schema is not None else []
         check_values(config, where, ranks, spec.autotuning.mp_size, mistakes)
-    command = with_flags_of(command, spec.autotuning.arg_mappings, config)
+    command = with_flags_of(spec, command, config)
     return ComparedRun(name=name, command=str(command), ds_config=config), warnings
 
 

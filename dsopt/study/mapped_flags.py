@@ -7,13 +7,14 @@ from typing import Any, Final
 from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, candidate_config, get_path
 from dsopt.study.script_flags import is_on, same_flag
-from dsopt.study.script_parser import default_in_script
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate, Knob
+from dsopt.study.script_parser import typed_in
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Candidate, Knob
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import DEFAULTS
 
 # what decides how many samples a step has
 _SIZES: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH)
+_STAGE: Final = f"{ZERO}stage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Contradiction:
         flag, typed: the flag, and its value in the command as a switch (`script_switch`); None: it is absent.
         default: what the script has where the flag is absent; None: nobody knows.
         path, value: the key it is mapped to, and the configuration's value.
+        is_said: whether the configuration has that value itself; else it follows from the others.
     """
 
     flag: str
@@ -31,12 +33,19 @@ class Contradiction:
     default: object
     path: str
     value: Knob
+    is_said: bool
 
     def text(self, config: str) -> str:
         """What dsopt does about it. `config` names the configuration."""
-        contradicts = f"{self._said()} contradicts" if self._is_sure() else f"{self._said()} may contradict"
+        if self.typed is not None:
+            said = f"{self.flag} {self.typed}".strip()
+        else:
+            default = "a default that dsopt does not know" if self.default is None else f"the default {self.default}"
+            said = f"{self.flag}, absent in the command, with {default},"
+        contradicts = "may contradict" if self.typed is None and self.default is None else "contradicts"
+        where = f"in {config}" if self.is_said else f"that follows from {config}"
         return (
-            f"{contradicts} {self.path} {_text(self.value)} in {config}; dsopt uses the configuration's value, as "
+            f"{said} {contradicts} {self.path} {_text(self.value)} {where}; dsopt uses the configuration's value, as "
             "DeepSpeed's documents say"
         )
 
@@ -44,26 +53,12 @@ class Contradiction:
         """What it means for a result; None: nothing, as it is no size of a batch."""
         if self.path not in _SIZES:
             return None
-        if self.typed is not None:
-            instead = f", not {self.flag} {self.typed} as typed"
-        elif self.default is not None:
-            instead = f"; the command lacks the flag, and the script's default is {self.default}"
-        else:
-            instead = "; the command lacks the flag, and dsopt does not know the script's default"
+        other = "the command lacks it" if self.typed is None else f"the command has {self.flag} {self.typed}"
         return (
-            f"your own run had {self.flag} {_text(self.value)}, as the configuration says{instead}. If you train with "
-            "another value, the factor is not that of your training: put the value into the configuration, and tune in "
-            "a new study (another --name)."
+            f"your own run is one with {self.flag} {_text(self.value)}, as your configuration says; {other}. If you "
+            "train with another value, the factor is not that of your training: put the value into the configuration, "
+            "and tune in a new study (another --name)."
         )
-
-    def _is_sure(self) -> bool:
-        return self.typed is not None or self.default is not None
-
-    def _said(self) -> str:
-        if self.typed is not None:
-            return f"{self.flag} {self.typed}".strip()
-        default = "a default that dsopt does not know" if self.default is None else f"the default {self.default}"
-        return f"{self.flag}, absent in the command, with {default},"
 
 
 def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
@@ -73,15 +68,26 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
     source says.
     """
     config = baseline_config(spec.ds_config)
+    implied = _implied(config, _replicas(spec))
     for path, flag in spec.autotuning.arg_mappings.items():
-        value = get_path(config, path)
-        if not is_explicit(value):
+        said = get_path(config, path)
+        value = said if is_explicit(said) else implied.get(path)
+        given = typed_in(spec, flag)
+        if value is None or (given.value is not None and path in implied and not _binds(config, path)):
             continue
-        typed, default = spec.launch.script_switch(flag), None
-        if typed is None:
-            default = False if isinstance(value, bool) else _default(spec, flag)
-        if default != value if typed is None else not agrees(typed, value):
-            yield Contradiction(flag=flag, typed=typed, default=default, path=path, value=value)
+        default: object = None
+        if given.value is not None:
+            differs = not agrees(given.value, value)
+        elif isinstance(value, bool):  # a switch that is on by default cannot be set off by leaving it out
+            default, differs = False, bool(value) and given.default is not True
+        else:
+            default = next((number for name, number in DEFAULTS.items() if same_flag(flag, name)), given.default)
+            is_known = default is not None or given.is_known
+            differs = not is_known or (default is not None and not agrees(str(default), value))
+        if differs:
+            yield Contradiction(
+                flag=flag, typed=given.value, default=default, path=path, value=value, is_said=is_explicit(said)
+            )
 
 
 def with_own_flags(spec: StudySpec, command: LaunchCommand) -> LaunchCommand:
@@ -90,7 +96,7 @@ def with_own_flags(spec: StudySpec, command: LaunchCommand) -> LaunchCommand:
     A flag that is absent is given, too: a candidate gets it, and a script with another default would feed the two other
     batches.
     """
-    return with_flags_of(command, spec.autotuning.arg_mappings, baseline_config(spec.ds_config))
+    return with_flags_of(spec, command, baseline_config(spec.ds_config))
 
 
 def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Candidate) -> LaunchCommand:
@@ -108,13 +114,43 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
     return command
 
 
-def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: Mapping[str, Any]) -> LaunchCommand:
+def with_flags_of(spec: StudySpec, command: LaunchCommand, config: Mapping[str, Any]) -> LaunchCommand:
     """A command with the mapped flags set to a configuration's values; flags without one stay as typed."""
-    for path, flag in mappings.items():
+    implied = _implied(config, _replicas(spec))
+    for path, flag in spec.autotuning.arg_mappings.items():
         value = get_path(config, path)
         if is_explicit(value):
             command = _with_flag(command, flag, value)
+        elif path in implied and (_binds(config, path) or command.script_switch(flag) is None):
+            command = _with_flag(command, flag, implied[path])
     return command
+
+
+def _implied(config: Mapping[str, Any], replicas: int | None) -> dict[str, int]:
+    """The sizes and the stage that DeepSpeed takes where a configuration lacks them (`deepspeed/runtime/config.py`).
+
+    None of the sizes where the script fills one in ("auto"); `replicas` is None where nobody knows them yet.
+    """
+    implied = {} if get_path(config, _STAGE) is not None else {_STAGE: 0}
+    sizes = [config.get(key) for key in _SIZES]
+    if not all(size is None or (isinstance(size, int) and size > 0) for size in sizes):
+        return implied
+    micro, gas, total = sizes
+    gas = 1 if gas is None and None in (micro, total) else gas
+    if replicas is not None and gas is not None:
+        micro = total // (gas * replicas) if micro is None and total is not None else micro
+        total = micro * gas * replicas if micro is not None else total
+    elif replicas is not None and micro is not None and total is not None:
+        gas = total // (micro * replicas)
+    found = zip(_SIZES, (micro, gas, total), strict=True)
+    return implied | {key: size for key, size in found if size and config.get(key) is None}
+
+
+def _binds(config: Mapping[str, Any], path: str) -> bool:
+    """Whether what is implied holds whatever the command says; else a flag that is typed says what the user means."""
+    if path == TRAIN_BATCH:
+        return is_explicit(config.get(MICRO_BATCH)) and is_explicit(config.get(ACCUMULATION))
+    return path in _SIZES and is_explicit(config.get(TRAIN_BATCH))
 
 
 def is_explicit(value: object) -> bool:
@@ -134,16 +170,16 @@ def agrees(typed: str | None, value: object) -> bool:
     return typed == value
 
 
-def _default(spec: StudySpec, flag: str) -> object:
-    trainers = next((value for name, value in DEFAULTS.items() if same_flag(flag, name)), None)
-    return default_in_script(spec, flag) if trainers is None else trainers
-
-
 def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
-    ranks = candidate.resource(NUM_GPUS) or spec.resources.ranks
-    nodes = candidate.resource(NUM_NODES) or spec.resources.nodes
-    replicas = max(1, ranks * nodes // spec.autotuning.mp_size) if ranks else None
+    replicas = _replicas(spec, candidate)
     return candidate.micro_batch * candidate.gas * replicas if replicas else None
+
+
+def _replicas(spec: StudySpec, candidate: Candidate | None = None) -> int | None:
+    """Data-parallel replicas of the user's own run, or of a candidate; None if the command does not say its ranks."""
+    ranks, nodes = (None, None) if candidate is None else (candidate.resource(NUM_GPUS), candidate.resource(NUM_NODES))
+    ranks, nodes = ranks or spec.resources.ranks, nodes or spec.resources.nodes
+    return max(1, ranks * nodes // spec.autotuning.mp_size) if ranks else None
 
 
 def _with_flag(command: LaunchCommand, flag: str, value: Knob) -> LaunchCommand:

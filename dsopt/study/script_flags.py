@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
+_END = "--"
 _OFF = ("false", "no", "f", "n", "0")  # as Hugging Face's parser reads it
 
 
@@ -47,7 +48,7 @@ def count_of_values(args: Sequence[str], flag: str) -> int:
 
 
 def with_value(args: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
-    """The arguments with a flag set to `value`, in the form it had; added when it was absent."""
+    """The arguments with a flag set to `value`, in the form it had; added when it was absent, before any `--`."""
     changed: list[str] = []
     words = list(args)
     found = False
@@ -61,7 +62,7 @@ def with_value(args: Sequence[str], flag: str, value: str) -> tuple[str, ...]:
         changed += [f"{name}={value}"] if has_value else [word, value]
         if not has_value and words and not _is_flag(words[0]):
             words.pop(0)  # the value it had
-    return tuple(changed if found else [*changed, flag, value])
+    return tuple(changed) if found else _with_added(changed, [flag, value])
 
 
 def with_switch(args: Sequence[str], flag: str, value: str | None, *, takes_value: bool = True) -> tuple[str, ...]:
@@ -71,6 +72,7 @@ def with_switch(args: Sequence[str], flag: str, value: str | None, *, takes_valu
     """
     changed: list[str] = []
     words = list(args)
+    is_behind = _END in words and any(index > words.index(_END) for index, _ in _occurrences(words, flag))
     while words:
         word = words.pop(0)
         name, has_value, _ = word.partition("=")
@@ -78,9 +80,14 @@ def with_switch(args: Sequence[str], flag: str, value: str | None, *, takes_valu
             changed.append(word)
         elif takes_value and not has_value and words and not _is_flag(words[0]):
             words.pop(0)  # the value it had
-    if value is not None:
-        changed += [flag, value] if value else [flag]
-    return tuple(changed)
+    added = [] if value is None else [flag, value] if value else [flag]
+    return (*changed, *added) if is_behind else _with_added(changed, added)
+
+
+def _with_added(args: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+    """The arguments with these added as flags: what stands behind `--` is none."""
+    end = args.index(_END) if _END in args else len(args)
+    return (*args[:end], *words, *args[end:])
 
 
 def _occurrences(args: Sequence[str], flag: str) -> Iterator[tuple[int, str | None]]:

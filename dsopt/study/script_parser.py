@@ -33,12 +33,14 @@ class _Flags:
     Attributes:
         names: of all.
         required: of each that must be given, all its names.
-        defaults: what the script has where a flag is absent, by name, as far as the source alone tells.
+        defaults: what the script has where a flag is absent, by name; of those where the source alone tells.
+        aliases: all names of a flag, by each of them.
     """
 
     names: set[str] = field(default_factory=set)
     required: list[tuple[str, ...]] = field(default_factory=list)
     defaults: dict[str, object] = field(default_factory=dict)
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def has(self, flag: str) -> bool:
         """Whether the parser takes this word: it takes beginnings of long flags, and values right after short ones."""
@@ -55,7 +57,9 @@ def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
     if known is None:
         return None
     found = []
-    given = [*_given(command)]
+    typed, mappings = [*_given(command)], spec.autotuning.arg_mappings.values()
+    mapped = [next((word for word in typed if same_flag(word, flag)), flag) for flag in mappings]
+    given = [*typed, *mapped]
     for flag in dict.fromkeys([*given, *spec.search.args]):
         if not known.has(flag):
             meant = nearest(flag, known.names)
@@ -70,14 +74,35 @@ def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
     return found + [(f"{command.script} needs {of[-1]}, which the command does not give", "") for of in lacking]
 
 
-def default_in_script(spec: StudySpec, flag: str) -> object:
-    """What the script has where the command lacks a flag; None if the source alone does not tell."""
-    known = _flags_of_script(spec)
-    return (
-        None
-        if known is None
-        else next((value for name, value in known.defaults.items() if same_flag(name, flag)), None)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """What a script gets for one of its flags.
+
+    Attributes:
+        value: as a switch (`script_switch`), also under another name of the flag; None: the command lacks it.
+        default: what the script has then; None: nothing.
+        is_known: whether the source tells the default.
+    """
+
+    value: str | None
+    default: object = None
+    is_known: bool = False
+
+
+def typed_in(spec: StudySpec, flag: str) -> Typed:
+    """What the command gives the script for a flag, and what the script has without it. It reads the source."""
+    command = spec.launch
+    value = command.script_switch(flag)
+    if value is not None:
+        return Typed(value=value)
+    known = _flags_of_script(spec) or _Flags()
+    name = next((name for name in known.aliases if same_flag(name, flag)), flag)
+    for word in _given(command):
+        meant = next((alias for alias in known.aliases.get(name, (flag,)) if _is_meant(word, alias)), None)
+        if meant is not None:
+            is_joined = not meant.startswith("--") and word != meant
+            value = word[len(meant) :] if is_joined else command.script_switch(word)
+    return Typed(value=value, default=known.defaults.get(name), is_known=name in known.defaults)
 
 
 def _flags_of_script(spec: StudySpec) -> _Flags | None:
@@ -162,7 +187,7 @@ def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
     """The flags of all `add_argument`; None if one has what only running the script would tell."""
     found = _Flags(names={"-h", "--help"})
     always = _unconditional(tree)
-    is_changed = any(_called(call) == "set_defaults" for call in calls)
+    defaults: dict[str, list[ast.expr]] = {}
     for call in calls:
         if _called(call) == _ADDS_THEM:
             found.names |= {*_OF_DEEPSPEED}
@@ -175,10 +200,14 @@ def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
         if _name(options.get("action")) == _BOTH_WAYS:
             found.names |= {f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")}
         found.names |= {*flags}
-        if not is_changed and "default" in options:
-            found.defaults |= dict.fromkeys(flags, _constant(options["default"]))
+        found.aliases |= dict.fromkeys(flags, flags)
+        for flag in flags:
+            defaults.setdefault(flag, []).append(options.get("default", ast.Constant(None)))
         if flags and call in always and _constant(options.get("required")) is True:
             found.required.append(flags)
+    if all(_called(call) != "set_defaults" for call in calls):
+        only = {flag: of_it[0] for flag, of_it in defaults.items() if len(of_it) == 1}
+        found.defaults |= {flag: one.value for flag, one in only.items() if isinstance(one, ast.Constant)}
     return found
 
 

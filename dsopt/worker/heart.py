@@ -83,7 +83,6 @@ class Heart:
         Raises:
             DsoptError: another version of dsopt has upgraded the database meanwhile.
         """
-        check(self._engine)
         self._register()
         self._is_buried.clear()
         self._is_over.clear()
@@ -99,6 +98,7 @@ class Heart:
         leave(self._engine, self.me)
 
     def _register(self) -> None:
+        check(self._engine)
         began = _now()
         self.me = register(self._engine)
         self._beat_at = began

@@ -48,6 +48,17 @@ def test_a_flag_to_try_must_be_there_too(tmp_path: Path) -> None:
     assert first[:2] == ("problem", "train.py has no flag --gradient_checkpointing")
 
 
+def test_a_mapped_flag_must_be_there_too(tmp_path: Path) -> None:
+    def mapped(flag: str, words: str) -> list[tuple[str, str, str]]:
+        mappings = {"arg_mappings": {"train_micro_batch_size_per_gpu": flag}}
+        return told(tmp_path, PARSER.replace("type=int)", "required=True)", 2), words, autotuning=mappings)
+
+    assert mapped("--batchsize", "--epochs 3 -b 4") == [
+        ("problem", "train.py has no flag --batchsize", "It has --batch-size.")
+    ]
+    assert mapped("--batch_size", "--epochs 3 --batch-size 4") == mapped("--batch-size", "--epochs 3") == FINE
+
+
 def test_a_flag_that_is_needed(tmp_path: Path) -> None:
     script = PARSER.replace('"--epochs", type=int', '"-e", "--epochs", required=True')
     assert told(tmp_path, script, "-e 3") == FINE

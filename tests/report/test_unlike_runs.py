@@ -98,11 +98,23 @@ def test_more_rows_than_samples_are_told_where_the_script_does_not_follow_its_co
     assert "put 32 into the configuration" in told
 
 
+def test_an_own_run_that_lacked_a_mapped_flag_makes_the_factor_false() -> None:
+    """A study of an earlier version, whose own run was as typed; or nobody knew the ranks when it was created."""
+    study = made_up_spec({MICRO_BATCH: 4}, arg_mappings={MICRO_BATCH: "--b"})
+    run = observation(at(1, 8), 2.0, facts=facts(rows=8, micro_batch=8))
+    [told] = unlike_runs(study, history(run, baseline=facts(rows=32, micro_batch=4)))
+    assert told.startswith("WARNING: your own run was fed batches of 32 rows, where its configuration says 4 samples")
+    assert "may be wrong by 8 times" in told
+    packed = observation(at(1, 8), 2.0, facts=facts(rows=64, micro_batch=8))
+    [told] = unlike_runs(study, history(packed, baseline=facts(rows=32, micro_batch=4)))
+    assert "the command lacks it" in told
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ("--b 8", "your own run had --b 4, as the configuration says, not --b 8 as typed. If you"),
-        ("", "your own run had --b 4, as the configuration says; the command lacks the flag, and dsopt does not know"),
+        ("--b 8", "your own run is one with --b 4, as your configuration says; the command has --b 8. If you train"),
+        ("", "your own run is one with --b 4, as your configuration says; the command lacks it. If you train"),
         ("--b 4", None),
     ],
 )

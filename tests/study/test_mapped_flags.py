@@ -90,32 +90,104 @@ def test_a_command_that_agrees_stays_exactly_as_typed(folder: Path, config: dict
     assert warnings == []
 
 
+def parser(*calls: str) -> str:
+    added = "".join(f"parser.add_argument({call})\n" for call in calls)
+    return f"import argparse\nparser = argparse.ArgumentParser()\n{added}args = parser.parse_args()\n"
+
+
+TOTAL = "train_batch_size"
+MAY, SURE = "with a default that dsopt does not know, may contradict", "with the default 32, contradicts"
+
+
 @pytest.mark.parametrize(
     ("script", "config", "flags", "own", "said"),
     [
         # it had 32: 7.18 times as fast was told, where 0.9 was true
+        ("", {MBS: 4}, {MBS: "b"}, "--b 4", [f"--b, absent in the command, {MAY} {MBS} 4 in"]),
         (
-            "",
+            parser("'--b', default=32"),
             {MBS: 4},
             {MBS: "b"},
             "--b 4",
-            ["--b, absent in the command, with a default that dsopt does not know, may"],
+            [f"--b, absent in the command, {SURE} {MBS} 4 in"],
         ),
-        ("32", {MBS: 4}, {MBS: "b"}, "--b 4", ["--b, absent in the command, with the default 32, contradicts"]),
-        ("4", {MBS: 4, GAS: "auto"}, {MBS: "b", GAS: "g"}, "--b 4", []),
+        (parser("'--b', default=4"), {MBS: 4, GAS: "auto"}, {MBS: "b", GAS: "g"}, "--b 4", []),
+        (parser("'--b', default='4'"), {MBS: 4}, {MBS: "b"}, "--b 4", []),
+        (parser("'--b'"), {MBS: 4}, {MBS: "b"}, "--b 4", []),  # it has none that could contradict
+        (parser("'--b', default=4", "'--b', default=32"), {MBS: 4}, {MBS: "b"}, "--b 4", [MAY]),
+        (parser("'--b', default=4") + "parser.set_defaults(b=8)", {MBS: 4}, {MBS: "b"}, "--b 4", [MAY]),
         ("", {MBS: 8, GAS: 1}, {MBS: BS, GAS: STEPS}, f"{BS} 8 {STEPS} 1", []),  # the Trainer's own
-        ("4", {"gradient_clipping": 1.0}, {"gradient_clipping": "b"}, "--b 1", ["--b, absent in the command, with"]),
+        (parser("'--b', default=4"), {"gradient_clipping": 1.0}, {"gradient_clipping": "b"}, "--b 1", ["default 4,"]),
+        # what DeepSpeed takes where the configuration does not say it, of 4 ranks
+        ("", {TOTAL: 16}, {MBS: "b"}, "--b 4", [f"{MAY} {MBS} 4 that follows from"]),
+        ("", {TOTAL: 16, GAS: 2}, {MBS: "b"}, "--b 2", [f"{MAY} {MBS} 2 that follows from"]),
+        ("", {TOTAL: 16, MBS: 2}, {MBS: "b", GAS: "g"}, "--b 2 --g 2", [MAY, f"{GAS} 2 that follows"]),
+        ("", {MBS: 4}, {MBS: "b", GAS: "g", TOTAL: "total"}, "--b 4 --g 1 --total 16", [MAY, MAY, f"{TOTAL} 16 that"]),
+        ("", {MBS: 4, "zero_optimization": {"stage": 1}}, {"stage": "zero"}, "--zero 1", [MAY]),
+        ("", {MBS: 4}, {"stage": "zero"}, "--zero 0", ["zero_optimization.stage 0 that follows"]),
+        ("", {MBS: "auto", TOTAL: 16}, {MBS: "b", GAS: "g"}, "", []),  # the script fills it in
     ],
 )
 def test_an_absent_flag_is_given_as_candidates_get_it_and_what_differs_is_said(
     folder: Path, script: str, config: dict, flags: dict, own: str, said: list[str]
 ) -> None:
-    parser = "import argparse\nparser = argparse.ArgumentParser()\n"
-    flag = f'parser.add_argument("-b", "--b", type=int, default={script})\nargs = parser.parse_args()\n'
-    (folder / "train.py").write_text(parser + flag if script else "")
+    (folder / "train.py").write_text(script)
     spec, warnings = load(folder, config, "", flags)
     assert args_of(spec, None) == own
     assert all(part in warning for warning, part in zip(warnings, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "own", "said"),
+    [
+        ({TOTAL: 16}, "--b 32", "--b 4", f"--b 32 contradicts {MBS} 4 that follows from"),
+        ({MBS: 4}, "--b 4 --g 2", "--b 4 --g 2", None),  # the tutorial's rule: the flag says the accumulation
+        ({MBS: 4, GAS: 2}, "--b 4 --g 2 --total 8", "--b 4 --g 2 --total 32", f"--total 8 contradicts {TOTAL} 32 that"),
+    ],
+)
+def test_a_typed_flag_yields_to_what_follows_from_the_configuration(
+    folder: Path, config: dict, args: str, own: str, said: str | None
+) -> None:
+    flags = {key: flag for key, flag in {MBS: "b", GAS: "g", TOTAL: "total"}.items() if f"--{flag} " in args}
+    spec, warnings = load(folder, config, args, flags)
+    assert args_of(spec, None) == own
+    assert [said in warning for warning in warnings] == [True] if said else warnings == []
+
+
+def test_without_ranks_what_follows_from_the_whole_batch_is_unknown(folder: Path) -> None:
+    spec, warnings = load(folder, {TOTAL: 16}, "", {MBS: "b"}, launcher="")
+    assert args_of(spec, None) == ""
+    assert [f"{MBS} follows from {TOTAL} and the number of ranks" in warning for warning in warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [("--batch 4", 0), ("-b 4", 0), ("-b4", 0), ("--batch-s=4", 0), ("-b 8", 1), ("--batch=8", 1), ("-b8", 1)],
+)
+def test_a_flag_under_another_of_its_names_is_not_absent(folder: Path, args: str, said: int) -> None:
+    (folder / "train.py").write_text(parser("'-b', '--batch-size', default=32"))
+    spec, warnings = load(folder, {MBS: 4}, args, {MBS: "batch-size"})
+    assert args_of(spec, None) == f"{args} --batch-size 4"  # argparse takes the last one
+    assert ["--batch-size 8 contradicts" in warning for warning in warnings] == [True] * said
+
+
+def test_the_beginning_of_a_flag_may_mean_it_whatever_reads_it(folder: Path) -> None:
+    _, warnings = load(folder, {MBS: 4}, "--batch 4", {MBS: "batch-size"})
+    assert warnings == []
+
+
+@pytest.mark.parametrize(("default", "own", "said"), [(True, "--fp16", 0), (False, "--fp16", 1)])
+def test_a_switch_may_be_on_by_default(folder: Path, default: bool, own: str, said: int) -> None:
+    action = f"'--fp16', action=argparse.BooleanOptionalAction, default={default}"
+    (folder / "train.py").write_text(parser(action))
+    spec, warnings = load(folder, {"fp16": {"enabled": True}}, "", {"fp16.enabled": "fp16"})
+    assert args_of(spec, None) == own
+    assert ["with the default False, contradicts" in warning for warning in warnings] == [True] * said
+
+
+def test_a_flag_stands_before_what_is_no_flag(folder: Path) -> None:
+    spec, _ = load(folder, {MBS: 4, "fp16": {"enabled": True}}, "-- data", {MBS: "b", "fp16.enabled": "fp16"})
+    assert args_of(spec, None) == "--b 4 --fp16 -- data"
 
 
 def test_the_warning_names_both_values(folder: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -202,6 +203,15 @@ def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
     [_, kept] = earlier_runs(store, study)
     assert kept.outcome == measured()
     assert ledger_of(store).adopt(study) is None
+
+
+def test_an_own_run_that_lacked_a_mapped_flag_is_not_taken_over(store: Store) -> None:
+    """An earlier version ran it as typed, and its script has another default: 7.17 times was told for 2.39."""
+    mapped = {"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--bs"}}}
+    run_of(store, spec("old", **mapped), "baseline", replace(measured(), rows=32), part="reference")
+    study, _ = store.create(spec("new", **mapped))
+    why = "it was fed batches of 32 rows, where its configuration says 1 samples"
+    assert take_over(store, study, store.get("old")).left == [("baseline", why)]
 
 
 def test_that_runs_would_meet_in_a_folder_is_taken_over_from_any_run_of_the_same_script(
