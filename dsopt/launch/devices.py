@@ -177,7 +177,7 @@ def is_this_node(name: str) -> bool:
         return True
     try:
         addresses = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
-    except OSError:
+    except (OSError, ValueError):  # unknown, or none that could be a name
         return False
     return any(_is_own(family, address) for family, _, _, _, address in addresses)
 

@@ -11,10 +11,17 @@ from typing import Final
 
 from dsopt.errors import DsoptError
 from dsopt.study.command import LaunchCommand, indices_by_node
+from dsopt.study.documents import read_text
 from dsopt.study.wanted import Hosts, Wanted
 
 USUAL_HOST_FILE: Final = "/job/hostfile"
 _LINE = re.compile(r"(\S+)\s+slots=(\d{1,4})(\s.*)?", re.ASCII)
+_LONGEST_NAME: Final = 253  # characters, as in DNS
+_LABEL: Final = r"[A-Za-z0-9_](?:[\w-]{0,61}\w)?"
+# of a host, perhaps with the user that ssh gets, or an address; it becomes part of a file's name
+_NAME = re.compile(
+    rf"(?:\w[\w.-]{{0,63}}@)?(?:{_LABEL}(?:\.{_LABEL})*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?)", re.ASCII
+)
 
 
 def wanted_of(command: LaunchCommand, cwd: Path, where: str) -> Wanted:
@@ -100,9 +107,9 @@ def devices_of(path: Path, where: str) -> dict[str, tuple[int, ...]]:
         DsoptError: it cannot be read, or has a line of another form.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DsoptError(f"{where}: the host file {path} cannot be read: {error}.") from None
+        text = read_text(path, "host file")
+    except DsoptError as error:
+        raise DsoptError(f"{where}: {error}") from None
     found: dict[str, tuple[int, ...]] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
@@ -110,7 +117,13 @@ def devices_of(path: Path, where: str) -> dict[str, tuple[int, ...]]:
         match = _LINE.fullmatch(line)
         if match is None or match.group(1) in found:
             what = "is not of the form 'worker-1 slots=8'" if match is None else "names a node again"
-            raise DsoptError(f"{where}: the host file {path}: line {number}, '{line[:60]}', {what}.")
+            raise DsoptError(f"{where}: the host file {path}: line {number}, {line[:60]!r}, {what}.")
+        if not _NAME.fullmatch(match.group(1)) or len(match.group(1)) > _LONGEST_NAME:
+            name = match.group(1)[:60]
+            raise DsoptError(
+                f"{where}: the host file {path}: line {number}: {name!r} is no name of a host. Expected one such as "
+                "'worker-1' or 'node1.example.org', or an address."
+            )
         found[match.group(1)] = tuple(range(int(match.group(2))))
     if not found:
         raise DsoptError(f"{where}: the host file {path} names no node. Expected 'worker-1 slots=8' lines.")

@@ -1,5 +1,6 @@
 """Which devices a command takes by a host file: the same as DeepSpeed's launcher, or a mistake with its place."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,38 @@ def test_the_devices_are_those_that_deepspeed_takes(tmp_path: Path, options: str
         ("# nothing\n", "", "names no node"),
         (FILE, "--num_nodes 4", "has only 3 nodes"),
         (FILE, "--include d:0", "no node 'd' in the host file"),
-        ("\0\udcff", "", "cannot be read"),
+        ("\0\udcff", "", "hosts: is not UTF-8 text"),
+        ("node1..example.org slots=2\n", "", "line 1: 'node1..example.org' is no name of a host"),
+        (".node1 slots=2\n", "", "is no name of a host"),
+        (f"{64 * 'a'} slots=2\n", "", "is no name of a host"),
+        (".".join(64 * ["abcd"]) + " slots=2\n", "", "is no name of a host"),
+        ("a slots=2\na\0b slots=2\n", "", r"line 2: 'a\\x00b' is no name of a host"),
+        ("../a slots=2\n", "", "is no name of a host"),
+        ("-oProxyCommand=true slots=2\n", "", "is no name of a host"),
+        ("-o@b slots=2\n", "", "is no name of a host"),
     ],
 )
 def test_a_host_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, options: str, message: str) -> None:
     (tmp_path / "hosts").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DsoptError, match=message):
         hosts_of(parse(options), tmp_path, "test")
+
+
+def test_names_and_addresses_are_taken(tmp_path: Path) -> None:
+    names = ["node-1", "node_1", "n1.example.org.", "10.0.0.1", "::1", "fe80::1%eth0", "root@node-1", "1a"]
+    (tmp_path / "hosts").write_text("".join(f"{name} slots=1\n" for name in names))
+    assert [*hosts_of(parse(""), tmp_path, "test")] == names
+
+
+def test_a_pipe_is_no_host_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "hosts")
+    with pytest.raises(DsoptError, match=r"hosts: is a pipe or a device\. Expected the host file"):
+        hosts_of(parse(""), tmp_path, "test")
+
+
+@pytest.mark.parametrize("name", ["a..b", 64 * "a", "a\0b", "../a"])
+def test_what_is_no_name_is_not_this_node(name: str) -> None:
+    assert not is_this_node(name)
 
 
 def study(folder: Path, options: str) -> StudySpec:
