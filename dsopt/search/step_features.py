@@ -23,7 +23,7 @@ Prior: TypeAlias = dict[str, tuple[float, float]]
 # coefficients: the expected share of the baseline's step, and the standard deviation of its logarithm
 TERMS: Final = {
     "micro_step": (0.12, 1.2),
-    "sample": (0.70, 0.6),
+    "sample": (0.70, 0.8),
     "communication": (0.12, 1.3),
     "zero3": (0.04, 1.2),
     "optimizer": (0.05, 1.2),
