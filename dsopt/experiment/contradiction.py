@@ -154,12 +154,28 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
         return None
     are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
+    split = _split(seen, asked, rules, command) if are_samples else None
+    is_other = seen.rows != own.rows or not _flags_with(str(own.rows), command, rules.arg_mappings)
+    if split is not None and is_other:
+        return Infeasible(reason="fixed_batch", message=f"{what}, although its configuration says {asked}: {split}")
     if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
         what += f", as in {own.whose}, although its configuration says {asked}"
         return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
     if seen.rows < asked and are_samples:
         return _too_few(f"{what}, although its configuration says {asked}")
     return None
+
+
+def _split(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> str | None:
+    """What to do about a script that divides the mapped flag's samples among its ranks; None if it cannot."""
+    flag, ranks = rules.arg_mappings.get(MICRO_BATCH), 0 if seen.engine is None else seen.engine.world_size
+    if flag is None or ranks < 2 or seen.rows * ranks != asked or command.script_value(flag) != str(asked):
+        return None
+    return (
+        f"it seems to divide {flag} {asked} among {ranks} ranks, as with Accelerate's split_batches. Let it feed that "
+        f'to each rank, or, where it does not accumulate, map "train_batch_size" to {flag} in place of '
+        f'"{MICRO_BATCH}", and tune in a new study. In this one the batch size stays as it is.'
+    )
 
 
 def _other_means(seen: Seen, micro_batch: int, gas: int, rules: RunRules, command: LaunchCommand) -> Infeasible | None:

@@ -1,12 +1,16 @@
 """The runs that a result names: data keeps their canonical names, and people read `ZeRO 2 · 24 × 4 · bucket 50M`."""
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from dsopt.report.readable import readable_name
 from dsopt.search.baseline_twin import baseline_test
 from dsopt.search.history import History, Observation
 from dsopt.search.unconfirmed import failed_again, left_out
 from dsopt.study.spec import StudySpec
+
+# of runs that trained otherwise than they were told to, or that show no training
+_NO_FIGURE: Final = ("invalid_config", "few_samples", "overflow", "nonfinite_loss")
 
 
 def taken_over(history: History) -> dict[str, list[str]]:
@@ -25,10 +29,10 @@ def only_imported(spec: StudySpec, history: History) -> list[str]:
 
 
 def crashed(history: History) -> list[tuple[str, str]]:
-    """What failed in its first run here, or trained otherwise than it was told to, and why."""
+    """What failed in its first run here, or had no figure that dsopt could take, and why."""
     first = [o for o in left_out(history) if o.name not in failed_again(history)]
     tried = [*history.observations, *first]
-    return [(o.name, o.message) for o in tried if o.state == "failed" or o.reason == "invalid_config"]
+    return [(o.name, o.message) for o in tried if o.state == "failed" or o.reason in _NO_FIGURE]
 
 
 def labels_of(history: History, names: Collection[str]) -> dict[str, str]:

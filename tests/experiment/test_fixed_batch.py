@@ -94,6 +94,18 @@ def test_a_mapped_flag_that_changes_nothing_is_not_offered_again() -> None:
     assert LINE % "--real-size" in outcome.message
 
 
+@pytest.mark.parametrize(("rows", "said"), [(4, True), (3, False)])
+def test_a_flag_that_is_divided_among_the_ranks_is_told_so(rows: int, said: bool) -> None:
+    """Accelerate's split_batches: it was said to have no effect, and to be mapped, as it was."""
+    known = rules(own=OWN, arg_mappings={"train_micro_batch_size_per_gpu": "--batch-size"})
+    outcome = outcome_of(engine(), batch(rows), under=known, script_args="--batch-size 8")
+    assert isinstance(outcome, Infeasible)
+    assert (
+        "it seems to divide --batch-size 8 among 2 ranks, as with Accelerate's split_batches" in outcome.message
+    ) == said
+    assert outcome.reason == ("fixed_batch" if said else "few_samples")
+
+
 def test_the_users_own_run_is_held_to_nothing() -> None:
     assert outcome_of(engine(), batch(4), under=rules(own=None, expected=None)) is None
 

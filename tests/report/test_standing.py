@@ -104,7 +104,7 @@ def test_before_anything_was_measured_nothing_is_called_good() -> None:
 def test_during_the_confirmation_confirmed_figures_count() -> None:
     known = confirmed(TRIED, (None, 101.0), (LARGE, 140.0))
     assert standing(known, "confirming").good == (
-        "Best so far: ZeRO 1 · 4 × 1, 144.1 samples/s, 1.47 times as fast as yours (by all its runs). "
+        "Best so far: ZeRO 1 · 4 × 1, 144.4 samples/s, 1.48 times as fast as yours (by all its runs). "
         "Its global batch is 8 samples, yours 2."
     )
 

@@ -187,11 +187,12 @@ def test_crashes_are_no_reason_to_call_ones_own_the_best() -> None:
     assert sentence.endswith("dsopt cannot judge the others: 1 run failed. The first, ZeRO 0 · 8 × 1: no disk.")
 
 
-def test_nor_are_runs_that_trained_otherwise_than_they_were_told_to() -> None:
+@pytest.mark.parametrize("reason", ["invalid_config", "few_samples"])
+def test_nor_are_runs_that_trained_otherwise_than_they_were_told_to(reason: str) -> None:
     """It said "nothing else is likely to fit, or worth a run" where the script never reads what dsopt gives it."""
     message = "the script trains with ZeRO stage 1, micro-batch 4, accumulation 1, not with 2, 4, 1 as configured. Do."
     at = Candidate(stage=2, micro_batch=4, gas=1)
-    told = history(observation(at, state="infeasible", reason="invalid_config", message=message), baseline=facts())
+    told = history(observation(at, state="infeasible", reason=reason, message=message), baseline=facts())
     assert nothing_ran(told.stages[2]) == f"nothing ran: {message[:-1]}"
     sentence = summarize(spec(), told, [], state="finished", note=None, duration_seconds=None).sentence()
     assert sentence.endswith(f"dsopt cannot judge the others: 1 run failed. The first, ZeRO 2 · 4 × 1: {message}")
