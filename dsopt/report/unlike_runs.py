@@ -31,7 +31,8 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     notes = [changed_config(spec), unlike, *(found.result_text() for found in contradictions(spec) if unlike is None)]
     of_config = [f"WARNING: {note}" for note in notes if note is not None]
     of_launches = odd_launches(history, spec.autotuning.unit)
-    of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *_other_rows(history)]
+    other_rows = _other_rows(history) if unlike is None else []
+    of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *other_rows]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     of_nodes = _unlike_memory(history)
     of_files = [*of_config, *changed_script(spec, history)]
@@ -136,14 +137,17 @@ def _unlike_rows(spec: StudySpec, history: History) -> str | None:
     own = next((o.facts for o in history.reference if o.facts is not None and o.name == BASELINE), None)
     if own is None or own.rows <= 1 or own.rows == own.micro_batch:
         return None
+    ratio = (own.step_rows or own.rows * own.gas) / (own.micro_batch * own.gas)
+    if ratio == 1:  # in more passes of fewer rows, as the Trainer accumulates by its flag
+        return None
     runs = [o.facts for o in history.observations if o.facts is not None]
     is_mapped = not {MICRO_BATCH, TRAIN_BATCH}.isdisjoint(spec.autotuning.arg_mappings)
     if not is_mapped or all(facts.rows != facts.micro_batch for facts in runs):
         return None
     return (
         f"your own run was fed batches of {own.rows} rows, where its configuration says {own.micro_batch} samples, and "
-        "candidates as many as theirs say. So the factor compares different things, and may be wrong by "
-        f"{significant(own.rows / own.micro_batch, 2)} times. Put the batch size that you train with into the "
+        "candidates as many as theirs say. So the factor compares different things, and may be wrong by a factor of "
+        f"{significant(max(ratio, 1 / ratio), 2)}. Put the batch size that you train with into the "
         "configuration, and tune in a new study (another --name)."
     )
 

@@ -9,9 +9,10 @@ from dsopt.study.check_config import check_listed
 from dsopt.study.documents import nearest
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
 from dsopt.study.ds_schema import Schema
-from dsopt.study.mapped_flags import contradictions
+from dsopt.study.mapped_flags import contradictions, implied_size, says_nodes
 from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import count_of_values, same_flag
+from dsopt.study.script_parser import typed_in
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
 from dsopt.study.spec import StudySpec
 
@@ -70,23 +71,46 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
         value = get_path(config, path)
         if isinstance(value, Mapping | list):
             raise DsoptError(f"{place}: {value!r}. Only a key with a single value can be mapped to a flag.")
-        if path == TRAIN_BATCH and spec.resources.ranks is None:
-            launcher = spec.launch.launcher
+        unsaid = _unsaid(spec)
+        if path == TRAIN_BATCH and unsaid is not None:
             raise DsoptError(
                 f"{place}: it is micro-batch × accumulation × ranks, but the command does not say how many ranks. "
-                f"Add {launcher.ranks[0]} to the command."
+                f"Add {unsaid} to the command."
             )
-        is_total = path in (MICRO_BATCH, ACCUMULATION) and isinstance(config.get(TRAIN_BATCH), int)
-        if value is None and is_total and spec.resources.ranks is None:
+        if value is None and path == MICRO_BATCH and isinstance(config.get(TRAIN_BATCH), int) and unsaid is not None:
             warnings.append(
                 f"{where}: {path} follows from {TRAIN_BATCH} and the number of ranks, which the command does not say: "
-                f"your own run has {flag} as typed. Add {spec.launch.launcher.ranks[0]} to the command"
+                f"your own run has {flag} as typed. Add {unsaid} to the command"
             )
+        if value is None:
+            _check_typed_size(spec, path, flag, f"{place}: {flag}", config_where)
         if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
             warnings.append(
                 f"{where}: {path} is mapped to {flag}, but the configuration does not set it: {flag} stays as typed"
             )
     return warnings + [f"{where}: command: {found.text(config_where)}" for found in contradictions(spec)]
+
+
+def _unsaid(spec: StudySpec) -> str | None:
+    """The option that the command lacks so that dsopt knows how many ranks it has; None: it knows."""
+    if spec.resources.ranks is None:
+        return spec.launch.launcher.ranks[0]
+    return None if says_nodes(spec) else spec.launch.launcher.nodes[0]
+
+
+def _check_typed_size(spec: StudySpec, path: str, flag: str, place: str, config_where: str) -> None:
+    """Refuses a size in the command that is impossible with the sizes that the configuration has instead."""
+    typed, config = typed_in(spec, flag).value, baseline_config(spec.ds_config)
+    whole = implied_size(spec, {**config, ACCUMULATION: 1, path: None}, path)  # at least, or at most
+    if typed is None or whole is None or not typed.isdecimal() or int(typed) == 0:
+        return
+    more, less = (int(typed), whole) if path == TRAIN_BATCH else (whole, int(typed))
+    if more % less:
+        other = MICRO_BATCH if path == TRAIN_BATCH else TRAIN_BATCH
+        raise DsoptError(
+            f"{place} {typed} contradicts {other} {config[other]} in {config_where}, whatever the accumulation is. "
+            "Make the two agree, or leave one of them out."
+        )
 
 
 def check_flag(flag: str, place: str) -> None:

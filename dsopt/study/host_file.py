@@ -17,10 +17,10 @@ from dsopt.study.wanted import Hosts, Wanted
 USUAL_HOST_FILE: Final = "/job/hostfile"
 _LINE = re.compile(r"(\S+)\s+slots=(\d{1,4})(\s.*)?", re.ASCII)
 _LONGEST_NAME: Final = 253  # characters, as in DNS
-_LABEL: Final = r"[A-Za-z0-9_](?:[\w-]{0,61}\w)?"
+_LABEL: Final = r"[A-Za-z0-9_][\w+-]{0,62}"
 # of a host, perhaps with the user that ssh gets, or an address; it becomes part of a file's name
 _NAME = re.compile(
-    rf"(?:\w[\w.-]{{0,63}}@)?(?:{_LABEL}(?:\.{_LABEL})*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?)", re.ASCII
+    rf"(?:\w[\w.+$\\-]{{0,63}}@)?(?:{_LABEL}(?:\.{_LABEL})*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)", re.ASCII
 )
 
 

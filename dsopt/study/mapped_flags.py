@@ -8,13 +8,12 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, candidate_config, get_path
 from dsopt.study.script_flags import is_on, same_flag
 from dsopt.study.script_parser import typed_in
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Candidate, Knob
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate, Knob
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import DEFAULTS
 
 # what decides how many samples a step has
 _SIZES: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH)
-_STAGE: Final = f"{ZERO}stage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +52,10 @@ class Contradiction:
         """What it means for a result; None: nothing, as it is no size of a batch."""
         if self.path not in _SIZES:
             return None
+        by = "your configuration says" if self.is_said else "follows from your configuration"
         other = "the command lacks it" if self.typed is None else f"the command has {self.flag} {self.typed}"
         return (
-            f"your own run is one with {self.flag} {_text(self.value)}, as your configuration says; {other}. If you "
+            f"your own run is one with {self.flag} {_text(self.value)}, as {by}; {other}. If you "
             "train with another value, the factor is not that of your training: put the value into the configuration, "
             "and tune in a new study (another --name)."
         )
@@ -68,12 +68,10 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
     source says.
     """
     config = baseline_config(spec.ds_config)
-    implied = _implied(config, _replicas(spec))
     for path, flag in spec.autotuning.arg_mappings.items():
-        said = get_path(config, path)
-        value = said if is_explicit(said) else implied.get(path)
-        given = typed_in(spec, flag)
-        if value is None or (given.value is not None and path in implied and not _binds(config, path)):
+        said, given = get_path(config, path), typed_in(spec, flag)
+        value = said if is_explicit(said) else implied_size(spec, config, path) if given.value is None else None
+        if value is None:
             continue
         default: object = None
         if given.value is not None:
@@ -115,42 +113,38 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
 
 
 def with_flags_of(spec: StudySpec, command: LaunchCommand, config: Mapping[str, Any]) -> LaunchCommand:
-    """A command with the mapped flags set to a configuration's values; flags without one stay as typed."""
-    implied = _implied(config, _replicas(spec))
+    """A command with the mapped flags set to a configuration's values; flags without one stay as typed.
+
+    A size that the configuration lacks is set to what follows from the others, if the flag is absent.
+    """
     for path, flag in spec.autotuning.arg_mappings.items():
         value = get_path(config, path)
-        if is_explicit(value):
+        if not is_explicit(value):
+            value = implied_size(spec, config, path) if typed_in(spec, flag).value is None else None
+        if value is not None:
             command = _with_flag(command, flag, value)
-        elif path in implied and (_binds(config, path) or command.script_switch(flag) is None):
-            command = _with_flag(command, flag, implied[path])
     return command
 
 
-def _implied(config: Mapping[str, Any], replicas: int | None) -> dict[str, int]:
-    """The sizes and the stage that DeepSpeed takes where a configuration lacks them (`deepspeed/runtime/config.py`).
+def implied_size(spec: StudySpec, config: Mapping[str, Any], path: str) -> int | None:
+    """The micro-batch size or the whole batch that DeepSpeed takes where a configuration lacks it, by its path.
 
-    None of the sizes where the script fills one in ("auto"); `replicas` is None where nobody knows them yet.
+    None where the script fills in a size ("auto"), or says the accumulation by a flag; or nobody knows the ranks yet.
     """
-    implied = {} if get_path(config, _STAGE) is not None else {_STAGE: 0}
-    sizes = [config.get(key) for key in _SIZES]
-    if not all(size is None or (isinstance(size, int) and size > 0) for size in sizes):
-        return implied
+    sizes, replicas = [config.get(key) for key in _SIZES], _replicas(spec)
+    if replicas is None or not all(size is None or (isinstance(size, int) and size > 0) for size in sizes):
+        return None
     micro, gas, total = sizes
-    gas = 1 if gas is None and None in (micro, total) else gas
-    if replicas is not None and gas is not None:
-        micro = total // (gas * replicas) if micro is None and total is not None else micro
-        total = micro * gas * replicas if micro is not None else total
-    elif replicas is not None and micro is not None and total is not None:
-        gas = total // (micro * replicas)
-    found = zip(_SIZES, (micro, gas, total), strict=True)
-    return implied | {key: size for key, size in found if size and config.get(key) is None}
-
-
-def _binds(config: Mapping[str, Any], path: str) -> bool:
-    """Whether what is implied holds whatever the command says; else a flag that is typed says what the user means."""
-    if path == TRAIN_BATCH:
-        return is_explicit(config.get(MICRO_BATCH)) and is_explicit(config.get(ACCUMULATION))
-    return path in _SIZES and is_explicit(config.get(TRAIN_BATCH))
+    if (
+        gas is None
+        and (flag := spec.autotuning.arg_mappings.get(ACCUMULATION))
+        and typed_in(spec, flag).value is not None
+    ):
+        return None
+    gas = gas or 1
+    if path == MICRO_BATCH and micro is None and total is not None:
+        return int(total // (gas * replicas)) or None
+    return int(micro * gas * replicas) if path == TRAIN_BATCH and total is None and micro is not None else None
 
 
 def is_explicit(value: object) -> bool:
@@ -176,10 +170,16 @@ def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
 
 
 def _replicas(spec: StudySpec, candidate: Candidate | None = None) -> int | None:
-    """Data-parallel replicas of the user's own run, or of a candidate; None if the command does not say its ranks."""
+    """Data-parallel replicas of the user's own run, or of a candidate; None if the command does not say them."""
     ranks, nodes = (None, None) if candidate is None else (candidate.resource(NUM_GPUS), candidate.resource(NUM_NODES))
-    ranks, nodes = ranks or spec.resources.ranks, nodes or spec.resources.nodes
-    return max(1, ranks * nodes // spec.autotuning.mp_size) if ranks else None
+    ranks, nodes = ranks or spec.resources.ranks, nodes or (spec.resources.nodes if says_nodes(spec) else None)
+    return max(1, ranks * nodes // spec.autotuning.mp_size) if ranks and nodes else None
+
+
+def says_nodes(spec: StudySpec) -> bool:
+    """Whether the command says on how many nodes it runs: a host file alone takes all of its own."""
+    command = spec.resources
+    return not command.uses_hostfile or command.option(*command.launcher.nodes) is not None
 
 
 def _with_flag(command: LaunchCommand, flag: str, value: Knob) -> LaunchCommand:

@@ -104,7 +104,11 @@ def test_an_own_run_that_lacked_a_mapped_flag_makes_the_factor_false() -> None:
     run = observation(at(1, 8), 2.0, facts=facts(rows=8, micro_batch=8))
     [told] = unlike_runs(study, history(run, baseline=facts(rows=32, micro_batch=4)))
     assert told.startswith("WARNING: your own run was fed batches of 32 rows, where its configuration says 4 samples")
-    assert "may be wrong by 8 times" in told
+    assert "may be wrong by a factor of 8." in told
+    accumulating = facts(rows=2, micro_batch=4, step_rows=4.0)  # as with the Trainer's flag: all four are fed
+    assert not any(
+        "compares different things" in line for line in unlike_runs(study, history(run, baseline=accumulating))
+    )
     packed = observation(at(1, 8), 2.0, facts=facts(rows=64, micro_batch=8))
     [told] = unlike_runs(study, history(packed, baseline=facts(rows=32, micro_batch=4)))
     assert "the command lacks it" in told

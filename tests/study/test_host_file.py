@@ -70,7 +70,7 @@ def test_a_host_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, o
 
 
 def test_names_and_addresses_are_taken(tmp_path: Path) -> None:
-    names = ["node-1", "node_1", "n1.example.org.", "10.0.0.1", "::1", "fe80::1%eth0", "root@node-1", "1a"]
+    names = ["node-1", "node_1", "n1.example.org.", "10.0.0.1", "::1", "fe80::1%ib0.8001", "root@node-1", "1a", "gpu-"]
     (tmp_path / "hosts").write_text("".join(f"{name} slots=1\n" for name in names))
     assert [*hosts_of(parse(""), tmp_path, "test")] == names
 

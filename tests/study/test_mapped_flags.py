@@ -121,10 +121,10 @@ MAY, SURE = "with a default that dsopt does not know, may contradict", "with the
         # what DeepSpeed takes where the configuration does not say it, of 4 ranks
         ("", {TOTAL: 16}, {MBS: "b"}, "--b 4", [f"{MAY} {MBS} 4 that follows from"]),
         ("", {TOTAL: 16, GAS: 2}, {MBS: "b"}, "--b 2", [f"{MAY} {MBS} 2 that follows from"]),
-        ("", {TOTAL: 16, MBS: 2}, {MBS: "b", GAS: "g"}, "--b 2 --g 2", [MAY, f"{GAS} 2 that follows"]),
-        ("", {MBS: 4}, {MBS: "b", GAS: "g", TOTAL: "total"}, "--b 4 --g 1 --total 16", [MAY, MAY, f"{TOTAL} 16 that"]),
+        ("", {TOTAL: 16, MBS: 2}, {MBS: "b", GAS: "g"}, "--b 2", [MAY]),
+        ("", {MBS: 4}, {MBS: "b", GAS: "g", TOTAL: "total"}, "--b 4 --total 16", [MAY, f"{TOTAL} 16 that"]),
         ("", {MBS: 4, "zero_optimization": {"stage": 1}}, {"stage": "zero"}, "--zero 1", [MAY]),
-        ("", {MBS: 4}, {"stage": "zero"}, "--zero 0", ["zero_optimization.stage 0 that follows"]),
+        ("", {MBS: 4}, {"stage": "zero", GAS: "g"}, "", []),  # they say what the script does by itself
         ("", {MBS: "auto", TOTAL: 16}, {MBS: "b", GAS: "g"}, "", []),  # the script fills it in
     ],
 )
@@ -138,26 +138,48 @@ def test_an_absent_flag_is_given_as_candidates_get_it_and_what_differs_is_said(
 
 
 @pytest.mark.parametrize(
-    ("config", "args", "own", "said"),
+    ("config", "args"),
     [
-        ({TOTAL: 16}, "--b 32", "--b 4", f"--b 32 contradicts {MBS} 4 that follows from"),
-        ({MBS: 4}, "--b 4 --g 2", "--b 4 --g 2", None),  # the tutorial's rule: the flag says the accumulation
-        ({MBS: 4, GAS: 2}, "--b 4 --g 2 --total 8", "--b 4 --g 2 --total 32", f"--total 8 contradicts {TOTAL} 32 that"),
+        ({TOTAL: 16}, "--b 2 --g 2"),  # as the Trainer takes it
+        ({TOTAL: 16}, "--b 2"),  # a script may accumulate by a flag that nobody mapped, or by its default
+        ({TOTAL: 16}, "--g 2"),
+        ({MBS: 4}, "--b 4 --g 2"),  # the tutorial's rule: the flag says the accumulation
+        ({MBS: 4, GAS: 2}, "--b 4 --g 2 --total 64"),
     ],
 )
-def test_a_typed_flag_yields_to_what_follows_from_the_configuration(
-    folder: Path, config: dict, args: str, own: str, said: str | None
+def test_a_typed_flag_stays_where_the_configuration_does_not_say_the_size(
+    folder: Path, config: dict, args: str
 ) -> None:
     flags = {key: flag for key, flag in {MBS: "b", GAS: "g", TOTAL: "total"}.items() if f"--{flag} " in args}
     spec, warnings = load(folder, config, args, flags)
-    assert args_of(spec, None) == own
-    assert [said in warning for warning in warnings] == [True] if said else warnings == []
+    assert args_of(spec, None) == args
+    assert warnings == []
 
 
-def test_without_ranks_what_follows_from_the_whole_batch_is_unknown(folder: Path) -> None:
-    spec, warnings = load(folder, {TOTAL: 16}, "", {MBS: "b"}, launcher="")
+@pytest.mark.parametrize(
+    ("config", "args", "flags", "message"),
+    [
+        ({TOTAL: 16}, "--b 32", {MBS: "b"}, f"--b 32 contradicts {TOTAL} 16 in"),
+        ({TOTAL: 16}, "--b 3", {MBS: "b"}, f"--b 3 contradicts {TOTAL} 16 in"),
+        ({MBS: 4}, "--total 24", {TOTAL: "total"}, f"--total 24 contradicts {MBS} 4 in"),
+    ],
+)
+def test_sizes_that_no_accumulation_reconciles_are_refused(
+    folder: Path, config: dict, args: str, flags: dict, message: str
+) -> None:
+    with pytest.raises(DsoptError, match=message):
+        load(folder, config, args, flags)
+
+
+@pytest.mark.parametrize(("launcher", "option"), [("", "--num_gpus"), ("--hostfile hosts --num_gpus 2", "--num_nodes")])
+def test_without_ranks_what_follows_from_the_whole_batch_is_unknown(folder: Path, launcher: str, option: str) -> None:
+    """All nodes of a host file are taken, where the command does not say how many."""
+    (folder / "hosts").write_text("a slots=2\nb slots=2\n")
+    spec, [warning] = load(folder, {TOTAL: 16}, "", {MBS: "b"}, launcher=launcher)
     assert args_of(spec, None) == ""
-    assert [f"{MBS} follows from {TOTAL} and the number of ranks" in warning for warning in warnings] == [True]
+    assert f"{MBS} follows from {TOTAL} and the number of ranks" in warning and f"Add {option} to" in warning
+    with pytest.raises(DsoptError, match=f"how many ranks. Add {option} to the command"):
+        load(folder, {MBS: 4}, "", {TOTAL: "total"}, launcher=launcher)
 
 
 @pytest.mark.parametrize(
