@@ -9,13 +9,14 @@ from dsopt.study.check_config import check_listed
 from dsopt.study.documents import nearest
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
 from dsopt.study.ds_schema import Schema
-from dsopt.study.mapped_flags import contradictions, implied_size, says_nodes
+from dsopt.study.mapped_flags import contradictions, own_replicas
 from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.script_parser import typed_in
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
 from dsopt.study.spec import StudySpec
 
+_SIZE: Final = re.compile("[1-9][0-9]{0,8}")
 _FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 # what dsopt or the launcher sets by itself
 _RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
@@ -71,18 +72,14 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
         value = get_path(config, path)
         if isinstance(value, Mapping | list):
             raise DsoptError(f"{place}: {value!r}. Only a key with a single value can be mapped to a flag.")
-        unsaid = _unsaid(spec)
-        if path == TRAIN_BATCH and unsaid is not None:
+        if path == TRAIN_BATCH and spec.resources.ranks is None:
+            launcher = spec.launch.launcher
             raise DsoptError(
                 f"{place}: it is micro-batch × accumulation × ranks, but the command does not say how many ranks. "
-                f"Add {unsaid} to the command."
-            )
-        if value is None and path == MICRO_BATCH and isinstance(config.get(TRAIN_BATCH), int) and unsaid is not None:
-            warnings.append(
-                f"{where}: {path} follows from {TRAIN_BATCH} and the number of ranks, which the command does not say: "
-                f"your own run has {flag} as typed. Add {unsaid} to the command"
+                f"Add {launcher.ranks[0]} to the command."
             )
         if value is None:
+            warnings += [f"{where}: {text}" for text in _unknown_size(spec, path, flag)]
             _check_typed_size(spec, path, flag, f"{place}: {flag}", config_where)
         if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
             warnings.append(
@@ -91,25 +88,27 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
     return warnings + [f"{where}: command: {found.text(config_where)}" for found in contradictions(spec)]
 
 
-def _unsaid(spec: StudySpec) -> str | None:
-    """The option that the command lacks so that dsopt knows how many ranks it has; None: it knows."""
-    if spec.resources.ranks is None:
-        return spec.launch.launcher.ranks[0]
-    return None if says_nodes(spec) else spec.launch.launcher.nodes[0]
+def _unknown_size(spec: StudySpec, path: str, flag: str) -> Iterator[str]:
+    """A warning if the user's own run lacks a flag whose value follows from what nobody knows."""
+    total = baseline_config(spec.ds_config).get(TRAIN_BATCH)
+    if path == MICRO_BATCH and isinstance(total, int) and typed_in(spec, flag).value is None and not own_replicas(spec):
+        yield (
+            f"{path} follows from {TRAIN_BATCH} {total} and the number of ranks, which the command does not say, so "
+            f"your own run goes without {flag}. Put {path} into the configuration, or {flag} into the command"
+        )
 
 
 def _check_typed_size(spec: StudySpec, path: str, flag: str, place: str, config_where: str) -> None:
-    """Refuses a size in the command that is impossible with the sizes that the configuration has instead."""
-    typed, config = typed_in(spec, flag).value, baseline_config(spec.ds_config)
-    whole = implied_size(spec, {**config, ACCUMULATION: 1, path: None}, path)  # at least, or at most
-    if typed is None or whole is None or not typed.isdecimal() or int(typed) == 0:
+    """Refuses a size in the command that is impossible with the other that the configuration has, on any ranks."""
+    other = {MICRO_BATCH: TRAIN_BATCH, TRAIN_BATCH: MICRO_BATCH}.get(path)
+    typed, said = typed_in(spec, flag).value, spec.ds_config.get(other) if other else None
+    if not isinstance(said, int) or typed is None or not _SIZE.fullmatch(typed):
         return
-    more, less = (int(typed), whole) if path == TRAIN_BATCH else (whole, int(typed))
-    if more % less:
-        other = MICRO_BATCH if path == TRAIN_BATCH else TRAIN_BATCH
+    total, micro = (int(typed), said) if path == TRAIN_BATCH else (said, int(typed))
+    if total % micro:
         raise DsoptError(
-            f"{place} {typed} contradicts {other} {config[other]} in {config_where}, whatever the accumulation is. "
-            "Make the two agree, or leave one of them out."
+            f"{place} {typed} contradicts {other} {said} in {config_where}, whatever accumulation and ranks are. Make "
+            "the two agree, or leave one of them out."
         )
 
 

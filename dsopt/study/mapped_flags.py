@@ -129,17 +129,14 @@ def with_flags_of(spec: StudySpec, command: LaunchCommand, config: Mapping[str, 
 def implied_size(spec: StudySpec, config: Mapping[str, Any], path: str) -> int | None:
     """The micro-batch size or the whole batch that DeepSpeed takes where a configuration lacks it, by its path.
 
-    None where the script fills in a size ("auto"), or says the accumulation by a flag; or nobody knows the ranks yet.
+    None where the script has a say in it: it fills in a size ("auto"), or a flag may say the accumulation. Or nobody
+    knows the ranks yet.
     """
-    sizes, replicas = [config.get(key) for key in _SIZES], _replicas(spec)
+    sizes, replicas = [config.get(key) for key in _SIZES], own_replicas(spec)
     if replicas is None or not all(size is None or (isinstance(size, int) and size > 0) for size in sizes):
         return None
     micro, gas, total = sizes
-    if (
-        gas is None
-        and (flag := spec.autotuning.arg_mappings.get(ACCUMULATION))
-        and typed_in(spec, flag).value is not None
-    ):
+    if gas is None and ACCUMULATION in spec.autotuning.arg_mappings:
         return None
     gas = gas or 1
     if path == MICRO_BATCH and micro is None and total is not None:
@@ -164,22 +161,21 @@ def agrees(typed: str | None, value: object) -> bool:
     return typed == value
 
 
-def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
-    replicas = _replicas(spec, candidate)
-    return candidate.micro_batch * candidate.gas * replicas if replicas else None
+def own_replicas(spec: StudySpec) -> int | None:
+    """Data-parallel replicas of the user's own run; None if the command does not say them.
 
-
-def _replicas(spec: StudySpec, candidate: Candidate | None = None) -> int | None:
-    """Data-parallel replicas of the user's own run, or of a candidate; None if the command does not say them."""
-    ranks, nodes = (None, None) if candidate is None else (candidate.resource(NUM_GPUS), candidate.resource(NUM_NODES))
-    ranks, nodes = ranks or spec.resources.ranks, nodes or (spec.resources.nodes if says_nodes(spec) else None)
-    return max(1, ranks * nodes // spec.autotuning.mp_size) if ranks and nodes else None
-
-
-def says_nodes(spec: StudySpec) -> bool:
-    """Whether the command says on how many nodes it runs: a host file alone takes all of its own."""
+    A host file without a number of nodes, which may be all of its nodes, does not.
+    """
     command = spec.resources
-    return not command.uses_hostfile or command.option(*command.launcher.nodes) is not None
+    is_open = command.uses_hostfile and command.option(*command.launcher.nodes) is None
+    return None if is_open or not command.ranks else max(1, command.ranks * command.nodes // spec.autotuning.mp_size)
+
+
+def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
+    ranks = candidate.resource(NUM_GPUS) or spec.resources.ranks
+    nodes = candidate.resource(NUM_NODES) or spec.resources.nodes
+    replicas = max(1, ranks * nodes // spec.autotuning.mp_size) if ranks else None
+    return candidate.micro_batch * candidate.gas * replicas if replicas else None
 
 
 def _with_flag(command: LaunchCommand, flag: str, value: Knob) -> LaunchCommand:

@@ -122,7 +122,11 @@ MAY, SURE = "with a default that dsopt does not know, may contradict", "with the
         ("", {TOTAL: 16}, {MBS: "b"}, "--b 4", [f"{MAY} {MBS} 4 that follows from"]),
         ("", {TOTAL: 16, GAS: 2}, {MBS: "b"}, "--b 2", [f"{MAY} {MBS} 2 that follows from"]),
         ("", {TOTAL: 16, MBS: 2}, {MBS: "b", GAS: "g"}, "--b 2", [MAY]),
-        ("", {MBS: 4}, {MBS: "b", GAS: "g", TOTAL: "total"}, "--b 4 --total 16", [MAY, f"{TOTAL} 16 that"]),
+        ("", {MBS: 4}, {MBS: "b", TOTAL: "total"}, "--b 4 --total 16", [MAY, f"{TOTAL} 16 that"]),
+        # a script may put its own accumulation into the configuration, as the Trainer and DeepSpeed-Chat do
+        ("", {TOTAL: 16}, {MBS: "b", GAS: "g"}, "", []),
+        (parser("'--b', default=2", "'--g', default=2"), {TOTAL: 16}, {MBS: "b", GAS: "g"}, "", []),
+        ("", {TOTAL: 16, GAS: 2}, {MBS: "b", GAS: "g"}, "--b 2 --g 2", [MAY, MAY]),
         ("", {MBS: 4, "zero_optimization": {"stage": 1}}, {"stage": "zero"}, "--zero 1", [MAY]),
         ("", {MBS: 4}, {"stage": "zero", GAS: "g"}, "", []),  # they say what the script does by itself
         ("", {MBS: "auto", TOTAL: 16}, {MBS: "b", GAS: "g"}, "", []),  # the script fills it in
@@ -143,6 +147,8 @@ def test_an_absent_flag_is_given_as_candidates_get_it_and_what_differs_is_said(
         ({TOTAL: 16}, "--b 2 --g 2"),  # as the Trainer takes it
         ({TOTAL: 16}, "--b 2"),  # a script may accumulate by a flag that nobody mapped, or by its default
         ({TOTAL: 16}, "--g 2"),
+        ({TOTAL: 16}, "--b 16"),  # ranks may share a replica, without mp_size
+        ({MBS: [8, 4]}, "--total 36"),  # the second of them may fit
         ({MBS: 4}, "--b 4 --g 2"),  # the tutorial's rule: the flag says the accumulation
         ({MBS: 4, GAS: 2}, "--b 4 --g 2 --total 64"),
     ],
@@ -161,7 +167,7 @@ def test_a_typed_flag_stays_where_the_configuration_does_not_say_the_size(
     [
         ({TOTAL: 16}, "--b 32", {MBS: "b"}, f"--b 32 contradicts {TOTAL} 16 in"),
         ({TOTAL: 16}, "--b 3", {MBS: "b"}, f"--b 3 contradicts {TOTAL} 16 in"),
-        ({MBS: 4}, "--total 24", {TOTAL: "total"}, f"--total 24 contradicts {MBS} 4 in"),
+        ({MBS: 4}, "--total 6", {TOTAL: "total"}, f"--total 6 contradicts {MBS} 4 in"),
     ],
 )
 def test_sizes_that_no_accumulation_reconciles_are_refused(
@@ -171,15 +177,15 @@ def test_sizes_that_no_accumulation_reconciles_are_refused(
         load(folder, config, args, flags)
 
 
-@pytest.mark.parametrize(("launcher", "option"), [("", "--num_gpus"), ("--hostfile hosts --num_gpus 2", "--num_nodes")])
-def test_without_ranks_what_follows_from_the_whole_batch_is_unknown(folder: Path, launcher: str, option: str) -> None:
+@pytest.mark.parametrize("launcher", ["", "--hostfile hosts --num_gpus 2", "--hostfile hosts --include a:0,1"])
+def test_without_ranks_what_follows_from_the_whole_batch_is_unknown(folder: Path, launcher: str) -> None:
     """All nodes of a host file are taken, where the command does not say how many."""
     (folder / "hosts").write_text("a slots=2\nb slots=2\n")
     spec, [warning] = load(folder, {TOTAL: 16}, "", {MBS: "b"}, launcher=launcher)
     assert args_of(spec, None) == ""
-    assert f"{MBS} follows from {TOTAL} and the number of ranks" in warning and f"Add {option} to" in warning
-    with pytest.raises(DsoptError, match=f"how many ranks. Add {option} to the command"):
-        load(folder, {MBS: 4}, "", {TOTAL: "total"}, launcher=launcher)
+    assert f"{MBS} follows from {TOTAL} 16 and the number of ranks" in warning and "goes without --b" in warning
+    spec, warnings = load(folder, {TOTAL: 16}, "--b 4", {MBS: "b"}, launcher=launcher)
+    assert (args_of(spec, None), warnings) == ("--b 4", [])
 
 
 @pytest.mark.parametrize(
