@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
-from dsopt.search.sharding import replicas
+from dsopt.search.sharding import model_parallel, replicas
 from dsopt.search.standing import Comparison
 from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
@@ -62,7 +62,7 @@ def _of_million(price: float, samples_per_second: float, gpus: int) -> float:
 
 
 def _gpus(spec: StudySpec, facts: ModelFacts, knobs: Setting) -> int:
-    return replicas(spec, facts, knobs) * spec.autotuning.mp_size
+    return replicas(spec, facts, knobs) * model_parallel(spec, facts)
 
 
 def _knobs(candidate: Candidate | None, name: str) -> Setting:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from optuna.trial import FrozenTrial, TrialState
@@ -96,4 +96,14 @@ def _engine(attrs: Mapping[str, Any]) -> Engine | None:
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    return ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})
+    facts = ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})
+    return replace(facts, model_parallel=_model_parallel(attrs, facts))
+
+
+def _model_parallel(attrs: Mapping[str, Any], facts: ModelFacts) -> int:
+    """The ranks that share one replica: of data parallelism alone, a step has the samples of all ranks."""
+    alone = facts.micro_batch * facts.gas * facts.world_size
+    seconds = attrs.get("step_milliseconds", 0.0) / 1000
+    samples = round(attrs.get("samples_per_second", 0.0) * seconds)
+    shared = alone // samples if samples and alone % samples == 0 else 1
+    return shared if facts.world_size % shared == 0 else 1

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.scale import outcome_of
 from dsopt.estimates.zero_memory import ParamBytes
 from dsopt.experiment.outcome import Measured, from_json
+from dsopt.search.global_batch import batch_of_run
 from dsopt.search.observing import _facts
 from dsopt.search.sharding import sharding_of
 from dsopt.search.step_features import StepFeatures
@@ -51,3 +52,27 @@ def test_both_pass_through_a_trial_s_attributes() -> None:
         again = from_json({**outcome.to_json(), "state": "measured"})
         assert isinstance(again, Measured)
         assert again.optimizer_bytes == expected[2]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "samples", "said", "shared", "replicas"),
+    [
+        (4, 32, 1, 1, 4),
+        (4, 16, 1, 2, 2),  # two stages of a pipeline: half the global batch was told, and searched with
+        (4, 8, 1, 4, 1),
+        (4, 16, 4, 2, 1),  # the user's word counts
+        (4, 12, 1, 1, 4),  # whatever that is
+        (4, 64, 1, 1, 4),
+    ],
+)
+def test_ranks_that_share_a_replica_show_in_the_samples_of_a_step(
+    ranks: int, samples: int, said: int, shared: int, replicas: int
+) -> None:
+    run = outcome_of(None)
+    engine = replace(run.engine, world_size=ranks, micro_batch=4, gas=2)
+    figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=samples)))
+    known = _facts({**engine_attributes(engine), **figures})
+    assert known.model_parallel == shared
+    study = spec(mp_size=said)
+    assert sharding_of(study, known, 1, ()).replicas == replicas
+    assert batch_of_run(study, known, ()) == 4 * 2 * replicas
