@@ -1,11 +1,12 @@
 """What samples cost, and what the study itself cost, at the user's price of a GPU."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
-from dsopt.search.sharding import model_parallel, replicas
+from dsopt.search.sharding import world_size
 from dsopt.search.standing import Comparison
 from dsopt.study.space import Candidate, Setting
 from dsopt.study.spec import StudySpec
@@ -62,7 +63,7 @@ def _of_million(price: float, samples_per_second: float, gpus: int) -> float:
 
 
 def _gpus(spec: StudySpec, facts: ModelFacts, knobs: Setting) -> int:
-    return replicas(spec, facts, knobs) * model_parallel(spec, facts)
+    return math.prod(world_size(spec, facts, knobs))
 
 
 def _knobs(candidate: Candidate | None, name: str) -> Setting:

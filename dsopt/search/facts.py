@@ -34,7 +34,8 @@ class ModelFacts:
         host_memory_bytes: memory of the node; 0 if it is not known.
         rows, elements, passes, step_rows, step_elements, is_evaluated: what the script fed, and how, as `Measured`.
         device: its name; empty if it is not known.
-        model_parallel: ranks that share one replica, by the samples in a step; 1 if each has one, or nobody saw it.
+        sharing: ranks that share the samples of one replica, as those in a step show; 1 if each has its own, or nobody
+            saw it.
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
             kept it (`ParamBytes`); None if it was not seen.
@@ -69,7 +70,7 @@ class ModelFacts:
     peak_allocated_bytes: int = 0
     outside_bytes: int = 0
     device: str = ""
-    model_parallel: int = 1
+    sharing: int = 1
     pipeline_stages: int = 1
     weight_bytes: float | None = None
     gradient_bytes: float | None = None

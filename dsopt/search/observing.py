@@ -97,11 +97,11 @@ def _engine(attrs: Mapping[str, Any]) -> Engine | None:
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
     facts = ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})
-    return replace(facts, model_parallel=_model_parallel(attrs, facts))
+    return replace(facts, sharing=_sharing(attrs, facts))
 
 
-def _model_parallel(attrs: Mapping[str, Any], facts: ModelFacts) -> int:
-    """The ranks that share one replica: of data parallelism alone, a step has the samples of all ranks."""
+def _sharing(attrs: Mapping[str, Any], facts: ModelFacts) -> int:
+    """The ranks that share the samples of one replica: in data parallelism alone, a step has those of all ranks."""
     alone = facts.micro_batch * facts.gas * facts.world_size
     seconds = attrs.get("step_milliseconds", 0.0) / 1000
     samples = round(attrs.get("samples_per_second", 0.0) * seconds)

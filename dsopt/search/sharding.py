@@ -18,7 +18,7 @@ class Sharding:
     Attributes:
         stage: ZeRO stage.
         nodes, ranks_per_node: what the job runs on.
-        model_parallel: ranks that share one replica.
+        model_parallel: ranks that share one replica (`mp_size`).
         offload: where optimizer states and parameters live.
         secondary: ranks that share another copy of the weights at ZeRO 3 (`zero_hpz_partition_size`); 1 without one.
     """
@@ -99,14 +99,14 @@ def world_size(spec: StudySpec, facts: ModelFacts, setting: Setting) -> tuple[in
 
 
 def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
-    """Data-parallel replicas of a candidate: `train_batch_size` is micro-batch × accumulation × these."""
+    """Data-parallel replicas of a candidate: `train_batch_size` is micro-batch × accumulation × these.
+
+    Ranks share one as the user says (`mp_size`), else as the run showed. Whether they also share its weights, the run
+    does not show: in sequence parallelism each has all of them.
+    """
     nodes, ranks = world_size(spec, facts, setting)
-    return max(1, nodes * ranks // model_parallel(spec, facts))
-
-
-def model_parallel(spec: StudySpec, facts: ModelFacts) -> int:
-    """The ranks that share one replica: as the user says (`mp_size`), else as the run showed."""
-    return spec.autotuning.mp_size if spec.autotuning.mp_size > 1 else facts.model_parallel
+    shared = spec.autotuning.mp_size if spec.autotuning.mp_size > 1 else facts.sharing
+    return max(1, nodes * ranks // shared)
 
 
 def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
@@ -116,7 +116,7 @@ def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting
         stage=stage,
         nodes=nodes,
         ranks_per_node=ranks,
-        model_parallel=model_parallel(spec, facts),
+        model_parallel=spec.autotuning.mp_size,
         offload=offload_of(spec, stage, setting),
         secondary=_secondary_of(spec, setting),
     )

@@ -9,7 +9,7 @@ from dsopt.study.check_config import check_listed
 from dsopt.study.documents import nearest
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
 from dsopt.study.ds_schema import Schema
-from dsopt.study.mapped_flags import contradictions, own_replicas
+from dsopt.study.mapped_flags import contradictions
 from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.script_parser import typed_in
@@ -78,9 +78,7 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
                 f"{place}: it is micro-batch × accumulation × ranks, but the command does not say how many ranks. "
                 f"Add {launcher.ranks[0]} to the command."
             )
-        if value is None:
-            warnings += [f"{where}: {text}" for text in _unknown_size(spec, path, flag)]
-            _check_typed_size(spec, path, flag, f"{place}: {flag}", config_where)
+        warnings += [f"{where}: {text}" for text in _of_other_size(spec, path, flag, config_where)]
         if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
             warnings.append(
                 f"{where}: {path} is mapped to {flag}, but the configuration does not set it: {flag} stays as typed"
@@ -88,28 +86,30 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
     return warnings + [f"{where}: command: {found.text(config_where)}" for found in contradictions(spec)]
 
 
-def _unknown_size(spec: StudySpec, path: str, flag: str) -> Iterator[str]:
-    """A warning if the user's own run lacks a flag whose value follows from what nobody knows."""
-    total = baseline_config(spec.ds_config).get(TRAIN_BATCH)
-    if path == MICRO_BATCH and isinstance(total, int) and typed_in(spec, flag).value is None and not own_replicas(spec):
-        yield (
-            f"{path} follows from {TRAIN_BATCH} {total} and the number of ranks, which the command does not say, so "
-            f"your own run goes without {flag}. Put {path} into the configuration, or {flag} into the command"
-        )
+def _of_other_size(spec: StudySpec, path: str, flag: str, config_where: str) -> Iterator[str]:
+    """Warnings of a size that the configuration lacks, where it has the other one that decides on it.
 
-
-def _check_typed_size(spec: StudySpec, path: str, flag: str, place: str, config_where: str) -> None:
-    """Refuses a size in the command that is impossible with the other that the configuration has, on any ranks."""
-    other = {MICRO_BATCH: TRAIN_BATCH, TRAIN_BATCH: MICRO_BATCH}.get(path)
-    typed, said = typed_in(spec, flag).value, spec.ds_config.get(other) if other else None
-    if not isinstance(said, int) or typed is None or not _SIZE.fullmatch(typed):
+    What DeepSpeed makes of the two depends on ranks that share a replica, and on the script, which may set both by its
+    flags: so the user's own run is as typed.
+    """
+    config, other = baseline_config(spec.ds_config), {MICRO_BATCH: TRAIN_BATCH, TRAIN_BATCH: MICRO_BATCH}.get(path)
+    said = config.get(other) if other else None
+    if config.get(path) is not None or not isinstance(said, int):
         return
-    total, micro = (int(typed), said) if path == TRAIN_BATCH else (said, int(typed))
-    if total % micro:
-        raise DsoptError(
-            f"{place} {typed} contradicts {other} {said} in {config_where}, whatever accumulation and ranks are. Make "
-            "the two agree, or leave one of them out."
+    typed = typed_in(spec, flag).value
+    if typed is None:
+        yield (
+            f"{path} is mapped to {flag}, which neither the configuration says nor the command: your own run has what "
+            f"the script takes then, and it has to fit {other} {said}. Add {flag} to the command, or {path} to "
+            f"{config_where}"
         )
+    elif _SIZE.fullmatch(typed):
+        total, micro = (int(typed), said) if path == TRAIN_BATCH else (said, int(typed))
+        if total % micro:
+            yield (
+                f"command: {flag} {typed} contradicts {other} {said} in {config_where}, whatever accumulation and "
+                "ranks are. Unless the script replaces that, make the two agree"
+            )
 
 
 def check_flag(flag: str, place: str) -> None:

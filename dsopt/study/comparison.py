@@ -141,7 +141,7 @@ def configured_run(
     with Mistakes() as mistakes:
         warnings = mistakes.check((), check_config, config, where, schema) if schema is not None else []
         check_values(config, where, ranks, spec.autotuning.mp_size, mistakes)
-    command = with_flags_of(spec, command, config)
+    command = with_flags_of(command, spec.autotuning.arg_mappings, config)
     return ComparedRun(name=name, command=str(command), ds_config=config), warnings
 
 

@@ -76,7 +76,7 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
     if not _is_count(total):
         raise DsoptError(f'{where}: {TRAIN_BATCH}: {total!r}. Expected a whole number of at least 1 or "auto".')
     assert isinstance(total, int)
-    shared = ". If ranks share a replica (pipeline, tensor or sequence parallelism), say how many: autotuning.mp_size"
+    shared = ". If ranks share a replica (pipeline or tensor parallelism), say how many: autotuning.mp_size"
     fix = f"Correct one of them, or leave out {TRAIN_BATCH}{shared if ranks and mp_size == 1 else ''}."
     sizes = micro if isinstance(micro, list) else [micro]
     for size in sizes:

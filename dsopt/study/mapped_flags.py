@@ -24,7 +24,6 @@ class Contradiction:
         flag, typed: the flag, and its value in the command as a switch (`script_switch`); None: it is absent.
         default: what the script has where the flag is absent; None: nobody knows.
         path, value: the key it is mapped to, and the configuration's value.
-        is_said: whether the configuration has that value itself; else it follows from the others.
     """
 
     flag: str
@@ -32,7 +31,6 @@ class Contradiction:
     default: object
     path: str
     value: Knob
-    is_said: bool
 
     def text(self, config: str) -> str:
         """What dsopt does about it. `config` names the configuration."""
@@ -42,20 +40,18 @@ class Contradiction:
             default = "a default that dsopt does not know" if self.default is None else f"the default {self.default}"
             said = f"{self.flag}, absent in the command, with {default},"
         contradicts = "may contradict" if self.typed is None and self.default is None else "contradicts"
-        where = f"in {config}" if self.is_said else f"that follows from {config}"
         return (
-            f"{said} {contradicts} {self.path} {_text(self.value)} {where}; dsopt uses the configuration's value, as "
-            "DeepSpeed's documents say"
+            f"{said} {contradicts} {self.path} {_text(self.value)} in {config}; dsopt uses the configuration's value, "
+            "as DeepSpeed's documents say"
         )
 
     def result_text(self) -> str | None:
         """What it means for a result; None: nothing, as it is no size of a batch."""
         if self.path not in _SIZES:
             return None
-        by = "your configuration says" if self.is_said else "follows from your configuration"
         other = "the command lacks it" if self.typed is None else f"the command has {self.flag} {self.typed}"
         return (
-            f"your own run is one with {self.flag} {_text(self.value)}, as {by}; {other}. If you "
+            f"your own run is one with {self.flag} {_text(self.value)}, as your configuration says; {other}. If you "
             "train with another value, the factor is not that of your training: put the value into the configuration, "
             "and tune in a new study (another --name)."
         )
@@ -69,9 +65,8 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
     """
     config = baseline_config(spec.ds_config)
     for path, flag in spec.autotuning.arg_mappings.items():
-        said, given = get_path(config, path), typed_in(spec, flag)
-        value = said if is_explicit(said) else implied_size(spec, config, path) if given.value is None else None
-        if value is None:
+        value, given = get_path(config, path), typed_in(spec, flag)
+        if not is_explicit(value):
             continue
         default: object = None
         if given.value is not None:
@@ -83,9 +78,7 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
             is_known = default is not None or given.is_known
             differs = not is_known or (default is not None and not agrees(str(default), value))
         if differs:
-            yield Contradiction(
-                flag=flag, typed=given.value, default=default, path=path, value=value, is_said=is_explicit(said)
-            )
+            yield Contradiction(flag=flag, typed=given.value, default=default, path=path, value=value)
 
 
 def with_own_flags(spec: StudySpec, command: LaunchCommand) -> LaunchCommand:
@@ -94,7 +87,7 @@ def with_own_flags(spec: StudySpec, command: LaunchCommand) -> LaunchCommand:
     A flag that is absent is given, too: a candidate gets it, and a script with another default would feed the two other
     batches.
     """
-    return with_flags_of(spec, command, baseline_config(spec.ds_config))
+    return with_flags_of(command, spec.autotuning.arg_mappings, baseline_config(spec.ds_config))
 
 
 def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Candidate) -> LaunchCommand:
@@ -112,36 +105,13 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
     return command
 
 
-def with_flags_of(spec: StudySpec, command: LaunchCommand, config: Mapping[str, Any]) -> LaunchCommand:
-    """A command with the mapped flags set to a configuration's values; flags without one stay as typed.
-
-    A size that the configuration lacks is set to what follows from the others, if the flag is absent.
-    """
-    for path, flag in spec.autotuning.arg_mappings.items():
+def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: Mapping[str, Any]) -> LaunchCommand:
+    """A command with the mapped flags set to a configuration's values; flags without one stay as typed."""
+    for path, flag in mappings.items():
         value = get_path(config, path)
-        if not is_explicit(value):
-            value = implied_size(spec, config, path) if typed_in(spec, flag).value is None else None
-        if value is not None:
+        if is_explicit(value):
             command = _with_flag(command, flag, value)
     return command
-
-
-def implied_size(spec: StudySpec, config: Mapping[str, Any], path: str) -> int | None:
-    """The micro-batch size or the whole batch that DeepSpeed takes where a configuration lacks it, by its path.
-
-    None where the script has a say in it: it fills in a size ("auto"), or a flag may say the accumulation. Or nobody
-    knows the ranks yet.
-    """
-    sizes, replicas = [config.get(key) for key in _SIZES], own_replicas(spec)
-    if replicas is None or not all(size is None or (isinstance(size, int) and size > 0) for size in sizes):
-        return None
-    micro, gas, total = sizes
-    if gas is None and ACCUMULATION in spec.autotuning.arg_mappings:
-        return None
-    gas = gas or 1
-    if path == MICRO_BATCH and micro is None and total is not None:
-        return int(total // (gas * replicas)) or None
-    return int(micro * gas * replicas) if path == TRAIN_BATCH and total is None and micro is not None else None
 
 
 def is_explicit(value: object) -> bool:
@@ -159,16 +129,6 @@ def agrees(typed: str | None, value: object) -> bool:
         except ValueError:
             return False
     return typed == value
-
-
-def own_replicas(spec: StudySpec) -> int | None:
-    """Data-parallel replicas of the user's own run; None if the command does not say them.
-
-    A host file without a number of nodes, which may be all of its nodes, does not.
-    """
-    command = spec.resources
-    is_open = command.uses_hostfile and command.option(*command.launcher.nodes) is None
-    return None if is_open or not command.ranks else max(1, command.ranks * command.nodes // spec.autotuning.mp_size)
 
 
 def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:

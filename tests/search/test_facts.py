@@ -72,7 +72,7 @@ def test_ranks_that_share_a_replica_show_in_the_samples_of_a_step(
     engine = replace(run.engine, world_size=ranks, micro_batch=4, gas=2)
     figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=samples)))
     known = _facts({**engine_attributes(engine), **figures})
-    assert known.model_parallel == shared
+    assert known.sharing == shared
     study = spec(mp_size=said)
-    assert sharding_of(study, known, 1, ()).replicas == replicas
+    assert sharding_of(study, known, 1, ()).model_parallel == said  # each may have all weights
     assert batch_of_run(study, known, ()) == 4 * 2 * replicas
