@@ -48,6 +48,11 @@ def is_away(error: BaseException | None) -> bool:
     return False
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether an exception says that others keep SQLite's lock."""
+    return isinstance(error, sa.exc.OperationalError) and "database is locked" in str(error)
+
+
 def note_database(error: BaseException, shown: str) -> None:
     """Notes on an exception which database it comes from, as it may be printed."""
     setattr(error, _DATABASE, shown)

@@ -21,6 +21,7 @@ from dsopt.store.frozen import end_frozen_holder
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
+from dsopt.store.trouble import is_locked
 from dsopt.store.waking import Waker
 from dsopt.study.comparison import specs_of_runs
 from dsopt.study.folders import check_folders, find_results_folder, results_folder
@@ -101,7 +102,9 @@ class Worker:
     def _work_on(self, find: Callable[[], Sequence[StoredStudy]]) -> None:
         self._speed = NodeSpeed(self._store, self._pool, self._tell)
         self._strangers = Strangers(self._pool, lambda: self._tell(DriverSilent()))
-        heart = self._patience(lambda: Heart(self._store, self._wake.set, self._ending.drain, self._speed))
+        heart = self._patience(self._begin)
+        if isinstance(heart, Exception):
+            raise heart
         waker = Waker(self._store.engine, self._wake.set)
         self._locks = DeviceLocks(self._store.identity, self._store.shown_url)
         try:
@@ -115,6 +118,15 @@ class Worker:
             self._patience(heart.leave)
         if problems:
             raise DsoptError("\n".join(problems))
+
+    def _begin(self) -> Heart | Exception:
+        """Registers this worker. A lock is waited for; another reason not to write at first is an error, returned."""
+        try:
+            return Heart(self._store, self._wake.set, self._ending.drain, self._speed)
+        except Exception as error:
+            if is_locked(error):
+                raise
+            return error
 
     def _take_turns(self, find: Callable[[], Sequence[StoredStudy]], heart: Heart) -> list[str]:
         """Works on each study in turn until all are left. Returns the problems; one does not block the other studies.
