@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from dsopt.experiment.batches import SAME, elements_stay, mean_elements, usual_passes, usual_rows
@@ -155,12 +156,12 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
     are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
     split = _split(seen, asked, rules, command) if are_samples else None
-    is_other = seen.rows != own.rows or not _flags_with(str(own.rows), command, rules.arg_mappings)
-    if split is not None and is_other:
+    if split is not None and seen.rows != own.rows:
         return Infeasible(reason="fixed_batch", message=f"{what}, although its configuration says {asked}: {split}")
     if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
         what += f", as in {own.whose}, although its configuration says {asked}"
-        return fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+        refused = fixed(what, MICRO_BATCH, str(own.rows), rules, command)
+        return refused if split is None else replace(refused, message=f"{refused.message} Or {split}")
     if seen.rows < asked and are_samples:
         return _too_few(f"{what}, although its configuration says {asked}")
     return None

@@ -94,16 +94,19 @@ def test_a_mapped_flag_that_changes_nothing_is_not_offered_again() -> None:
     assert LINE % "--real-size" in outcome.message
 
 
-@pytest.mark.parametrize(("rows", "said"), [(4, True), (3, False)])
-def test_a_flag_that_is_divided_among_the_ranks_is_told_so(rows: int, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "asked", "reason"), [(8, 16, "fixed_batch"), (4, 8, "fixed_batch"), (6, 16, "few_samples")]
+)
+def test_a_flag_that_may_be_divided_among_the_ranks_is_told_so(rows: int, asked: int, reason: str) -> None:
     """Accelerate's split_batches: it was said to have no effect, and to be mapped, as it was."""
-    known = rules(own=OWN, arg_mappings={"train_micro_batch_size_per_gpu": "--batch-size"})
-    outcome = outcome_of(engine(), batch(rows), under=known, script_args="--batch-size 8")
-    assert isinstance(outcome, Infeasible)
-    assert (
-        "it seems to divide --batch-size 8 among 2 ranks, as with Accelerate's split_batches" in outcome.message
-    ) == said
-    assert outcome.reason == ("fixed_batch" if said else "few_samples")
+    mappings = {"train_micro_batch_size_per_gpu": "--batch-size"}
+    known = rules(own=OWN, expected=Candidate(stage=1, micro_batch=asked, gas=2), arg_mappings=mappings)
+    seen = engine(micro_batch=asked)
+    outcome = outcome_of(seen, batch(rows), under=known, script_args=f"--batch-size {asked}")
+    assert isinstance(outcome, Infeasible) and outcome.reason == reason
+    told = f"it seems to divide --batch-size {asked} among 2 ranks, as with Accelerate's split_batches"
+    assert (told in outcome.message) == (reason == "fixed_batch")
+    assert ("has no effect" in outcome.message) == (rows == OWN.rows)
 
 
 def test_the_users_own_run_is_held_to_nothing() -> None:
