@@ -31,12 +31,12 @@ _RATES: Final = (
     "scheduler.params.cycle_min_lr",
 )
 # numbers of steps, there and as flags of the Trainer
-_STEPS: Final = tuple(
-    f"scheduler.params.{key}"
-    for key in (
-        *("warmup_num_steps", "total_num_steps"),
-        *("cycle_first_step_size", "cycle_second_step_size", "decay_step_size"),
-    )
+_STEPS: Final = (
+    "scheduler.params.warmup_num_steps",
+    "scheduler.params.total_num_steps",
+    "scheduler.params.cycle_first_step_size",
+    "scheduler.params.cycle_second_step_size",
+    "scheduler.params.decay_step_size",
 )
 _STEP_FLAGS: Final = ("--max_steps", "--warmup_steps")
 _MUCH: Final = 4  # times; a batch larger than that may need more samples to the same loss
