@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dsopt.errors import DsoptError
+from dsopt.protocol.text import plain_text
 from dsopt.version import __version__
 
 _ANSWER_SECONDS: Final = 10.0
@@ -185,4 +186,4 @@ def _run(command: str, content: bytes) -> None:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:300]
+    return " ".join(plain_text(text).split())[:300]

@@ -75,7 +75,7 @@ class MemoryPruner(BasePruner):
         """Whether the trial cannot fit, judging by its suggested parameters.
 
         Raises:
-            ValueError: a `monotone` parameter of the trial is not a number.
+            ValueError: a `monotone` parameter of the trial, or a recorded peak, is not a number.
         """
         if self._model is not None and not self._model.fits(trial.params):
             return True
@@ -101,9 +101,14 @@ class MemoryPruner(BasePruner):
             same = one.params.keys() == trial.params.keys() and all(one.params[n] == v for n, v in others.items())
             sizes = self._sizes(one) if same else None
             if sizes is not None:
-                peak = one.user_attrs.get(self._peak)
-                known.append(_Known(sizes=sizes, ran_out=self._ran_out(one), peak_bytes=None if peak is None else peak))
+                known.append(_Known(sizes=sizes, ran_out=self._ran_out(one), peak_bytes=self._peak_of(one)))
         return known
+
+    def _peak_of(self, trial: FrozenTrial) -> float | None:
+        peak = trial.user_attrs.get(self._peak)
+        if peak is None or _is_number(peak):
+            return peak
+        raise ValueError(f"trial {trial.number} has {peak!r} as '{self._peak}'; a peak must be a number of bytes")
 
     def _ran_out(self, trial: FrozenTrial) -> bool:
         if self._constraint is not None:
@@ -114,7 +119,7 @@ class MemoryPruner(BasePruner):
         """The `monotone` parameters that a trial has; None if it has none."""
         values = {name: trial.params[name] for name in self._monotone if name in trial.params}
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not _is_number(value):
                 raise ValueError(f"parameter '{name}' is {value!r}; a monotone parameter must be a number")
         return np.array(list(values.values()), dtype=float) if values else None
 
@@ -143,6 +148,10 @@ def _is_clearly_above(measured: Sequence[_Known], asked: Array, limit_bytes: flo
     freedom = max(1, len(peaks) - int((shares > 0).sum()))
     left_over = float(np.sqrt(((rows[:-1] / largest @ shares - peaks) ** 2).sum() / freedom))
     return expected - _SURE * left_over > limit_bytes * (1 + _MARGIN)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _terms(sizes: Array) -> Array:

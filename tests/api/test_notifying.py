@@ -153,6 +153,7 @@ def test_a_command_gets_the_document_on_its_stdin(tmp_path: Path, capfd: pytest.
     [
         ("echo first; echo the mail server is away >&2; exit 3", "the command exited with 3: the mail server is away"),
         ("exit 4", "the command exited with 4"),
+        (r"printf '\033[31mno\n'; exit 5", "the command exited with 5: \ufffd\\[31mno"),
         ("kill -9 $$", "the command was ended by signal 9"),
         ("no-such-command-here", "the command exited with 127: .*no-such-command-here"),
     ],

@@ -113,6 +113,13 @@ def test_a_size_that_is_no_number_is_refused_by_name():
         refused(MemoryPruner(["offload"]), [oom(8)], asked(8))
 
 
+def test_a_peak_that_is_no_number_is_refused_by_name():
+    text = known(4, 1.0)
+    text.set_user_attr("peak_memory_bytes", "4 GiB")
+    with pytest.raises(ValueError, match="trial 0 has '4 GiB' as 'peak_memory_bytes'"):
+        refused(MemoryPruner(["batch"], limit_bytes=16 * GIB), [text], asked(8))
+
+
 def ended(value=None, state=TrialState.COMPLETE, **kwargs):
     return create_trial(state=state, value=value, **kwargs)
 
