@@ -154,6 +154,8 @@ def without_reserved(pool: DevicePool) -> DevicePool:
     if not is_trusted(machine_folder()):  # what others have put there keeps nobody off
         return pool
     reserved = {path.name for path in machine_folder().glob(f"*{_TRAINING}") if _is_reserved(path)}
+    if not reserved:
+        return pool
     taken = {index for index, name in _names(pool).items() if f"{name}{_TRAINING}" in reserved}
     return pool.without(taken) if taken else pool
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from typing import Any, Final
 
 from optuna.trial import FrozenTrial, TrialState
@@ -85,7 +85,7 @@ def profile_attributes(candidate: Candidate) -> TrialAttributes:
 
 _ENGINE: Final = tuple(f.name for f in fields(Engine) if f.name != "rank")
 _ENGINE_NEEDS: Final = frozenset(f.name for f in fields(Engine) if f.default is MISSING) - {"rank"}
-_FACTS: Final = tuple(f.name for f in fields(ModelFacts))
+_FACTS: Final = tuple(f.name for f in fields(ModelFacts) if f.name != "sharing")
 
 
 def _engine(attrs: Mapping[str, Any]) -> Engine | None:
@@ -96,14 +96,14 @@ def _engine(attrs: Mapping[str, Any]) -> Engine | None:
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    facts = ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs})
-    return replace(facts, sharing=_sharing(attrs, facts))
+    return ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs}, sharing=_sharing(attrs))
 
 
-def _sharing(attrs: Mapping[str, Any], facts: ModelFacts) -> int:
+def _sharing(attrs: Mapping[str, Any]) -> int:
     """The ranks that share the samples of one replica: in data parallelism alone, a step has those of all ranks."""
-    alone = facts.micro_batch * facts.gas * facts.world_size
+    ranks = attrs["world_size"]
+    alone = attrs["micro_batch"] * attrs["gas"] * ranks
     seconds = attrs.get("step_milliseconds", 0.0) / 1000
     samples = round(attrs.get("samples_per_second", 0.0) * seconds)
     shared = alone // samples if samples and alone % samples == 0 else 1
-    return shared if facts.world_size % shared == 0 else 1
+    return shared if ranks % shared == 0 else 1

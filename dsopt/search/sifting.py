@@ -25,6 +25,7 @@ from dsopt.study.trial_attributes import TrialAttributes, attributes_of
 PROFILE: Final = "profile"
 _OWN: Final = "that the study cannot have made"
 _LEAST: Final = 1e-30  # of a metric
+_NUMBERS: Final = frozenset((int, float))
 _BELOW_ZERO: Final = ("step_correlation", "growth_percent")  # what may be
 
 
@@ -101,11 +102,12 @@ def _is_own(spec: StudySpec, profile: Candidate) -> bool:
 
 
 @cache
-def _kinds() -> Mapping[str, tuple[frozenset[type], frozenset[object]]]:
-    """Of each attribute that dsopt reads, the types that it may have, and for one with few values these."""
+def _kinds() -> Mapping[str, tuple[frozenset[type], frozenset[object], float]]:
+    """Of each attribute that dsopt reads, the types that it may have, for one with few values these, and the least."""
     hints = get_type_hints(Engine)
     engine = {field.name: hints[field.name] for field in fields(Engine)}
-    return {key: _allowed(hint) for key, hint in {**engine, **get_type_hints(TrialAttributes)}.items()}
+    hints = {**engine, **get_type_hints(TrialAttributes)}
+    return {key: (*_allowed(hint), -LARGEST_NUMBER if key in _BELOW_ZERO else 0) for key, hint in hints.items()}
 
 
 def _allowed(hint: Any) -> tuple[frozenset[type], frozenset[object]]:  # noqa: ANN401 - a type as an annotation gives it
@@ -115,18 +117,20 @@ def _allowed(hint: Any) -> tuple[frozenset[type], frozenset[object]]:  # noqa: A
     if get_origin(hint) is Literal:
         return frozenset(), frozenset(get_args(hint))
     # programs that speak the run protocol may write either kind of number
-    return frozenset((int, float) if hint in (int, float) else (hint,)), frozenset()
+    return _NUMBERS if hint in _NUMBERS else frozenset((hint,)), frozenset()
 
 
 def _strange_attribute(attributes: Mapping[str, Any]) -> str | None:
     """The first attribute whose value dsopt cannot have written; a study has dozens of attributes for each trial."""
     kinds = _kinds()
     for key, value in attributes.items():
-        kind = kinds.get(key)
-        if kind is None or (isinstance(value, str) and value in kind[1]):
+        if key not in kinds:
             continue
-        least = -LARGEST_NUMBER if key in _BELOW_ZERO else 0
-        if type(value) not in kind[0] or (isinstance(value, int | float) and not least <= value <= LARGEST_NUMBER):
+        types, values, least = kinds[key]
+        if type(value) in types:
+            if type(value) in _NUMBERS and not least <= value <= LARGEST_NUMBER:
+                return key
+        elif not isinstance(value, str) or value not in values:
             return key
     size = attributes.get("hidden_size")
     if size is not None and not is_hidden_size(size):

@@ -136,7 +136,7 @@ def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    baseline = {key: copy.deepcopy(value) for key, value in config.items() if key != "autotuning"}
+    baseline = {key: value for key, value in config.items() if key != "autotuning"}
     for key in (MICRO_BATCH, ACCUMULATION):
         if isinstance(baseline.get(key), list):
             baseline[key] = baseline[key][0]
@@ -144,13 +144,13 @@ def _first_values(config: Mapping[str, Any]) -> dict[str, Any]:
     if zero == "all":
         del baseline["zero_optimization"]
     elif zero is not None:
-        for path, values in list(listed_values(zero)):  # a first value of null removes its key
-            set_path(zero, path, values[0])
-        stage = zero.get("stage", "all")
-        zero.pop("stage", None)
+        firsts = {key: dict(value) if isinstance(value, Mapping) else value for key, value in zero.items()}
+        for path, values in listed_values(zero):  # a first value of null removes its key
+            set_path(firsts, path, values[0])
+        stage = firsts.pop("stage", "all")
         own = stage[0] if isinstance(stage, list) else stage
-        baseline["zero_optimization"] = {**({} if own == "all" else {"stage": own}), **zero}
-    return baseline
+        baseline["zero_optimization"] = {**({} if own == "all" else {"stage": own}), **firsts}
+    return copy.deepcopy(baseline)  # without the values to try, which may be many
 
 
 def candidate_config(config: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dsopt.study.own_sizes import keeps_accumulation, smallest_micro_batch
 from dsopt.study.space import ACCUMULATION, LARGEST, MICRO_BATCH, ZERO, Candidate, Knob, Setting, StageSpace
 from dsopt.study.spec import StudySpec
 
+_KNOBS: Final = (bool, int, float, str, type(None))
 _HIDDEN_MOST: Final = 2**20  # far more than any model has
 _THRESHOLD: Final = f"{ZERO}stage3_param_persistence_threshold"
 _PREFETCH: Final = f"{ZERO}stage3_prefetch_bucket_size"
@@ -92,7 +93,7 @@ def _setting(space: StageSpace, params: Mapping[str, Any]) -> Setting | None:
     setting: list[tuple[str, Knob]] = []
     for key, values in _values(space).items():
         value = params[key]
-        if not isinstance(value, bool | int | float | str | None) or (type(value) is bool, value) not in values:
+        if not isinstance(value, _KNOBS) or (type(value) is bool, value) not in values:
             return None
         setting.append((key, values[type(value) is bool, value]))
     return tuple(setting)

@@ -1,7 +1,7 @@
 """Declares every user attribute that dsopt writes to or reads from a trial in Optuna."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Final, Literal, Protocol, TypedDict, cast
 
 from dsopt.protocol.events import Engine
@@ -113,6 +113,7 @@ class TrialAttributes(TypedDict, total=False):
 
 
 _OF_NODE: Final = "node_"
+_RATES: Final = tuple(field.name for field in fields(NodeRates))
 ORDER: Final = "dsopt:order"  # among system attributes: the study's version when the trial's claim last changed
 
 
@@ -135,7 +136,7 @@ def place_attributes(attrs: TrialAttributes) -> TrialAttributes:
 
 def rates_of_node(attrs: TrialAttributes) -> dict[str, float]:
     """What `node_attributes` wrote, by the rate's name; empty if there is nothing."""
-    found = {name[len(_OF_NODE) :]: cast(float, value) for name, value in attrs.items() if name.startswith(_OF_NODE)}
+    found = {name: cast(float, attrs.get(f"{_OF_NODE}{name}", 0.0)) for name in _RATES}
     return {name: rate for name, rate in found.items() if is_rate(rate)}
 
 

@@ -166,7 +166,7 @@ def without_slow(places: Places, slow: Mapping[str, Collection[int]], own: str) 
 
 
 def _left(indices: Sequence[int], slow: Collection[int]) -> tuple[int, ...]:
-    return tuple(index for index in indices if index not in slow)
+    return tuple(index for index in indices if index not in slow) if slow else tuple(indices)
 
 
 def files_of(spec: StudySpec, history: History) -> str:
