@@ -15,9 +15,9 @@ from dsopt.store.studies import Store
 from dsopt.store.told import unsigned_note
 from dsopt.study.command import LaunchCommand
 from dsopt.study.load import build_spec, load_spec
-from dsopt.study.script_parser import wrong_flags
 from dsopt.study.spec import StudySpec
 from dsopt.study.typed import typed_words
+from dsopt.study.wrong_flags import wrong_flags
 from dsopt.worker.check_node import check_node
 from dsopt.worker.history import load_history
 from dsopt.worker.takeover import check_source, take_over

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from dsopt.doctor.check import Check, ok, problem, skipped
-from dsopt.study.script_parser import wrong_flags
 from dsopt.study.spec import StudySpec
+from dsopt.study.wrong_flags import wrong_flags
 
 NAME: Final = "arguments"
 

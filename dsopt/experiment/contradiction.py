@@ -155,7 +155,7 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
         return None
     are_samples = own.rows == own.micro_batch > 1
     what = f"the script fed batches of {seen.rows}"
-    split = _split(seen, asked, rules, command) if are_samples else None
+    split = _split(seen, asked, own, rules, command) if are_samples else None
     if split is not None and seen.rows != own.rows:
         return Infeasible(reason="fixed_batch", message=f"{what}, although its configuration says {asked}: {split}")
     if seen.rows == own.rows and (are_samples or not _has_grown(seen.elements, own, asked)):
@@ -167,10 +167,16 @@ def _other_batch(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand
     return None
 
 
-def _split(seen: Seen, asked: int, rules: RunRules, command: LaunchCommand) -> str | None:
-    """What to do about a script that divides the mapped flag's samples among its ranks; None if it cannot."""
+def _split(seen: Seen, asked: int, own: OwnSizes, rules: RunRules, command: LaunchCommand) -> str | None:
+    """What to do about a script that divides the mapped flag's samples among its ranks; None if it does not seem to.
+
+    It has done so in the user's own run, too: one that fed there what its flag says has a limit of its own.
+    """
     flag, ranks = rules.arg_mappings.get(MICRO_BATCH), 0 if seen.engine is None else seen.engine.world_size
-    if flag is None or ranks < 2 or seen.rows * ranks != asked or command.script_value(flag) != str(asked):
+    fed = ((own.rows, rules.own_flag), (seen.rows, str(asked)))
+    if flag is None or ranks < 2 or any(str(rows * ranks) != typed for rows, typed in fed):
+        return None
+    if command.script_value(flag) != str(asked):
         return None
     return (
         f"it seems to divide {flag} {asked} among {ranks} ranks, as with Accelerate's split_batches. Let it feed that "

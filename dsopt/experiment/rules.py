@@ -44,6 +44,7 @@ class RunRules:
             (`experiment/evaluation.py`); None: this is the first.
         varied: the paths in DeepSpeed's configuration at which the candidate differs from the user's own.
         arg_mappings: the flags of the script that dsopt sets with the configuration, by its keys.
+        own_flag: what the user's own run has for the flag of the micro-batch size; None: it has or there is none.
         must_be_sound: whether to refuse a figure that rests on skipped steps or on a loss that is not finite.
         stake: what further steps are worth, by what is known before the run. None: it ends when it is precise.
     """
@@ -59,5 +60,6 @@ class RunRules:
     is_evaluated: bool | None = None
     varied: frozenset[str] = frozenset()
     arg_mappings: Mapping[str, str] = field(default_factory=dict)
+    own_flag: str | None = None
     must_be_sound: bool = False
     stake: Stake | None = None

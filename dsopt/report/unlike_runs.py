@@ -1,6 +1,7 @@
 """What sets the runs of a study apart from each other, or from a whole training, as warnings."""
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from dsopt.protocol.text import significant
@@ -9,6 +10,7 @@ from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
 from dsopt.report.samples import growing_samples
+from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.mapped_flags import contradictions
@@ -140,9 +142,8 @@ def _unlike_rows(spec: StudySpec, history: History) -> str | None:
     ratio = (own.step_rows or own.rows * own.gas) / (own.micro_batch * own.gas)
     if ratio == 1:  # in more passes of fewer rows, as the Trainer accumulates by its flag
         return None
-    runs = [o.facts for o in history.observations if o.facts is not None]
     is_mapped = not {MICRO_BATCH, TRAIN_BATCH}.isdisjoint(spec.autotuning.arg_mappings)
-    if not is_mapped or all(facts.rows != facts.micro_batch for facts in runs):
+    if not is_mapped or not _follows_sizes([o.facts for o in history.observations if o.facts is not None], own.rows):
         return None
     return (
         f"your own run was fed batches of {own.rows} rows, where its configuration says {own.micro_batch} samples, and "
@@ -150,6 +151,13 @@ def _unlike_rows(spec: StudySpec, history: History) -> str | None:
         f"{significant(max(ratio, 1 / ratio), 2)}. Put the batch size that you train with into the "
         "configuration, and tune in a new study (another --name)."
     )
+
+
+def _follows_sizes(runs: Sequence[ModelFacts], own_rows: int) -> bool:
+    """Whether rows are samples in the runs of candidates; of one size, they may be as many by chance."""
+    following = [facts for facts in runs if facts.rows == facts.micro_batch]
+    differ = len({facts.micro_batch for facts in following}) > 1 or len(following) == len(runs)
+    return differ and any(facts.rows != own_rows for facts in following)
 
 
 def _slow_input(history: History) -> list[str]:

@@ -10,6 +10,7 @@ _CONNECTIONS: Final = (
     "End some of its clients, or allow more (max_connections, CONNECTION LIMIT): each worker has up to four"
 )
 _FULL_DISK: Final = "Free some space on the disk that the database is on, and try again"
+_READONLY: Final = "attempt to write a readonly database"
 _UNWRITABLE: Final = "Check that the file and its folder are there, and that you may write to both"
 ONLY_READS: Final = "25006"  # a standby, or a transaction that only reads, was to write or listen
 # by PostgreSQL's code for an error, or words of the message if it has none
@@ -23,7 +24,7 @@ _ADVICE: Final = {
     "remaining connection slots are reserved": _CONNECTIONS,
     "database or disk is full": _FULL_DISK,
     "unable to open database file": _UNWRITABLE,
-    "attempt to write a readonly database": _UNWRITABLE,
+    _READONLY: _UNWRITABLE,
     "no such table": "Another file is in the place of the database; put it back, or restore it (dsopt db restore)",
     "database disk image is malformed": "Restore it from a backup (dsopt db restore)",
 }
@@ -48,9 +49,10 @@ def is_away(error: BaseException | None) -> bool:
     return False
 
 
-def is_locked(error: BaseException) -> bool:
-    """Whether an exception says that others keep SQLite's lock."""
-    return isinstance(error, sa.exc.OperationalError) and "database is locked" in str(error)
+def takes_no_writes(error: BaseException) -> bool:
+    """Whether an exception says that this client may only read here: no waiting helps one that never could write."""
+    found = _of_database(error)
+    return found is not None and (getattr(found.orig, "sqlstate", None) == ONLY_READS or _READONLY in str(found.orig))
 
 
 def note_database(error: BaseException, shown: str) -> None:

@@ -9,11 +9,11 @@ from dsopt.study.check_config import check_listed
 from dsopt.study.documents import nearest
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, get_path, set_path
 from dsopt.study.ds_schema import Schema
-from dsopt.study.mapped_flags import contradictions
+from dsopt.study.mapped_flags import contradictions, is_ever_set
 from dsopt.study.names import LONGEST
 from dsopt.study.script_flags import count_of_values, same_flag
 from dsopt.study.script_parser import typed_in
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, ZERO
+from dsopt.study.space import MICRO_BATCH
 from dsopt.study.spec import StudySpec
 
 _SIZE: Final = re.compile("[1-9][0-9]{0,8}")
@@ -22,8 +22,6 @@ _FLAG: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 _RESERVED_FLAGS: Final = ("--deepspeed", "--deepspeed_config", "--local_rank")
 # a name alone may mean a key in one of these sections, or one that is in the configuration
 _BY_NAME: Final = ("zero_optimization", "fp16", "bf16")
-# what every candidate's configuration says
-_ALWAYS_SAID: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH, f"{ZERO}stage")
 
 
 def full_paths(
@@ -79,7 +77,7 @@ def check_mappings(spec: StudySpec, where: str, config_where: str) -> list[str]:
                 f"Add {launcher.ranks[0]} to the command."
             )
         warnings += [f"{where}: {text}" for text in _of_other_size(spec, path, flag, config_where)]
-        if value is None and path not in (*_ALWAYS_SAID, *spec.search.ds_config) and not _is_tuned(spec, path):
+        if value is None and not is_ever_set(spec, path):
             warnings.append(
                 f"{where}: {path} is mapped to {flag}, but the configuration does not set it: {flag} stays as typed"
             )
@@ -96,19 +94,19 @@ def _of_other_size(spec: StudySpec, path: str, flag: str, config_where: str) -> 
     said = config.get(other) if other else None
     if config.get(path) is not None or not isinstance(said, int):
         return
-    typed = typed_in(spec, flag).value
-    if typed is None:
+    given = typed_in(spec, flag)
+    if given.value is None and given.perhaps is None:
         yield (
             f"{path} is mapped to {flag}, which neither the configuration says nor the command: your own run has what "
             f"the script takes then, and it has to fit {other} {said}. Add {flag} to the command, or {path} to "
             f"{config_where}"
         )
-    elif _SIZE.fullmatch(typed):
-        total, micro = (int(typed), said) if path == TRAIN_BATCH else (said, int(typed))
+    elif given.value is not None and _SIZE.fullmatch(given.value):
+        total, micro = (int(given.value), said) if path == TRAIN_BATCH else (said, int(given.value))
         if total % micro:
             yield (
-                f"command: {flag} {typed} contradicts {other} {said} in {config_where}, whatever accumulation and "
-                "ranks are. Unless the script replaces that, make the two agree"
+                f"command: {flag} {given.value} contradicts {other} {said} in {config_where}, whatever accumulation "
+                "and ranks are. Unless the script replaces that, make the two agree"
             )
 
 
@@ -166,10 +164,6 @@ def _paths(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _paths(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
-
-
-def _is_tuned(spec: StudySpec, path: str) -> bool:
-    return any(path in spec.space(stage, hidden_size=1024).knobs for stage in spec.stages)
 
 
 def _either(names: Sequence[str]) -> str:

@@ -8,12 +8,14 @@ from dsopt.study.command import LaunchCommand
 from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, candidate_config, get_path
 from dsopt.study.script_flags import is_on, same_flag
 from dsopt.study.script_parser import typed_in
-from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate, Knob
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, ZERO, Candidate, Knob
 from dsopt.study.spec import StudySpec
 from dsopt.study.trainer import DEFAULTS
 
 # what decides how many samples a step has
 _SIZES: Final = (MICRO_BATCH, ACCUMULATION, TRAIN_BATCH)
+# what every candidate's configuration says
+_ALWAYS_SAID: Final = (*_SIZES, f"{ZERO}stage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def contradictions(spec: StudySpec) -> Iterator[Contradiction]:
     config = baseline_config(spec.ds_config)
     for path, flag in spec.autotuning.arg_mappings.items():
         value, given = get_path(config, path), typed_in(spec, flag)
-        if not is_explicit(value):
+        if not is_explicit(value) or (given.perhaps is not None and agrees(given.perhaps, value)):
             continue
         default: object = None
         if given.value is not None:
@@ -112,6 +114,13 @@ def with_flags_of(command: LaunchCommand, mappings: Mapping[str, str], config: M
         if is_explicit(value):
             command = _with_flag(command, flag, value)
     return command
+
+
+def is_ever_set(spec: StudySpec, path: str) -> bool:
+    """Whether some run of a study gets the flag that this key is mapped to."""
+    if is_explicit(get_path(baseline_config(spec.ds_config), path)) or path in (*_ALWAYS_SAID, *spec.search.ds_config):
+        return True
+    return any(path in spec.space(stage, hidden_size=1024).knobs for stage in spec.stages)
 
 
 def is_explicit(value: object) -> bool:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.documents import is_file, nearest
+from dsopt.study.documents import is_file
 from dsopt.study.script_flags import same_flag
 from dsopt.study.spec import StudySpec
 
-_OF_DEEPSPEED: Final = ("--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config")
+OF_DEEPSPEED: Final = ("--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config")
 _ADDS_THEM: Final = "add_config_arguments"
-_LOCAL_RANK: Final = "--local_rank"
-_LAUNCHED_HERE: Final = (None, "pdsh")  # values of --launcher whose ranks the deepspeed launcher starts itself
 _GROUPS: Final = frozenset(("add_argument_group", "add_mutually_exclusive_group"))
 _CALLED: Final = _GROUPS | {"add_argument", "parse_args", "set_defaults", "print_help", "print_usage", "error"}
 # of `ArgumentParser`; others change how words are read, or bring flags
@@ -27,7 +25,7 @@ _BOTH_WAYS: Final = "BooleanOptionalAction"
 
 
 @dataclass(slots=True)
-class _Flags:
+class Flags:
     """The flags that a script's parser has.
 
     Attributes:
@@ -44,34 +42,7 @@ class _Flags:
 
     def has(self, flag: str) -> bool:
         """Whether the parser takes this word: it takes beginnings of long flags, and values right after short ones."""
-        return any(_is_meant(flag, name) for name in self.names)
-
-
-def wrong_flags(spec: StudySpec) -> list[tuple[str, str]] | None:
-    """What the script gets that its parser does not take, or lacks. It reads the source, and starts nothing.
-
-    Returns:
-        What is wrong and what helps, if that is known; None if the source alone does not tell.
-    """
-    command, known = spec.launch, _flags_of_script(spec)
-    if known is None:
-        return None
-    found = []
-    typed, mappings = [*_given(command)], spec.autotuning.arg_mappings.values()
-    mapped = [next((word for word in typed if same_flag(word, flag)), flag) for flag in mappings]
-    given = [*typed, *mapped]
-    for flag in dict.fromkeys([*given, *spec.search.args]):
-        if not known.has(flag):
-            meant = nearest(flag, known.names)
-            found.append((f"{command.script} has no flag {flag}", f"It has {meant}." if meant else ""))
-    if _gets_local_rank(command) and not known.has(_LOCAL_RANK):
-        told = f"the deepspeed launcher gives each rank {_LOCAL_RANK}, which {command.script} does not have"
-        add = f'Add parser.add_argument("{_LOCAL_RANK}", type=int) to it, or --no_local_rank after deepspeed.'
-        found.append((told, add))
-    added = {_LOCAL_RANK, *_OF_DEEPSPEED}  # by launchers, and by dsopt
-    needed = [of for of in known.required if added.isdisjoint(of)]
-    lacking = [of for of in needed if not any(_is_meant(flag, name) for name in of for flag in given)]
-    return found + [(f"{command.script} needs {of[-1]}, which the command does not give", "") for of in lacking]
+        return any(is_meant(flag, name) for name in self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +51,13 @@ class Typed:
 
     Attributes:
         value: as a switch (`script_switch`), also under another name of the flag; None: the command lacks it.
-        default: what the script has then; None: nothing.
+        perhaps: the same of a word that may mean the flag, or be one of its own: the source does not tell.
+        default: what the script has without the flag; None: nothing.
         is_known: whether the source tells the default.
     """
 
-    value: str | None
+    value: str | None = None
+    perhaps: str | None = None
     default: object = None
     is_known: bool = False
 
@@ -95,27 +68,32 @@ def typed_in(spec: StudySpec, flag: str) -> Typed:
     value = command.script_switch(flag)
     if value is not None:
         return Typed(value=value)
-    known = _flags_of_script(spec) or _Flags()
+    parsed = flags_of_script(spec)
+    known = parsed or Flags()
     name = next((name for name in known.aliases if same_flag(name, flag)), flag)
-    for word in _given(command):
-        meant = next((alias for alias in known.aliases.get(name, (flag,)) if _is_meant(word, alias)), None)
-        if meant is not None:
+    for word in given_flags(command):
+        meant = next((alias for alias in known.aliases.get(name, (flag,)) if is_meant(word, alias)), None)
+        if meant is not None and (word == meant or word not in known.names):
             is_joined = not meant.startswith("--") and word != meant
             value = word[len(meant) :] if is_joined else command.script_switch(word)
+    if parsed is None:
+        return Typed(perhaps=value)
     return Typed(value=value, default=known.defaults.get(name), is_known=name in known.defaults)
 
 
-def _flags_of_script(spec: StudySpec) -> _Flags | None:
+def flags_of_script(spec: StudySpec) -> Flags | None:
+    """The flags of a study's script; None if its source alone does not tell."""
     command = spec.launch
     path = Path(spec.cwd, command.script)
     return None if command.is_module or path.suffix != ".py" else _flags_of(path)
 
 
-def _is_meant(flag: str, name: str) -> bool:
+def is_meant(flag: str, name: str) -> bool:
+    """Whether `argparse` may take a word for the flag of this name."""
     return name.startswith(flag) if flag.startswith("--") else name in (flag, flag[:2])
 
 
-def _given(command: LaunchCommand) -> Iterator[str]:
+def given_flags(command: LaunchCommand) -> Iterator[str]:
     """The words of a command that `argparse` takes for flags."""
     for word in itertools.takewhile(lambda word: word != "--", command.script_args):
         is_number = word[1:].replace(".", "", 1).replace("e-", "", 1).isdecimal()
@@ -123,12 +101,7 @@ def _given(command: LaunchCommand) -> Iterator[str]:
             yield word.partition("=")[0]
 
 
-def _gets_local_rank(command: LaunchCommand) -> bool:
-    is_launched = command.launcher.name == "deepspeed" and command.option("--launcher") in _LAUNCHED_HERE
-    return is_launched and not command.has_launcher_flag("--no_local_rank")
-
-
-def _flags_of(path: Path) -> _Flags | None:
+def _flags_of(path: Path) -> Flags | None:
     """The flags of the one parser in a file; None if they depend on anything else."""
     try:
         tree = ast.parse(path.read_text("utf-8")) if is_file(path) else ast.Module([], [])
@@ -183,14 +156,14 @@ def _decides_alone(nodes: Sequence[ast.AST], calls: Sequence[ast.Call], parser: 
     return is_seen and is_plain and not reads_words
 
 
-def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> _Flags | None:
+def _read(tree: ast.Module, calls: Sequence[ast.Call]) -> Flags | None:
     """The flags of all `add_argument`; None if one has what only running the script would tell."""
-    found = _Flags(names={"-h", "--help"})
+    found = Flags(names={"-h", "--help"})
     always = _unconditional(tree)
     defaults: dict[str, list[ast.expr]] = {}
     for call in calls:
         if _called(call) == _ADDS_THEM:
-            found.names |= {*_OF_DEEPSPEED}
+            found.names |= {*OF_DEEPSPEED}
         if _called(call) != "add_argument":
             continue
         flags = _flags_in(call)

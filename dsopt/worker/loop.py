@@ -21,7 +21,7 @@ from dsopt.store.frozen import end_frozen_holder
 from dsopt.store.ledger import Ledger
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
-from dsopt.store.trouble import is_locked
+from dsopt.store.trouble import takes_no_writes
 from dsopt.store.waking import Waker
 from dsopt.study.comparison import specs_of_runs
 from dsopt.study.folders import check_folders, find_results_folder, results_folder
@@ -120,13 +120,13 @@ class Worker:
             raise DsoptError("\n".join(problems))
 
     def _begin(self) -> Heart | Exception:
-        """Registers this worker. A lock is waited for; another reason not to write at first is an error, returned."""
+        """Registers this worker. That it may only read here is an error, returned: no waiting would end it."""
         try:
             return Heart(self._store, self._wake.set, self._ending.drain, self._speed)
         except Exception as error:
-            if is_locked(error):
-                raise
-            return error
+            if takes_no_writes(error):
+                return error
+            raise
 
     def _take_turns(self, find: Callable[[], Sequence[StoredStudy]], heart: Heart) -> list[str]:
         """Works on each study in turn until all are left. Returns the problems; one does not block the other studies.

@@ -50,9 +50,15 @@ def rules_of(
         is_evaluated=shown.facts.is_evaluated if shown is not None and shown.facts is not None else None,
         varied=_varied(spec, candidate),
         arg_mappings=tuning.arg_mappings,
+        own_flag=_own_flag(spec),
         must_be_sound=task.name not in (BASELINE, "profile") and (baseline is None or baseline.is_sound),
         stake=stake_of(spec, task.name, task.phase, candidate, history, nodes, is_repeat=task.round > 0),
     )
+
+
+def _own_flag(spec: StudySpec) -> str | None:
+    flag = spec.autotuning.arg_mappings.get(MICRO_BATCH)
+    return None if flag is None else candidate_command(spec, None).script_value(flag)
 
 
 def _varied(spec: StudySpec, candidate: Candidate | None) -> frozenset[str]:

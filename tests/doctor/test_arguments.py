@@ -56,6 +56,14 @@ def test_a_mapped_flag_must_be_there_too(tmp_path: Path) -> None:
     assert mapped("--batchsize", "--epochs 3 -b 4") == [
         ("problem", "train.py has no flag --batchsize", "It has --batch-size.")
     ]
+    # a run gets it only if the configuration says it, and the user's own then, too
+    clip = {"arg_mappings": {"gradient_clipping": "--clip"}}
+    assert told(tmp_path, PARSER, "--epochs 3", autotuning=clip) == FINE
+    needs = PARSER.replace('"--batch-size", type=int', '"--batch-size", required=True')
+    sizes = {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch-size"}}
+    auto = {"train_micro_batch_size_per_gpu": "auto"}
+    [lacks] = told(tmp_path, needs, "--epochs 3", autotuning=sizes, ds_config=auto)
+    assert lacks[1] == "train.py needs --batch-size, which the command does not give"
     assert mapped("--batch_size", "--epochs 3 --batch-size 4") == mapped("--batch-size", "--epochs 3") == FINE
 
 

@@ -95,17 +95,28 @@ def test_a_mapped_flag_that_changes_nothing_is_not_offered_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "asked", "reason"), [(8, 16, "fixed_batch"), (4, 8, "fixed_batch"), (6, 16, "few_samples")]
+    ("rows", "asked", "own_flag", "reason", "is_told"),
+    [
+        (8, 16, "8", "fixed_batch", True),
+        (4, 8, "8", "fixed_batch", True),
+        (6, 16, "8", "few_samples", False),
+        (8, 16, "4", "few_samples", False),  # it feeds what the flag says, up to a limit
+        (4, 8, "4", "fixed_batch", False),
+        (8, 16, None, "few_samples", False),
+    ],
 )
-def test_a_flag_that_may_be_divided_among_the_ranks_is_told_so(rows: int, asked: int, reason: str) -> None:
+def test_a_flag_that_may_be_divided_among_the_ranks_is_told_so(
+    rows: int, asked: int, own_flag: str | None, reason: str, is_told: bool
+) -> None:
     """Accelerate's split_batches: it was said to have no effect, and to be mapped, as it was."""
     mappings = {"train_micro_batch_size_per_gpu": "--batch-size"}
-    known = rules(own=OWN, expected=Candidate(stage=1, micro_batch=asked, gas=2), arg_mappings=mappings)
+    asked_for = Candidate(stage=1, micro_batch=asked, gas=2)
+    known = rules(own=OWN, expected=asked_for, arg_mappings=mappings, own_flag=own_flag)
     seen = engine(micro_batch=asked)
     outcome = outcome_of(seen, batch(rows), under=known, script_args=f"--batch-size {asked}")
     assert isinstance(outcome, Infeasible) and outcome.reason == reason
     told = f"it seems to divide --batch-size {asked} among 2 ranks, as with Accelerate's split_batches"
-    assert (told in outcome.message) == (reason == "fixed_batch")
+    assert (told in outcome.message) == is_told
     assert ("has no effect" in outcome.message) == (rows == OWN.rows)
 
 

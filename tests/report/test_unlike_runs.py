@@ -109,6 +109,9 @@ def test_an_own_run_that_lacked_a_mapped_flag_makes_the_factor_false() -> None:
     assert not any(
         "compares different things" in line for line in unlike_runs(study, history(run, baseline=accumulating))
     )
+    both = [observation(at(1, size), 2.0, facts=facts(rows=8, micro_batch=size)) for size in (8, 16)]
+    by_chance = history(*both, baseline=facts(rows=8, micro_batch=4))  # the first dimension is a length of eight
+    assert not any("compares different things" in line for line in unlike_runs(study, by_chance))
     packed = observation(at(1, 8), 2.0, facts=facts(rows=64, micro_batch=8))
     [told] = unlike_runs(study, history(packed, baseline=facts(rows=32, micro_batch=4)))
     assert "the command lacks it" in told

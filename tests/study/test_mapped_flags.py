@@ -171,6 +171,15 @@ def test_a_flag_under_another_of_its_names_is_not_absent(folder: Path, args: str
 def test_the_beginning_of_a_flag_may_mean_it_whatever_reads_it(folder: Path) -> None:
     _, warnings = load(folder, {MBS: 4}, "--batch 4", {MBS: "batch-size"})
     assert warnings == []
+    _, [warning] = load(folder, {MBS: 4}, "--batch 64", {MBS: "batch-size"})  # or be another flag
+    assert "--batch-size, absent in the command, with a default that dsopt does not know, may contradict" in warning
+
+
+def test_another_flag_is_no_beginning_of_the_mapped_one(folder: Path) -> None:
+    """`--batch_size 64` was told as a `--batch_size_per_gpu 64` that contradicts the configuration."""
+    (folder / "train.py").write_text(parser("'--batch_size'", "'--batch_size_per_gpu', type=int, default=4"))
+    _, warnings = load(folder, {MBS: 4}, "--batch_size 64", {MBS: "batch_size_per_gpu"})
+    assert warnings == []
 
 
 @pytest.mark.parametrize(("default", "own", "said"), [(True, "--fp16", 0), (False, "--fp16", 1)])

@@ -207,11 +207,16 @@ def test_what_was_taken_over_is_not_taken_again(store: Store) -> None:
 
 def test_an_own_run_that_lacked_a_mapped_flag_is_not_taken_over(store: Store) -> None:
     """An earlier version ran it as typed, and its script has another default: 7.17 times was told for 2.39."""
-    mapped = {"autotuning": {"arg_mappings": {"train_micro_batch_size_per_gpu": "--bs"}}}
+    size = "train_micro_batch_size_per_gpu"
+    mapped = {"autotuning": {"arg_mappings": {size: "--bs"}}, "ds_config": {size: 1}}
     run_of(store, spec("old", **mapped), "baseline", replace(measured(), rows=32), part="reference")
     study, _ = store.create(spec("new", **mapped))
     why = "it was fed batches of 32 rows, where its configuration says 1 samples"
     assert take_over(store, study, store.get("old")).left == [("baseline", why)]
+    typed = {**mapped, "command": f"{study.spec.command} --bs 1"}  # rows are no samples
+    run_of(store, spec("as_typed", **typed), "baseline", replace(measured(), rows=32), part="reference")
+    study, _ = store.create(spec("newer", **typed))
+    assert take_over(store, study, store.get("as_typed")).taken == ["baseline"]
 
 
 def test_that_runs_would_meet_in_a_folder_is_taken_over_from_any_run_of_the_same_script(
