@@ -42,7 +42,8 @@ _TAIL_BYTES = 2**16
 class Progress:
     """How far a run is, for people who watch: "starting" until the first step has ended, then "measuring".
 
-    `sources`: digests of the script's own files, by their names; empty until its engine was built.
+    `sources`: digests of the script's own files, by their names; empty until its engine was built. `resumes_from`: as
+    `Seen`.
     """
 
     phase: str
@@ -51,6 +52,7 @@ class Progress:
     engine: Engine | None
     measurement: Measurement | None
     sources: Mapping[str, str] = field(default_factory=dict)
+    resumes_from: str = ""
 
 
 def run_experiment(
@@ -258,6 +260,7 @@ class _Watched:
                 engine=self.seen.engine,
                 measurement=measurement,
                 sources=self.seen.sources,
+                resumes_from=self.seen.resumes_from,
             )
         )
 

@@ -38,6 +38,7 @@ class Seen:
         counted: by rank, its floating-point operations in one step, once they were counted.
         problems: what ranks raised, in the order in which dsopt read it.
         withheld: functions with which the script tried to load a checkpoint, and got none, each with the path.
+        resumes_from: the checkpoint of DeepSpeed's that was there for it; empty: none was.
         unsaved: functions with which it tried to save or report something, and which were skipped.
         sources: digests of the script's own files, by their names.
         ended: whether the script ended by itself.
@@ -54,6 +55,7 @@ class Seen:
     counted: dict[int, float] = field(default_factory=dict)
     problems: list[Oom | Error] = field(default_factory=list)
     withheld: list[tuple[str, str]] = field(default_factory=list)
+    resumes_from: str = ""
     unsaved: list[str] = field(default_factory=list)
     sources: Mapping[str, str] = field(default_factory=dict)
     ended: bool = False
@@ -77,6 +79,8 @@ class Seen:
             self.problems.append(event)
         elif isinstance(event, Withheld) and ("load" in event.what or "resume" in event.what):
             self.withheld.append((event.what, event.path))
+            if event.is_there:
+                self.resumes_from = self.resumes_from or event.path or "its last checkpoint"
         elif isinstance(event, Withheld):
             self.unsaved.append(event.what)
         elif isinstance(event, Sources) and event.rank == 0:

@@ -57,6 +57,15 @@ class Nobody:
         return True
 
 
+def finds(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function that loads a checkpoint of DeepSpeed's, the optimizer's state with it, would find one."""
+    if function == "load_state":  # of Accelerate
+        folder = args[1] if len(args) > 1 else kwargs.get("input_dir")
+        return is_path(folder) and os.path.exists(resolved(folder))  # noqa: PTH110
+    is_whole = kwargs.get("load_optimizer_states", True) and not kwargs.get("load_module_only", False)
+    return function == "load_checkpoint" and is_whole and of_loading(args, kwargs)[1] is not None
+
+
 def of_loading(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[None, Unloaded | None]:
     """What DeepSpeed's `load_checkpoint` answers: where it would load one, the script may read its state unasked."""
     folder = args[1] if len(args) > 1 else kwargs.get("load_dir")

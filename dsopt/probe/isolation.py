@@ -16,9 +16,10 @@ from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Final
 
-from dsopt.probe.answers import Done, Nobody, of_loading
+from dsopt.probe.answers import finds, of_loading
 from dsopt.probe.imports import after_import
 from dsopt.probe.known import Known
+from dsopt.probe.left_out import FOLDER, ITS_PATH, LEFT_OUT, WRITERS
 from dsopt.probe.like_built_in import LikeBuiltIn
 from dsopt.probe.moving import Moves
 from dsopt.probe.places import place_of
@@ -29,56 +30,6 @@ from dsopt.probe.writing import WrittenFiles
 from dsopt.protocol.events import EventWriter, Withheld
 from dsopt.protocol.run_dir import RunDir
 
-_ITS_PATH: Final = object()
-_FOLDER: Final = "save_directory"  # the argument of what writes several files
-
-
-# module, class (of a method), function, and what it returns in an experiment: as if it had saved, or had found no
-# checkpoint; `_ITS_PATH` is the path that it got, `of_loading` is asked
-_LEFT_OUT: Final = (
-    ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", True),
-    ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_16bit_model", True),
-    ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", of_loading),
-    ("accelerate.accelerator", "Accelerator", "init_trackers", None),
-    ("accelerate.accelerator", "Accelerator", "get_tracker", Nobody()),
-    ("accelerate.accelerator", "Accelerator", "save_state", _ITS_PATH),
-    ("accelerate.accelerator", "Accelerator", "save_model", None),
-    ("accelerate.accelerator", "Accelerator", "load_state", None),
-    ("torch.distributed.checkpoint.state_dict_saver", None, "save", None),
-    ("torch.distributed.checkpoint.state_dict_saver", None, "async_save", Done()),
-    ("torch.distributed.checkpoint.state_dict_saver", None, "save_state_dict", None),
-    ("torch.distributed.checkpoint.state_dict_loader", None, "load", None),
-    ("torch.distributed.checkpoint.state_dict_loader", None, "load_state_dict", None),
-    # whatever the arguments say by then: it also deletes older checkpoints (`save_total_limit`)
-    ("transformers.trainer", "Trainer", "_save_checkpoint", None),
-    ("transformers.trainer", "Trainer", "save_model", None),
-    ("transformers.trainer", "Trainer", "push_to_hub", None),
-    ("transformers.utils.hub", "PushToHubMixin", "push_to_hub", None),
-    # with the token that a login has left, whatever variables a run gets
-    *(
-        ("huggingface_hub.hf_api", "HfApi", method, None)
-        for method in (
-            "create_commit",
-            "create_repo",
-            "delete_repo",
-            "upload_file",
-            "upload_folder",
-            "upload_large_folder",
-        )
-    ),
-)
-# what writes to a path: module, class (of a method), function, index and name of the path argument
-_WRITERS: Final = (
-    ("torch.serialization", None, "save", 1, "f"),
-    ("torch.jit._serialization", None, "save", 1, "f"),
-    ("torch.jit._script", "ScriptModule", "save", 1, "f"),
-    ("torch.jit._script", "RecursiveScriptModule", "save", 1, "f"),
-    ("torch.export", None, "save", 1, "f"),
-    ("safetensors", None, "serialize_file", 1, "filename"),  # which its functions for each library call
-    ("tokenizers", "Tokenizer", "save", 1, "path"),
-    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", 1, _FOLDER),
-    ("peft.peft_model", "PeftModel", "save_pretrained", 1, _FOLDER),
-)
 _REPLACERS: Final = ("serialize_file",)  # of these, what writes beside the path first
 _BOARDS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 _BOARD_FOLDERS: Final = ("log_dir", "logdir")  # the first argument, by either library's name
@@ -109,9 +60,9 @@ class Isolation:
         self._known = known = Known(self._say)
         moves, removals, written = Moves(known), Removals(known), WrittenFiles(known)
         self._saves = Saves(known, moves, written)
-        for module, owner, method, answer in _LEFT_OUT:
+        for module, owner, method, answer in LEFT_OUT:
             after_import(module, functools.partial(self._leave_out, owner, method, answer))
-        for module, holder, function, index, name in _WRITERS:
+        for module, holder, function, index, name in WRITERS:
             after_import(module, functools.partial(self._protect, holder, function, index, name))
         self._wrap_functions(
             (os, "replace", moves.around_move),
@@ -151,7 +102,7 @@ class Isolation:
             path = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
             what = f"{owner or module.__name__.rpartition('.')[0]}.{function}"
             is_given = isinstance(path, str | os.PathLike)
-            self._say(what, path if is_given else None)
+            self._say(what, path if is_given else None, is_there=finds(function, args, kwargs))
             if not function.startswith(("load", "get")):
                 folder = saved_folder(original, args, kwargs)
                 place = place_of(path) if is_given else folder
@@ -159,7 +110,7 @@ class Isolation:
                     self._known.skips(place, folder)
             if answer is of_loading:
                 return of_loading(args, kwargs)
-            return path if answer is _ITS_PATH else answer
+            return path if answer is ITS_PATH else answer
 
         self._wrap_everywhere(module, owner, function, around)
 
@@ -172,7 +123,7 @@ class Isolation:
                 return self._saves.around_replacing_save(
                     functools.partial(save_to, original, args, kwargs), what, target
                 )
-            around_save = self._saves.around_save_into if name == _FOLDER else self._saves.around_save
+            around_save = self._saves.around_save_into if name == FOLDER else self._saves.around_save
             return around_save(functools.partial(original, *args, **kwargs), what, target)
 
         def save_to(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], path: Any) -> object:  # noqa: ANN401
@@ -229,7 +180,7 @@ class Isolation:
         def around_train(original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             given = args[0] if args else kwargs.get("resume_from_checkpoint")
             if given:
-                self._say("Trainer.train(resume_from_checkpoint=…)", given)
+                self._say("Trainer.train(resume_from_checkpoint=…)", given, is_there=True)
             kwargs.pop("resume_from_checkpoint", None)
             return original(trainer, None, *args[1:], **kwargs)
 
@@ -289,12 +240,13 @@ class Isolation:
 
         return LikeBuiltIn(original, wrapper) if isinstance(original, BuiltinFunctionType) else wrapper
 
-    def _say(self, what: str, path: object) -> None:
-        """Says once, in the run's log and to the worker, what it skips."""
+    def _say(self, what: str, path: object, *, is_there: bool = False) -> None:
+        """Says once, in the run's log and to the worker, what it skips, and whether there is a checkpoint to load."""
         if what in self._said:
             return
         self._said.add(what)
         place = "" if path is None else f" ({path})"
         print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
         assert self._writer is not None
-        self._writer.emit(Withheld(rank=self._writer.rank, what=what, path="" if path is None else str(path)))
+        shown = "" if path is None else str(path)
+        self._writer.emit(Withheld(rank=self._writer.rank, what=what, path=shown, is_there=is_there))

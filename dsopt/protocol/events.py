@@ -164,13 +164,15 @@ class Error:
 class Withheld:
     """This rank's script tried to save, load or report something; dsopt prevented it, as in every experiment.
 
-    `what` names the function, `path` where to or from, if known.
+    `what` names the function, `path` where to or from, if known. `is_there`: there is a checkpoint of DeepSpeed's, from
+    which a training would go on.
     """
 
     kind: ClassVar[str] = "withheld"
     rank: int
     what: str
     path: str = ""
+    is_there: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,8 +218,7 @@ class Summary:
             lines.append(f"Taken over from study '{source}', which ran the same: {', '.join(map(self.label, names))}.")
         lines += ["", self.sentence()]
         if self.comparison is not None and self.comparison.runs:
-            lines += self._basis(self.comparison)
-            lines += self._certainty()
+            lines += [*self._basis(self.comparison), *self._certainty()]
         if self.headroom is not None and not self.headroom.is_little:
             lines.append(self.headroom.text())
         lines += [*self.advice_lines(scaled=scaled), *self.doubt_lines()]
@@ -261,6 +260,7 @@ def summarize(
 ) -> Summary:
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
     baseline, comparison = history.find(BASELINE), compare(spec, history) if state == "finished" else None
+    best = optimal_candidate(spec, history) if comparison else None
     found = Summary(
         study=spec.name,
         state=state,
@@ -283,18 +283,18 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=has_alternatives(spec, history),
         doubts=[q for q in qualities if q.is_doubtful],
-        unlike_runs=unlike_runs(spec, history),
+        unlike_runs=unlike_runs(spec, history, best),
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=history.wrote_outside,
         headroom=headroom_of(history, comparison.best) if comparison else None,
         samples=samples_text(history, comparison.best) if comparison else None,
-        batch_advice=batch_advice(spec, history, optimal_candidate(spec, history)) if comparison else None,
+        batch_advice=batch_advice(spec, history, best) if comparison else None,
         cost=cost_of(spec, history, comparison, launches),
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
         first_values=first_values(spec),
-        unknown_batch=unknown_batch(spec, history, optimal_candidate(spec, history) if comparison else None),
+        unknown_batch=unknown_batch(spec, history, best),
         speed=training_speed(spec, history, comparison),
     )
     return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))

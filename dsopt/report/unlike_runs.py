@@ -9,14 +9,16 @@ from dsopt.report.changed_config import changed_config
 from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
+from dsopt.report.resumed import resumed
 from dsopt.report.samples import growing_samples
+from dsopt.report.software import several_versions
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.mapped_flags import contradictions
 from dsopt.study.own_settings import settings_in
 from dsopt.study.quantity import gib
-from dsopt.study.space import MICRO_BATCH
+from dsopt.study.space import MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
@@ -27,8 +29,13 @@ _SMALLER: Final = 0.05  # as a share of the memory of the largest device
 _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much weight
 
 
-def unlike_runs(spec: StudySpec, history: History) -> list[str]:
-    """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input."""
+def unlike_runs(spec: StudySpec, history: History, best: Candidate | None = None) -> list[str]:
+    """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input.
+
+    Args:
+        spec, history: of the study.
+        best: its best candidate; None: there is none yet, or it is the user's own configuration.
+    """
     unlike = _unlike_rows(spec, history)
     notes = [changed_config(spec), unlike, *(found.result_text() for found in contradictions(spec) if unlike is None)]
     of_config = [f"WARNING: {note}" for note in notes if note is not None]
@@ -37,8 +44,9 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *other_rows]
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     of_nodes = _unlike_memory(history)
-    of_files = [*of_config, *changed_script(spec, history)]
-    return [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
+    of_files = [*of_config, *changed_script(spec, history), *several_versions(history)]
+    of_runs = [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
+    return [*resumed(spec, history, best), *of_runs]
 
 
 def _other_models(history: History) -> list[str]:

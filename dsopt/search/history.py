@@ -46,6 +46,7 @@ class Observation:
         is_sound: whether nearly all measured steps were applied, with finite losses; measured and slow only.
         why: why it was chosen, in words; only if the models chose it.
         wrote_outside: paths in the working folder that look like checkpoints and appeared while it ran.
+        resumes_from: the checkpoint of DeepSpeed's from which a training would go on; empty if none was seen.
         saves_in_place: whether a run beside it would save to the same files of the working folder.
         quality: how good its numbers are; only if a run of this study measured it.
         noise: how much its steps differ; measured and slow only, and not from earlier versions.
@@ -77,6 +78,7 @@ class Observation:
     half_width: float | None = None
     seconds: float | None = None
     wrote_outside: str = ""
+    resumes_from: str = ""
     saves_in_place: bool = False
     order: float = math.inf
     why: str | None = None

@@ -45,6 +45,7 @@ def observe(trial: FrozenTrial, part: Part) -> Observation:
         seconds=attrs.get("run_seconds"),
         why=attrs.get("why"),
         wrote_outside=attrs.get("wrote_outside", ""),
+        resumes_from=attrs.get("resumes_from", ""),
         saves_in_place=attrs.get("saves_in_place", False),
         is_sound=not attrs.get("unsound", False),
         quality=quality_of(attrs) if measured else None,

@@ -14,11 +14,11 @@ from dsopt.study.script_flags import same_flag
 # Flags of the Hugging Face Trainer and of Accelerate's example scripts. Whatever a script does without flags, the probe
 # isolates in the training process (`probe/isolation.py`).
 FOLDERS: Final = ("--output_dir", "--logging_dir", "--project_dir")
-_RESUMING: Final = ("--resume_from_checkpoint",)
+RESUMING: Final = ("--resume_from_checkpoint",)
 _SAVING: Final = ("--checkpointing_steps",)
 _SWITCHES: Final = ("--push_to_hub", "--with_tracking", "--load_best_model_at_end")
 _VALUES: Final = {"--report_to": "none", "--save_strategy": "no"}
-KNOWN: Final = (*FOLDERS, *_RESUMING, *_SAVING, *_SWITCHES, *_VALUES)
+KNOWN: Final = (*FOLDERS, *RESUMING, *_SAVING, *_SWITCHES, *_VALUES)
 # flags whose names suggest that they say where a script writes
 _WRITES: Final = re.compile(
     r"--?(save|out|output|((save|ckpt|checkpoint|output|out|log|tensorboard|tb|results?)s?_)+(dir|path|folder|root))"
@@ -60,7 +60,7 @@ def isolated_command(
     """
     for flag in folder_flags(command, isolate):
         command = command.with_script_value(flag, str(own_path(flag, command.script_switch(flag) or "")))
-    for flag in (*_RESUMING, *_SAVING):
+    for flag in (*RESUMING, *_SAVING):
         command = command.with_script_switch(flag, None)
     for flag in _SWITCHES:
         given = command.script_switch(flag)

@@ -35,6 +35,7 @@ class TrialAttributes(TypedDict, total=False):
         measured_as: the run whose outcome it has, because both have the same configuration.
         value_so_far, value_bound: the metric of a slow run until it was stopped, and the best it could have reached.
         wrote_outside: what looks like checkpoints and appeared in the working folder, separated by commas.
+        resumes_from: the checkpoint of DeepSpeed's from which a training would go on; absent: none was seen.
         saves_in_place: whether a run beside it would save to the same files of the working folder; absent: not.
         profile_stage, profile_params: of the least-memory profile, the candidate that it was.
         samples_per_second, step_milliseconds: the figures.
@@ -74,6 +75,7 @@ class TrialAttributes(TypedDict, total=False):
     value_so_far: float
     value_bound: float
     wrote_outside: str
+    resumes_from: str
     saves_in_place: bool
     profile_stage: int
     profile_params: str

@@ -16,9 +16,9 @@ from dsopt.report.for_others import answer_for_others, standing_for_others, tabl
 from dsopt.report.numbers import number
 from dsopt.report.rows import Row, bound_text
 from dsopt.report.secrets import secrets_of
+from dsopt.report.software import software_of
 from dsopt.report.standing import Standing
 from dsopt.search.facts import ModelFacts
-from dsopt.search.history import History
 from dsopt.store.stored import StoredStudy
 from dsopt.store.studies import Store
 from dsopt.study.command_secrets import shown_spec
@@ -121,12 +121,6 @@ def report_of(store: Store, study: StoredStudy) -> Report:
         software=software_of(history),
         made_with={name: version for name, version in versions().items() if name in ("dsopt", "python")},
     )
-
-
-def software_of(history: History) -> str | None:
-    """What the runs trained with, each once: somebody may have updated a package meanwhile."""
-    told = dict.fromkeys(o.engine.software for o in history.everything if o.engine is not None and o.engine.software)
-    return "; ".join(told) or None
 
 
 def _device(facts: ModelFacts) -> str:

@@ -68,6 +68,8 @@ class RunInHand:
         if (ended := self.ended) is not None:
             paths = sorted({*ended.wrote_outside, *ended.left_before})
             attrs.update(attributes_left(paths, saves_in_place=ended.saves_in_place))
+        if self.progress is not None and self.progress.resumes_from:
+            attrs["resumes_from"] = self.progress.resumes_from
         engine = self.progress.engine if self.progress is not None else None
         seen = {} if engine is None else engine_attributes(engine)
         return cast(TrialAttributes, {**seen, **attrs})

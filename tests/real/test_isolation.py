@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
 import yaml
 
@@ -135,6 +136,8 @@ def test_a_script_that_saves_to_a_fixed_place_saves_nothing_there(dsopt: Dsopt) 
     log = (dsopt.cwd / "autotuning_results" / "baseline" / "stderr.log").read_text()
     assert "skipped in an experiment: DeepSpeedEngine.save_checkpoint (ckpt)" in log
     assert "torch.save" not in log  # it was saved, and yours came back
+    reference = optuna.load_study(study_name="study/reference", storage=dsopt.environment["DSOPT_STORAGE"])
+    assert {trial.user_attrs["resumes_from"] for trial in reference.trials} == {"ckpt"}
     assert "begins at step 0" in (dsopt.cwd / "autotuning_results" / "baseline" / "stdout.log").read_text()
 
 

@@ -16,13 +16,13 @@ from sqlalchemy import event
 import dsopt
 from dsopt.api.backups import back_up, restore
 from dsopt.api.storage import open_store
+from dsopt.report.software import software_of
 from dsopt.store.studies import Store
 from dsopt.study.space import Candidate
 from dsopt.web.app import application
 from dsopt.web.metrics import metrics_text
 from dsopt.web.overview import Card, Running, Shown
 from dsopt.web.render import render
-from dsopt.web.report import software_of
 from dsopt.worker.history import load_history
 from tests.api.dry import dry_run
 from tests.web.asking import Ask, asker
