@@ -12,7 +12,8 @@ from dsopt.report.durations import covered_seconds
 from dsopt.report.files import FilesOf, write_files, write_table, written_files
 from dsopt.report.left import launches_in_seconds
 from dsopt.report.standing import Now
-from dsopt.report.summary import Summary, summarize
+from dsopt.report.summarize import summarize
+from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.store.engine import exclusive
 from dsopt.store.heartbeat import SILENT_SECONDS

@@ -3,7 +3,7 @@
 import pytest
 
 from dsopt.report.durations import covered_seconds, duration_text
-from dsopt.report.summary import summarize
+from dsopt.report.summarize import summarize
 from tests.made_up import history, spec
 
 DAY = 86400.0

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dsopt.report.summary import Summary, summarize
+from dsopt.report.summarize import summarize
+from dsopt.report.summary import Summary
 from dsopt.search import plan, steps
 from dsopt.search.history import History
 from dsopt.study.space import Candidate

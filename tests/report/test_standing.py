@@ -7,7 +7,7 @@ import pytest
 from dsopt.report.answer import Answer, AnswerRow
 from dsopt.report.rows import Row, best_row, bound_text, rows_of
 from dsopt.report.standing import Now, Standing, standing_of
-from dsopt.report.summary import summarize
+from dsopt.report.summarize import summarize
 from dsopt.search.giving_up import why_nothing_runs
 from dsopt.search.history import History
 from dsopt.search.run_quality import RunQuality

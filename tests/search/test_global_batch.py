@@ -7,7 +7,7 @@ import pytest
 from dsopt.report.batch_size import batch_advice
 from dsopt.report.own_run import unknown_batch
 from dsopt.report.rows import rows_of
-from dsopt.report.summary import summarize
+from dsopt.report.summarize import summarize
 from dsopt.search.global_batch import configured_batch, global_batch, kept_sizes, own_batch, with_own_batch
 from dsopt.search.limits import accumulations, accumulations_with, in_budget, listed_sizes
 from dsopt.search.plan import next_step

@@ -3,7 +3,7 @@
 import pytest
 
 from dsopt.report.left import what_is_left
-from dsopt.report.summary import summarize
+from dsopt.report.summarize import summarize
 from dsopt.search.how_many import Others, others_before, others_of
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from dsopt.report.readable import readable
-from dsopt.report.summary import Summary, summarize
+from dsopt.report.summarize import summarize
+from dsopt.report.summary import Summary
 from dsopt.search.disturbed import DISTURBED
 from dsopt.search.finalists import finalists
 from dsopt.search.history import History, Observation

@@ -5,7 +5,7 @@ import re
 from dsopt.experiment.outcome import Measured
 from dsopt.report.rows import rows_of
 from dsopt.report.standing import standing_of
-from dsopt.report.summary import summarize
+from dsopt.report.summarize import summarize
 from dsopt.store.optuna_notes import trial_note
 from dsopt.study.quantity import gib
 from dsopt.study.space import Candidate
