@@ -1,4 +1,4 @@
-"""Signals to a worker: SIGINT and SIGTERM stop it, SIGUSR1 drains it."""
+"""Signals to a worker: SIGINT, SIGTERM and SIGHUP stop it, SIGUSR1 drains it."""
 
 import atexit
 import contextlib
@@ -32,9 +32,9 @@ def hear_drains() -> None:
 
 @contextlib.contextmanager
 def heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThread]":
-    """Starts a worker, stops it when this process gets SIGINT or SIGTERM, and drains it at SIGUSR1.
+    """Starts a worker, stops it when this process gets SIGINT, SIGTERM or SIGHUP, and drains it at SIGUSR1.
 
-    A second Ctrl-C raises KeyboardInterrupt.
+    A second Ctrl-C raises KeyboardInterrupt. A SIGHUP that is ignored, as under `nohup`, stays so.
     """
     running: list[WorkerThread] = []
     heard: list[Callable[[WorkerThread], None]] = []  # before the worker had started
@@ -52,6 +52,8 @@ def heeding_signals(start: "Callable[[], WorkerThread]") -> "Iterator[WorkerThre
         tell(lambda worker: worker.drain())
 
     handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: drain}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handlers[signal.SIGHUP] = stop
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     earlier = before[signal.SIGUSR1]
     if isinstance(earlier, _Drains) and earlier.is_asked:

@@ -62,8 +62,8 @@ def worker(
 ) -> None:
     """Work on studies until they are finished. Default: on all that are not, one after the other, new ones included.
 
-    Ctrl-C and SIGTERM end the current runs; other workers, or a later one, repeat them. SIGUSR1 lets the current runs
-    end first. To do that from elsewhere: dsopt worker --drain
+    Ctrl-C, SIGTERM and SIGHUP end the current runs; other workers, or a later one, repeat them. SIGUSR1 lets them end
+    first. To do that from elsewhere: dsopt worker --drain
     """
     if drain:
         if studies or devices or given_engine() or exclusive or until_idle or notify:

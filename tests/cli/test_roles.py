@@ -18,6 +18,7 @@ from tests.studies import write_study
 
 pytestmark = pytest.mark.slow
 
+MADE = re.findall(r"^    ((?:CREATE|ALTER) ROLE .*;)$", OPERATIONS, re.MULTILINE)
 GRANTS = re.search(r"```sql\n(.*?)```", OPERATIONS, re.DOTALL)
 READING = (
     *(("study", "list"), ("study", "show", "simulated"), ("study", "best", "simulated"), ("diff", "simulated")),
@@ -45,17 +46,20 @@ def roles(tmp_path: Path, postgres: str, postgres_url: str) -> Iterator[Roles]:
     def as_role(name: str) -> str:
         return re.sub(r"//[^@]*@", f"//{name}@", postgres_url)
 
+    def of_test(statements: str) -> str:
+        return re.sub(r"\b(dsopt_(?:owner|worker|reader))\b", rf"\1_{suffix}", statements)
+
     database = re.search(r"/(test_\w+)\?", postgres_url)
     assert database is not None
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {names[0]} LOGIN")
+        for statement in MADE:
+            connection.execute(of_test(statement))
         connection.execute(f"ALTER DATABASE {database[1]} OWNER TO {names[0]}")
-        connection.execute(f"ALTER ROLE {names[0]} CREATEROLE")
     owner, worker, reader = (Dsopt(tmp_path, as_role(name)) for name in names)
     owner("db", "upgrade")
     assert GRANTS is not None
     with psycopg.connect(as_role(names[0]), autocommit=True) as connection:
-        connection.execute(re.sub(r"\b(dsopt_(?:owner|worker|reader))\b", rf"\1_{suffix}", GRANTS[1]))
+        connection.execute(of_test(GRANTS[1]))
     yield Roles(owner, worker, reader, postgres_url, suffix)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {database[1]} WITH (FORCE)")

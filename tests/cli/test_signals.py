@@ -27,6 +27,17 @@ def test_a_signal_while_a_worker_starts_is_not_lost(how: str) -> None:
         assert told == [how]
 
 
+def test_a_hang_up_that_is_ignored_stays_so() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with heeding_signals(lambda: SimpleNamespace()):  # type: ignore[arg-type, return-value]
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_drain_before_a_worker_starts_is_not_lost() -> None:
     before = signal.getsignal(signal.SIGUSR1)
     told: list[str] = []

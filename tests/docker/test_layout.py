@@ -61,6 +61,17 @@ def layout(tmp_path: Path, postgres: str) -> Iterator[Layout]:
             connection.execute(f"DROP {statement}")
 
 
+def test_roles_without_passwords_are_not_made(tmp_path: Path, postgres: str) -> None:
+    """`cat` said that there was no such file, and a role without a password was made."""
+    roles = (DOCKER / "postgres" / "roles.sql").read_text().replace("/run/secrets", str(tmp_path))
+    made = subprocess.run(
+        [program("psql"), "--no-psqlrc", postgres], input=roles, capture_output=True, text=True, check=False
+    )
+    assert made.returncode and "Put the two passwords into" in made.stderr, made.stderr
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT 1 FROM pg_roles WHERE rolname LIKE 'dsopt_writer'").fetchall() == []
+
+
 def test_a_study_is_tuned_and_watched_as_compose_does_it(layout: Layout) -> None:
     check = COMPOSE["services"]["postgres"]["healthcheck"]["test"]
     ready = [word.replace("--host=127.0.0.1", f"--host={layout.socket}") for word in check[1:]]

@@ -150,7 +150,7 @@ def test_ten_kills_at_different_moments_lose_and_double_nothing(dsopt_on: Dsopt)
     assert len({run["candidate"] for run in runs if run["state"] == "measured"}) == 24  # the first is the baseline
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_worker_gives_its_claim_back_and_says_how_to_go_on(study: Dsopt, number: int) -> None:
     study.environment["SIMULATED_SECONDS"] = "30"
     worker = study.start("worker", "simulated", "--devices", "cpu:2")
