@@ -184,8 +184,8 @@ class _Watched:
         long the start took, and the time limits, depend on the clock: it checks these once, after everything else. What
         ranks say beside their steps comes first, because each rank has its own file.
         """
-        if _is_gone(path := self._launch.run_dir.path):  # its ranks may go on, and can tell nothing
-            return Cancelled(message=f"somebody has removed {path} while the run went on", reason="removed")
+        if (gone := removed(self._launch.run_dir.path)) is not None:  # its ranks may go on, and can tell nothing
+            return gone
         exit_code = self.process.exit_code()  # asked before reading, so that nothing written before the end is missed
         events = sorted(self._read(), key=lambda event: isinstance(event, Step))
         has_problem = _tells_a_problem(events)
@@ -276,13 +276,15 @@ def _is_in_step(steps: Sequence[float], away: Sequence[tuple[float, int, int]]) 
     return False
 
 
-def _is_gone(folder: Path) -> bool:
-    """Whether a folder is not there; one that cannot be looked at now may be."""
+def removed(folder: Path) -> Cancelled | None:
+    """What comes of a run whose folder is not there any more; one that cannot be looked at now may be."""
     try:
         folder.stat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
-    return False
+    except FileNotFoundError:
+        return Cancelled(message=f"somebody has removed {folder} while the run went on", reason="removed")
+    except OSError:
+        pass
+    return None
 
 
 def _tells_a_problem(events: Sequence[Event]) -> bool:

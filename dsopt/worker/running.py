@@ -10,7 +10,7 @@ from typing import Any, Final
 from dsopt.errors import DsoptError, Interrupted
 from dsopt.experiment.lane import Lane
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
-from dsopt.experiment.run import Progress
+from dsopt.experiment.run import Progress, removed
 from dsopt.launch.nvme import ROOM_BYTES, measure_nvme
 from dsopt.launch.outside import note_before, noted, shown_paths, still_left
 from dsopt.launch.passing import PassingError
@@ -69,8 +69,10 @@ def run(assignment: Assignment, lane: Lane, on_progress: Callable[[Progress], No
     try:
         ended = _run(assignment, lane, look)
     except OSError as error:
-        disk = unusable(results, error)
-        return Ended(outcome=Cancelled(message=disk), error=None) if disk else Ended(outcome=Cancelled(), error=error)
+        if (disk := unusable(results, error)) is not None:
+            return Ended(outcome=Cancelled(message=disk))
+        gone = removed(assignment.run_dir.path)
+        return Ended(outcome=gone) if gone is not None else Ended(outcome=Cancelled(), error=error)
     except BaseException as error:
         return Ended(outcome=Cancelled(), error=error)
     if not isinstance(ended.outcome, Failed):

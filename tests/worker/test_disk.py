@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import Failed, Infeasible, Outcome
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome
 from dsopt.launch.passing import PassingError
 from dsopt.store.studies import Store
 from dsopt.worker import running
@@ -118,6 +119,27 @@ def test_a_run_that_fails_where_the_disk_was_full_for_a_while_counts_for_nothing
     worker.communicate(timeout=60)
     ended = baseline_ends(dsopt.environment["DSOPT_STORAGE"])[:2]
     assert ended == [("cancelled", "no_room"), ("failed", "crash")]
+
+
+def test_a_folder_that_goes_while_its_run_is_recorded_ends_the_run_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A share that was away for a moment ended the worker, with its other runs."""
+    run_dir = tmp_path / "baseline"
+    run_dir.mkdir()
+
+    def recorded(*_: object) -> running.Ended:
+        shutil.rmtree(run_dir)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{run_dir}/metrics.json")
+
+    monkeypatch.setattr(running, "_run", recorded)
+    assignment = cast(Any, SimpleNamespace(run_dir=SimpleNamespace(path=run_dir)))
+    ended = running.run(assignment, cast(Any, None), lambda _: None)
+    assert ended.error is None
+    assert ended.outcome == Cancelled(message=f"somebody has removed {run_dir} while the run went on", reason="removed")
+    run_dir.mkdir()
+    monkeypatch.setattr(running, "_run", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
+    assert isinstance(running.run(assignment, cast(Any, None), lambda _: None).error, PermissionError)
 
 
 def test_room_is_waited_for_on_the_disk_that_lacks_it(small_disk: Path, tmp_path: Path) -> None:
