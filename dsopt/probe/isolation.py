@@ -56,7 +56,7 @@ class Isolation:
         """Wraps all of them; those of modules that are not imported yet, right after their import."""
         self._writer: EventWriter | None = None
         self._run_dir: RunDir | None = None
-        self._said: set[str] = set()
+        self._said: set[tuple[str, bool]] = set()
         self._known = known = Known(self._say)
         moves, removals, written = Moves(known), Removals(known), WrittenFiles(known)
         self._saves = Saves(known, moves, written)
@@ -241,10 +241,10 @@ class Isolation:
         return LikeBuiltIn(original, wrapper) if isinstance(original, BuiltinFunctionType) else wrapper
 
     def _say(self, what: str, path: object, *, is_there: bool = False) -> None:
-        """Says once, in the run's log and to the worker, what it skips, and whether there is a checkpoint to load."""
-        if what in self._said:
+        """Says once, in the run's log and to the worker, what it skips, and once that there is a checkpoint to load."""
+        if not self._said.isdisjoint([(what, is_there), (what, True)]):
             return
-        self._said.add(what)
+        self._said.add((what, is_there))
         place = "" if path is None else f" ({path})"
         print(f"dsopt: skipped in an experiment: {what}{place}", file=sys.stderr, flush=True)  # noqa: T201 - its log
         assert self._writer is not None

@@ -5,10 +5,11 @@ from typing import Final
 from dsopt.search.history import History
 from dsopt.study.ds_config import get_path
 from dsopt.study.isolation import RESUMING
-from dsopt.study.script_flags import is_on
+from dsopt.study.script_flags import count_of_values, is_on
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
+_NOTHING: Final = ("none", "null")
 _LOAD_EACH_OTHERS: Final = frozenset((1, 2))  # ZeRO stages: one class of DeepSpeed's saves for both
 
 
@@ -32,6 +33,10 @@ def resumed(spec: StudySpec, history: History, best: Candidate | None) -> list[s
 
 
 def _typed(spec: StudySpec) -> str | None:
-    """What the command says to go on from: runs do not get the flag."""
-    typed = next(filter(is_on, map(spec.launch.script_switch, RESUMING)), None)
-    return typed if typed is None or typed.lower() not in ("", "true", "yes", "1") else "its last checkpoint"
+    """What the command says to go on from, by its flag: runs do not get it, and its value may be a URL with a key."""
+    for flag in RESUMING:
+        typed = spec.launch.script_switch(flag)
+        is_empty = typed == "" and count_of_values(spec.launch.script_args, flag) > 0
+        if is_on(typed) and str(typed).lower() not in _NOTHING and not is_empty:
+            return f"what {flag} names"
+    return None

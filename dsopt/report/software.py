@@ -1,6 +1,6 @@
 """The versions of packages that runs trained with, in words: somebody may have updated one, or a node has others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dsopt.search.history import History, Observation
 
@@ -11,18 +11,25 @@ def software_of(history: History) -> str | None:
 
 
 def several_versions(history: History) -> list[str]:
-    """A warning if figures that are compared are of several versions."""
-    for framework in dict.fromkeys(o.engine.framework for o in history.everything if o.engine is not None):
-        of_it = [o for o in history.everything if o.has_figure and o.engine and o.engine.framework == framework]
-        counts = _counted(of_it)
-        if len(counts) > 1:
-            told = "; ".join(f"{count} with {versions}" for versions, count in counts.items())
-            return [
-                f"WARNING: runs trained with several versions of their packages: {told}. Factors compare these, too, "
-                "and what was slow with one may be fast with another. Let all nodes have the same, and tune in a new "
-                "study (another --name)."
-            ]
-    return []
+    """A warning if figures that are compared are of several versions of a package."""
+    found: dict[str, dict[str, int]] = {}  # by package, how many runs had each version
+    for software, count in _counted(o for o in history.everything if o.has_figure).items():
+        for named in software.split(", "):
+            package, _, version = named.partition(" ")  # a script without DeepSpeed may name fewer
+            of_it = found.setdefault(package, {})
+            of_it[version] = of_it.get(version, 0) + count
+    several = {package: versions for package, versions in found.items() if len(versions) > 1}
+    if not several:
+        return []
+    told = "; ".join(f"{package} {_versions(versions)}" for package, versions in several.items())
+    return [
+        f"WARNING: runs trained with several versions of a package: {told}. Factors compare these, too, and what was "
+        "slow with one may be fast with another. Let all nodes have the same, and tune in a new study (another --name)."
+    ]
+
+
+def _versions(counts: Mapping[str, int]) -> str:
+    return " and ".join(f"{version} ({count} run{'s' * (count > 1)})" for version, count in counts.items())
 
 
 def _counted(runs: Iterable[Observation]) -> dict[str, int]:

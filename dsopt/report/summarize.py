@@ -14,6 +14,7 @@ from dsopt.report.named import crashed, labels_of, only_imported, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, unknown_batch
+from dsopt.report.resumed import resumed
 from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
 from dsopt.report.stage_rows import stage_row
@@ -23,9 +24,8 @@ from dsopt.search.history import BASELINE, History
 from dsopt.search.how_many import is_alone
 from dsopt.search.ruled_out import refusals
 from dsopt.search.run_quality import RunQuality
-from dsopt.search.standing import Comparison, compare
+from dsopt.search.standing import compare
 from dsopt.search.unconfirmed import left_out, unconfirmed
-from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
 
 
@@ -41,7 +41,7 @@ def summarize(
     launches: Sequence[tuple[str, float]] = (),
 ) -> Summary:
     """Builds the summary of a study; `launches`: of each, what it ran, and for how many seconds it held its devices."""
-    baseline, (comparison, best) = history.find(BASELINE), _result_of(spec, history, state)
+    baseline, comparison = history.find(BASELINE), compare(spec, history) if state == "finished" else None
     found = Summary(
         study=spec.name,
         state=state,
@@ -64,24 +64,29 @@ def summarize(
         foreign=[f"trial {t.trial} of {spec.name}/{t.part} has {t.why}; it is left out." for t in history.left_out],
         alternatives=has_alternatives(spec, history),
         doubts=[q for q in qualities if q.is_doubtful],
-        unlike_runs=unlike_runs(spec, history, best),
+        unlike_runs=unlike_runs(spec, history),
         slow_nodes=slow_nodes(spec, history),
         fixed_sizes=" ".join({o.reason: o.message for o in refusals(history)}.values()),
         outside=history.wrote_outside,
-        headroom=headroom_of(history, comparison.best) if comparison else None,
-        samples=samples_text(history, comparison.best) if comparison else None,
-        batch_advice=batch_advice(spec, history, best) if comparison else None,
         cost=cost_of(spec, history, comparison, launches),
         duration_seconds=duration_seconds,
         worked_seconds=worked_seconds,
         first_values=first_values(spec),
-        unknown_batch=unknown_batch(spec, history, best),
+        unknown_batch=unknown_batch(spec, history, None),
         speed=training_speed(spec, history, comparison),
     )
-    return replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))
+    found = replace(found, labels=labels_of(history, found.names), faults=faults_of_machine(history))
+    return found if comparison is None else _with_best(spec, history, found, comparison.best)
 
 
-def _result_of(spec: StudySpec, history: History, state: str) -> tuple[Comparison | None, Candidate | None]:
-    """The result, and the best as a candidate; None: there is none yet, or it is the user's own configuration."""
-    result = compare(spec, history) if state == "finished" else None
-    return result, None if result is None else optimal_candidate(spec, history)
+def _with_best(spec: StudySpec, history: History, found: Summary, name: str) -> Summary:
+    """The same with what is to know of the best, whose name is given."""
+    best = optimal_candidate(spec, history)
+    return replace(
+        found,
+        headroom=headroom_of(history, name),
+        samples=samples_text(history, name),
+        batch_advice=batch_advice(spec, history, best),
+        unknown_batch=unknown_batch(spec, history, best),
+        resumed=resumed(spec, history, best),
+    )

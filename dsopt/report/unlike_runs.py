@@ -9,7 +9,6 @@ from dsopt.report.changed_config import changed_config
 from dsopt.report.changed_script import changed_script
 from dsopt.report.doubts import qualities_of
 from dsopt.report.odd_launches import odd_launches
-from dsopt.report.resumed import resumed
 from dsopt.report.samples import growing_samples
 from dsopt.report.software import several_versions
 from dsopt.search.facts import ModelFacts
@@ -18,7 +17,7 @@ from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.mapped_flags import contradictions
 from dsopt.study.own_settings import settings_in
 from dsopt.study.quantity import gib
-from dsopt.study.space import MICRO_BATCH, Candidate
+from dsopt.study.space import MICRO_BATCH
 from dsopt.study.spec import StudySpec
 
 _BEYOND: Final = 30  # steps
@@ -29,13 +28,8 @@ _SMALLER: Final = 0.05  # as a share of the memory of the largest device
 _MANY: Final = 30  # steps; in fewer, one that something disturbed has as much weight
 
 
-def unlike_runs(spec: StudySpec, history: History, best: Candidate | None = None) -> list[str]:
-    """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input.
-
-    Args:
-        spec, history: of the study.
-        best: its best candidate; None: there is none yet, or it is the user's own configuration.
-    """
+def unlike_runs(spec: StudySpec, history: History) -> list[str]:
+    """Warnings of files, flags, models and samples that changed, contradicting launches, engines, and slow input."""
     unlike = _unlike_rows(spec, history)
     notes = [changed_config(spec), unlike, *(found.result_text() for found in contradictions(spec) if unlike is None)]
     of_config = [f"WARNING: {note}" for note in notes if note is not None]
@@ -45,8 +39,7 @@ def unlike_runs(spec: StudySpec, history: History, best: Candidate | None = None
     of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     of_nodes = _unlike_memory(history)
     of_files = [*of_config, *changed_script(spec, history), *several_versions(history)]
-    of_runs = [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
-    return [*resumed(spec, history, best), *of_runs]
+    return [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
 
 
 def _other_models(history: History) -> list[str]:

@@ -102,7 +102,10 @@ def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:
         if word.startswith("-"):
             flag = name
         if has_value and (secret := _secret(name, value)) is not None:
-            yield f"{quoted(name)}={_HIDDEN}", name, secret
+            if looks_secret("", without_references(name)):  # a password in a URL, before its query
+                yield _HIDDEN, flag or "a word", word
+            else:
+                yield f"{quoted(name)}={_HIDDEN}", name, secret
         elif not word.startswith("-") and (secret := _secret(flag, word)) is not None:
             yield _HIDDEN, flag or "a word", secret
         else:

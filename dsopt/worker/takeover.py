@@ -22,13 +22,13 @@ from dsopt.store.studies import Store
 from dsopt.store.takeover import EarlierRun, RunToKeep, earlier_runs, keep_taken_over
 from dsopt.store.transactions import changing
 from dsopt.study.candidate_run import run_config
-from dsopt.study.ds_config import offload_devices
+from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, offload_devices
 from dsopt.study.inside import aio_inside, candidate_inside
-from dsopt.study.mapped_flags import with_own_flags
+from dsopt.study.mapped_flags import with_flags_of
 from dsopt.study.own_sources import changed_files, script_source, sources_now
 from dsopt.study.part import AIO, REFERENCE
 from dsopt.study.same_run import other_conditions, same_run_key
-from dsopt.study.space import Candidate
+from dsopt.study.space import MICRO_BATCH, Candidate
 from dsopt.study.spec import StudySpec
 from dsopt.worker.history import load_history
 
@@ -140,16 +140,18 @@ class _Places:
         return self._candidate(run)
 
     def _reference(self, run: EarlierRun) -> RunToKeep | str:
-        own, other = (
+        ours, theirs = (
             same_run_key(spec, profile_candidate(spec) if run.name == "profile" else None)
             for spec in (self._spec, self._source)
         )
-        if own != other:
+        if ours != theirs:
             return "it would run with another configuration or command now"
         seen = run.outcome
-        typed = self._source.launch
-        may_have_run_as_typed = with_own_flags(self._source, typed) != typed  # as in earlier versions
-        if may_have_run_as_typed and isinstance(seen, Measured) and 1 < seen.rows != seen.engine.micro_batch:
+        typed, mappings = self._source.launch, self._source.autotuning.arg_mappings
+        sizes = {path: flag for path, flag in mappings.items() if path in (MICRO_BATCH, TRAIN_BATCH)}
+        own = with_flags_of(typed, sizes, baseline_config(self._source.ds_config))
+        # of an earlier version, it may have run as typed
+        if own != typed and isinstance(seen, Measured) and 1 < seen.rows != seen.engine.micro_batch:
             size = seen.engine.micro_batch
             return f"it was fed batches of {seen.rows} rows, where its configuration says {size} samples"
         return RunToKeep(run=run, part=REFERENCE, candidate=run.name, params={}, distributions={})

@@ -14,7 +14,8 @@ import pytest
 
 from dsopt.launch.processes import processes_of
 from dsopt.launch.undone import Remains, undo, undo_left
-from dsopt.protocol.events import EventWriter, Step
+from dsopt.protocol.event_reader import EventReader
+from dsopt.protocol.events import EventWriter, Step, Withheld
 from dsopt.protocol.run_dir import RunDir
 from tests.probe.rank import BEGINNING, files, needs_births, run, write_old
 from tests.studies import until
@@ -722,6 +723,25 @@ tracker.summary["best"] = tracker.config["rate"]
 with tracker.start_run():
     assert [*tracker.runs] == []
 """)  # fmt: skip
+
+
+def test_a_checkpoint_that_a_training_would_go_on_from_is_told(tmp_path: Path) -> None:
+    """Whatever the script looks for before; of weights alone, no ZeRO stage matters."""
+    write_old(tmp_path / "ckpt" / "latest", "global_step10")
+    run_dir = RunDir.create(tmp_path / "results", "baseline")
+    run(run_dir, tmp_path, """
+from accelerate import Accelerator
+from deepspeed.runtime.engine import DeepSpeedEngine
+load = DeepSpeedEngine.load_checkpoint
+load(None, "elsewhere")
+load(None, "ckpt", load_module_only=True)
+load(None, "ckpt", None, True, False)
+load(None, "ckpt")
+load(None, "ckpt")
+Accelerator.load_state(None, "ckpt")
+""")  # fmt: skip
+    told = [(event.path, event.is_there) for event in EventReader(run_dir).read() if isinstance(event, Withheld)]
+    assert told == [("elsewhere", False), ("ckpt", True), ("ckpt", True)]
 
 
 CACHE = """

@@ -29,12 +29,19 @@ def test_a_checkpoint_of_another_stage_is_told(own: int, best: int, is_told: boo
     assert resumed(spec({"checkpoint": {"load_universal": True}}), going_on, candidate) == []
 
 
+NAMED = "goes on from what --resume_from_checkpoint names. If"
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ("--resume_from_checkpoint out/checkpoint-500", "goes on from out/checkpoint-500."),
-        ("--resume-from-checkpoint True", "goes on from its last checkpoint."),
+        ("--resume_from_checkpoint out/checkpoint-500", NAMED),
+        ("--resume_from_checkpoint 'https://h/x?X-Amz-Signature=abcdef0123456789'", NAMED),
+        ("--resume-from-checkpoint True", NAMED),
+        ("--resume_from_checkpoint", NAMED),
         ("--resume_from_checkpoint False", None),
+        ("--resume_from_checkpoint None", None),
+        ("--resume_from_checkpoint ''", None),  # an empty variable
         ("", None),
     ],
 )
@@ -48,12 +55,14 @@ def test_the_flag_of_the_trainer_says_that_there_is_one(args: str, said: str | N
 
 def test_figures_of_several_versions_come_with_a_warning() -> None:
     """An update meanwhile made ZeRO 2 faster, and it stayed at what it had been."""
-    old, new, plain = "torch 2.4.0, DeepSpeed 0.15.0", "torch 2.13.0, DeepSpeed 0.19.8", "torch 2.13.0"
+    old, new, plain = "torch 2.4.0, DeepSpeed 0.15.0", "torch 2.13.0, DeepSpeed 0.15.0", "torch 2.4.0"
     candidate = Candidate(stage=1, micro_batch=8, gas=1)
     runs = [observation(candidate, 2.0, engine=engine(software=software)) for software in (old, old, new)]
     without = observation(candidate, 2.0, engine=engine(software=plain, framework="torch"))
     failed = observation(candidate, engine=engine(software=new))
     assert several_versions(history(runs[0], runs[1], without, failed)) == []
     [warning] = several_versions(history(*runs))
-    assert f"several versions of their packages: 2 with {old}; 1 with {new}." in warning
+    assert "several versions of a package: torch 2.4.0 (2 runs) and 2.13.0 (1 run). Factors" in warning
+    [warning] = several_versions(history(without, runs[2]))  # a script without DeepSpeed does not name it
+    assert "torch 2.4.0 (1 run) and 2.13.0 (1 run). Factors" in warning
     assert software_of(history(*runs)) == f"{old}; {new}"

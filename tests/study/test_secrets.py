@@ -134,6 +134,9 @@ def test_a_variable_that_is_no_secret_must_be_set() -> None:
         typed_words("deepspeed $NOWHERE_SET/train.py", "test")
 
 
+URL = "https://user:SECRETPW9@h/x?X-Amz-Signature=5d672d79c15b"  # the password was shown, as the signature's name
+
+
 @pytest.mark.parametrize(
     ("typed", "secret", "as_shown"),
     [
@@ -145,6 +148,7 @@ def test_a_variable_that_is_no_secret_must_be_set() -> None:
         (f"deepspeed t.py --hub {HUB}", HUB, "deepspeed t.py --hub '***'"),
         ("deepspeed t.py --token $HF_TOKEN,ghp_a1B2a1B2a1", "$HF_TOKEN,ghp_a1B2a1B2a1", "deepspeed t.py --token '***'"),
         ("deepspeed t.py --db postgresql://ann:p4ss@h/d", "postgresql://ann:p4ss@h/d", "deepspeed t.py --db '***'"),
+        (f"deepspeed t.py --ckpt {URL}", URL, "deepspeed t.py --ckpt '***'"),
         ("deepspeed t.py --dsn 'user=u pwd=hunter22pw'", "user=u pwd=hunter22pw", "deepspeed t.py --dsn '***'"),
     ],
 )

@@ -217,6 +217,10 @@ def test_an_own_run_that_lacked_a_mapped_flag_is_not_taken_over(store: Store) ->
     run_of(store, spec("as_typed", **typed), "baseline", replace(measured(), rows=32), part="reference")
     study, _ = store.create(spec("newer", **typed))
     assert take_over(store, study, store.get("as_typed")).taken == ["baseline"]
+    clipped = {"autotuning": {"arg_mappings": {"gradient_clipping": "--clip"}}, "ds_config": {"gradient_clipping": 1.0}}
+    run_of(store, spec("clipped", **clipped), "baseline", replace(measured(), rows=32), part="reference")
+    study, _ = store.create(spec("newest", **clipped))
+    assert take_over(store, study, store.get("clipped")).taken == ["baseline"]
 
 
 def test_that_runs_would_meet_in_a_folder_is_taken_over_from_any_run_of_the_same_script(
