@@ -22,7 +22,7 @@ from dsopt.probe.known import Known
 from dsopt.probe.left_out import FOLDER, ITS_PATH, LEFT_OUT, WRITERS
 from dsopt.probe.like_built_in import LikeBuiltIn
 from dsopt.probe.moving import Moves
-from dsopt.probe.places import place_of
+from dsopt.probe.places import is_path, place_of
 from dsopt.probe.removing import REMOVERS, Removals
 from dsopt.probe.saved_folder import saved_folder
 from dsopt.probe.saving import Saves
@@ -180,7 +180,8 @@ class Isolation:
         def around_train(original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401
             given = args[0] if args else kwargs.get("resume_from_checkpoint")
             if given:
-                self._say("Trainer.train(resume_from_checkpoint=…)", given, is_there=True)
+                path = given if is_path(given) else None  # or True, for the last one
+                self._say("Trainer.train(resume_from_checkpoint=…)", path, is_there=True)
             kwargs.pop("resume_from_checkpoint", None)
             return original(trainer, None, *args[1:], **kwargs)
 

@@ -35,8 +35,8 @@ def resumed(spec: StudySpec, history: History, best: Candidate | None) -> list[s
 def _typed(spec: StudySpec) -> str | None:
     """What the command says to go on from, by its flag: runs do not get it, and its value may be a URL with a key."""
     for flag in RESUMING:
-        typed = spec.launch.script_switch(flag)
-        is_empty = typed == "" and count_of_values(spec.launch.script_args, flag) > 0
+        typed, words = spec.launch.script_switch(flag), spec.launch.script_args
+        is_empty = typed == "" and (count_of_values(words, flag) > 0 or f"{flag}=" in words)
         if is_on(typed) and str(typed).lower() not in _NOTHING and not is_empty:
             return f"what {flag} names"
     return None

@@ -48,21 +48,21 @@ def shown(command: LaunchCommand) -> str:
 def may_hide_what_runs(command: LaunchCommand) -> bool:
     """Whether `shown` hides a word under no name of a secret, or one that is not given to the script."""
     runs, variables = [*command.program, *command.launcher_args, command.script], len(command.environment)
-    for number, (_, name, secret) in enumerate(_words(command)):
+    for number, (_, name, secrets) in enumerate(_words(command)):
         is_named = is_secret_name(name) and (number < variables or name.startswith("-"))
-        if secret is not None and (not is_named or any(secret in word for word in runs)):
+        if secrets and (not is_named or any(secret in word for secret in secrets for word in runs)):
             return True
     return False
 
 
 def literal_secrets(command: LaunchCommand) -> list[str]:
     """The secrets that are written out in a command."""
-    return [secret for _, _, secret in _words(command) if secret is not None]
+    return [secret for _, _, secrets in _words(command) for secret in secrets]
 
 
 def secret_warnings(command: LaunchCommand, where: str) -> list[str]:
     """What to do about secrets that are written out in a command. It does not repeat them."""
-    secrets = ((name, secret) for _, name, secret in _words(command) if secret is not None)
+    secrets = ((name, secret) for _, name, of_it in _words(command) for secret in of_it)
     names = dict.fromkeys(name for name, secret in secrets if not _is_secret_config(secret))  # of that, others warn
     return [
         f"{where}: command: {name} seems to hold a secret, which is now in the database. Write the name of a variable "
@@ -91,11 +91,11 @@ def _is_written_out(key: str, value: str) -> bool:
     return len(value) >= SHORTEST and looks_secret(key, value)
 
 
-def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:
-    """The words of a command as they may be shown, each with a name and the secret that it hides, if any."""
+def _words(command: LaunchCommand) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The words of a command as they may be shown, each with a name and the secrets that it hides."""
     for name, value in command.environment:
         secret = _secret(name, value)
-        yield f"{name}={quoted(value) if secret is None else _HIDDEN}", name, secret
+        yield f"{name}={quoted(value) if secret is None else _HIDDEN}", name, () if secret is None else (secret,)
     flag = ""
     for word in command.argv():
         name, has_value, value = word.partition("=")
@@ -103,13 +103,13 @@ def _words(command: LaunchCommand) -> Iterator[tuple[str, str, str | None]]:
             flag = name
         if has_value and (secret := _secret(name, value)) is not None:
             if looks_secret("", without_references(name)):  # a password in a URL, before its query
-                yield _HIDDEN, flag or "a word", word
+                yield _HIDDEN, flag or "a word", (word, secret)
             else:
-                yield f"{quoted(name)}={_HIDDEN}", name, secret
+                yield f"{quoted(name)}={_HIDDEN}", name, (secret,)
         elif not word.startswith("-") and (secret := _secret(flag, word)) is not None:
-            yield _HIDDEN, flag or "a word", secret
+            yield _HIDDEN, flag or "a word", (secret,)
         else:
-            yield quoted(word), flag, None
+            yield quoted(word), flag, ()
         if not word.startswith("-") and not flag.endswith("s"):
             flag = ""  # its value is over, unless its name says that there are several
 

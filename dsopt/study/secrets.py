@@ -172,12 +172,12 @@ def secret_values(environment: Mapping[str, str], further: Iterable[str] = ()) -
 
     Of a value with several lines, such as a key, each that looks random is one, too. Programs print them in many ways.
     """
-    found = set(further)
-    for name, value in environment.items():
-        if looks_secret(name, value):
-            passwords = [match[1] for match in _PASSWORD_IN_URL.finditer(value)]
-            keys = [match[1] for match in _PAIR.finditer(value) if _RANDOM.fullmatch(match[1])]
-            found |= {value, *keys, *passwords, *map(unquote, passwords)}
+    whole = {*further, *(value for name, value in environment.items() if looks_secret(name, value))}
+    found = {*whole}
+    for value in whole:
+        passwords = [match[1] for match in _PASSWORD_IN_URL.finditer(value)]
+        keys = [match[1] for match in _PAIR.finditer(value) if _RANDOM.fullmatch(match[1])]
+        found |= {*keys, *passwords, *map(unquote, passwords)}
     found |= {line.strip() for value in found for line in _LINE_END.split(value) if _LONG.search(line)}
     found |= {form for value in found if len(value) >= SHORTEST for form in _forms(value)}
     return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)

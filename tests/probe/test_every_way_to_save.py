@@ -736,6 +736,7 @@ load = DeepSpeedEngine.load_checkpoint
 load(None, "elsewhere")
 load(None, "ckpt", load_module_only=True)
 load(None, "ckpt", None, True, False)
+load(None, "ckpt", load_optimizer_states=None)
 load(None, "ckpt")
 load(None, "ckpt")
 Accelerator.load_state(None, "ckpt")

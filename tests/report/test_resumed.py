@@ -42,6 +42,7 @@ NAMED = "goes on from what --resume_from_checkpoint names. If"
         ("--resume_from_checkpoint False", None),
         ("--resume_from_checkpoint None", None),
         ("--resume_from_checkpoint ''", None),  # an empty variable
+        ("--resume_from_checkpoint=", None),
         ("", None),
     ],
 )
