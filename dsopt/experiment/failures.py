@@ -13,7 +13,9 @@ from dsopt.experiment.rules import RunRules
 from dsopt.experiment.seen import Seen
 from dsopt.launch.launch import Launch
 from dsopt.protocol.events import Error, Oom
+from dsopt.protocol.out_of_memory import is_of_the_host
 
+_LESS = "Offload less, use fewer data loader workers, or give the node more memory."
 _STEPS_HINT = 20  # what most runs need to be measured
 # what refuses in these modules before an engine exists got a configuration that it cannot use
 _CONFIG_READERS = re.compile(
@@ -58,9 +60,10 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     first = min(seen.problems, key=lambda p: p.time)
     oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
     if oom is not None:
-        return Infeasible(
-            reason="oom", message=f"rank {oom.rank}: {in_one_line(oom.message)} Log: {launch.run_dir.stderr}"
-        )
+        told = f"rank {oom.rank}: {in_one_line(oom.message)}"
+        if is_of_the_host(oom.message) and _has_no_limit_there(launch):
+            return Infeasible(reason="host_oom", message=f"the host's memory was full: {told} {_LESS} {_log(launch)}")
+        return Infeasible(reason="oom", message=f"{told} {_log(launch)}")
     failed = not_its_fault(seen, launch)
     if failed is not None:
         return failed
@@ -82,6 +85,11 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if seen.engine is None and _CONFIG_READERS.match(first.origin) and first.type in _CONFIG_REFUSALS:
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
+
+
+def _has_no_limit_there(launch: Launch) -> bool:
+    """Whether no limit of the user's is on the memory of the host, as on that of ranks that compute on it."""
+    return launch.devices.kind == "gpu" or launch.memory_limit_bytes is None
 
 
 def only_lacks_a_save(seen: Seen, launch: Launch) -> bool:
@@ -154,8 +162,7 @@ def host_oom(seen: Seen, kills: int, launch: Launch) -> Infeasible | None:
     return Infeasible(
         reason="host_oom",
         message=f"the host's memory was full, and the kernel killed {kills} process{'es' if kills > 1 else ''}; "
-        f"{stage_reached(seen, launch)}. Offload less, use fewer data loader workers, or give the node more memory. "
-        f"Log: {launch.run_dir.stderr}",
+        f"{stage_reached(seen, launch)}. {_LESS} {_log(launch)}",
     )
 
 
@@ -201,3 +208,7 @@ def stage_reached(seen: Seen, launch: Launch) -> str:
     if launch.plain is not None:
         return "the script had not done an optimizer step"
     return "the first optimizer step had not ended" if seen.engine else "the script had not built DeepSpeed's engine"
+
+
+def _log(launch: Launch) -> str:
+    return f"Log: {launch.run_dir.stderr}"

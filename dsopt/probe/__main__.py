@@ -15,7 +15,7 @@ from dsopt.probe.loaders import Loaders
 from dsopt.probe.plain import PlainObserver
 from dsopt.probe.sources import OwnFiles
 from dsopt.protocol.events import End, Error, EventWriter, Oom, now
-from dsopt.protocol.out_of_memory import is_out_of_memory
+from dsopt.protocol.out_of_memory import is_out_of_memory, shown
 from dsopt.protocol.run_dir import (
     COUNT_FLOPS_VARIABLE,
     DEVICE_KIND_VARIABLE,
@@ -66,7 +66,7 @@ def main(isolation: Isolation | None = None) -> None:
         raise
     except BaseException as error:
         if is_out_of_memory(error):
-            writer.emit(Oom(rank=writer.rank, message=str(error), time=now()))
+            writer.emit(Oom(rank=writer.rank, message=shown(error), time=now()))
         else:
             kind = type(error).__name__
             message = _with_causes(error)

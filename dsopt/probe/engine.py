@@ -19,7 +19,7 @@ from dsopt.probe.own_settings import own_settings
 from dsopt.probe.pending import PendingStep
 from dsopt.probe.states import held_by
 from dsopt.protocol.events import Batch, Engine, EventWriter, Oom, now
-from dsopt.protocol.out_of_memory import is_out_of_memory
+from dsopt.protocol.out_of_memory import is_out_of_memory, shown
 from dsopt.protocol.run_dir import DEVICE_KIND_VARIABLE
 
 
@@ -109,7 +109,7 @@ class EngineObserver:
         """Tells at once: the script may catch the error and try a smaller size, or hang while it cleans up."""
         if not self._is_out_of_memory and is_out_of_memory(error):
             self._is_out_of_memory = True
-            self._writer.emit(Oom(rank=self._writer.rank, message=str(error), time=now()))
+            self._writer.emit(Oom(rank=self._writer.rank, message=shown(error), time=now()))
 
     def _around_init(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         from deepspeed.accelerator import get_accelerator

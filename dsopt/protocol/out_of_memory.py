@@ -22,24 +22,46 @@ _PATTERNS = re.compile(
     r"|cudnn_status_\w*alloc\w*_failed"
     r"|unable to mmap .*cannot allocate memory"
 )
+# what Python, the system and torch's CPU allocator say of memory that is the host's
+_OF_THE_HOST = re.compile(
+    rf"(?<![a-z])memoryerror|\[errno {errno.ENOMEM}\]|can't allocate memory|cannot allocate memory|std::bad_alloc"
+)
 # logs also contain advice about memory; a real failure is called an error or failure
 _FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this exception, or one of its causes, is a failed allocation, on CUDA or on the CPU."""
+    return _allocation(error) is not None
+
+
+def shown(error: BaseException) -> str:
+    """What an exception that comes of a failed allocation says, and what the allocation said (`is_of_the_host`)."""
+    found = _allocation(error)
+    told = f"MemoryError: {found}" if isinstance(found, MemoryError) else str(found or "")
+    said = str(error)
+    return told if found is error or not said else said if told in said else f"{said} ({told})"
+
+
+def is_of_the_host(told: str) -> bool:
+    """Whether the memory that an exception's text (`shown`) names is the host's, and no device's."""
+    return _OF_THE_HOST.search(told.lower()) is not None
+
+
+def _allocation(error: BaseException) -> BaseException | None:
+    """The failed allocation among an exception and its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         if isinstance(current, MemoryError) or _is_torch_oom(current):
-            return True
+            return current
         if isinstance(current, OSError) and current.errno == errno.ENOMEM:
-            return True
+            return current
         if isinstance(current, RuntimeError) and _names_memory(str(current)):
-            return True
+            return current
         current = current.__cause__ or current.__context__
-    return False
+    return None
 
 
 def says_out_of_memory(line: str) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from dsopt.errors import DsoptError
-from dsopt.experiment.outcome import Cancelled, Failed, Outcome
-from dsopt.search.history import BASELINE
+from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Outcome
+from dsopt.search.history import BASELINE, HOST_FULL
 from dsopt.store.attempts import Task
 from dsopt.store.queries import Row
 from dsopt.study.part import REFERENCE, Part
@@ -101,12 +101,15 @@ def may_be_chance(task: Task, outcome: Outcome) -> bool:
 
     Nothing has shown by then that the script runs at all, and without the user's own configuration there is no factor.
     """
+    is_first = (task.name, task.round) == (BASELINE, 0)
     if not isinstance(outcome, Failed):
-        return False
-    return outcome.retryable or (outcome.reason == "crash" and (task.name, task.round) == (BASELINE, 0))
+        return isinstance(outcome, Infeasible) and outcome.reason == HOST_FULL and is_first
+    return outcome.retryable or (outcome.reason == "crash" and is_first)
 
 
-def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, others_live: bool) -> Verdict:
+def verdict(
+    outcome: Failed | Infeasible, attempts: Sequence[Row], most: int, *, node: str, others_live: bool
+) -> Verdict:
     """What follows from a run that died without an exception of the script's: it may be the node's fault.
 
     It is tried again, on another node if one works on the study, until it has died `most` times. A GPU's own fault
@@ -121,8 +124,10 @@ def verdict(outcome: Failed, attempts: Sequence[Row], most: int, *, node: str, o
         others_live: whether a worker of another node works on the study.
     """
     faults = sum(row["reason"] == "hardware" for row in attempts)
-    on = [row["node"] for row in attempts if row["state"] == "failed" and row["reason"] not in _NOT_COUNTED]
-    died, most = 1 + len(on), most if outcome.retryable else _OF_THE_BASELINE
+    counted = ("failed", "infeasible")
+    on = [row["node"] for row in attempts if row["state"] in counted and row["reason"] not in _NOT_COUNTED]
+    may_die = isinstance(outcome, Failed) and outcome.retryable
+    died, most = 1 + len(on), most if may_die else _OF_THE_BASELINE
     if others_live and died < _REPEATS * most:
         died = len({*on, node})
     if outcome.reason != "taken" and ((died >= most and outcome.reason not in _NOT_COUNTED) or faults >= _SUSPECT):

@@ -16,6 +16,7 @@ from dsopt.study.part import Part
 _WELL: Final = ("measured", "slow")
 _NOBODYS: Final = ("lost", "hardware", "taken")
 _REPEATS: Final = 9
+_OF_A_NODE: Final = ("oom", "overflow", "nonfinite_loss", "invalid_config", "unsupported")  # may be its fault, too
 
 
 def has_failed(outcome: Outcome) -> TypeGuard[Failed | Infeasible]:
@@ -129,6 +130,28 @@ def attempts_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
 def _faults_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
     """Those of a trial that failed."""
     return [row for row in attempts_of(attempts, trial) if _is_fault(row["state"], row["reason"])]
+
+
+def is_word_of_one(
+    attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str], others: Collection[str]
+) -> bool:
+    """Whether nodes on which nothing of the study has gone well are the first to call a configuration infeasible.
+
+    One that computes wrongly, whose memory others have, or that has other packages says so of everything; others may
+    run it.
+
+    Args:
+        attempts: all of the study.
+        task: what ran.
+        outcome: what came of it.
+        nodes: where it ran.
+        others: other nodes at work on the study.
+    """
+    if not isinstance(outcome, Infeasible) or outcome.reason not in _OF_A_NODE or not {*others}.difference(nodes):
+        return False
+    is_proved = any(row["state"] in _WELL and not nodes_of(row).isdisjoint(nodes) for row in attempts)
+    before = [row for row in attempts_of(attempts, task.key) if row["state"] != "running"]
+    return not is_proved and not before
 
 
 def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:

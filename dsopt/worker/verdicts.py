@@ -20,6 +20,7 @@ from dsopt.worker.proofs import (
     failed_on,
     has_been_tried,
     has_failed,
+    is_word_of_one,
     proofs,
     proofs_needed,
     where_nobody_chooses,
@@ -45,7 +46,7 @@ class Verdicts:
         Args:
             run: what came to it.
             outcome: what it is.
-            attempts: all of the study, if it failed.
+            attempts: all of the study, if it was not measured.
             others: other nodes at work on the study.
         """
         task, bore_company, most = run.assignment.task, not self.company.bears_none, self._study.spec.max_attempts
@@ -63,11 +64,13 @@ class Verdicts:
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
             return "again"
-        self.health.note(task, outcome, is_fault=is_fault)
+        is_chosen_here = not (self._study.spec.compare or isinstance(self._hand.pool.placer, ChoosingPlacer))
+        is_one_nodes_word = is_chosen_here and is_word_of_one(attempts, task, outcome, nodes, others)
+        self.health.note(task, outcome, is_fault=is_fault or is_one_nodes_word)
         if bore_company and self.company.bears_none:
             self._hand.tell(RunsAlone(task=task))
         if not has_failed(outcome):
-            return "tell"
+            return "elsewhere" if is_one_nodes_word else "tell"
         if is_fault:
             proved = proofs(attempts, task.key) if self._is_tried(attempts, task, others) else 0
             if self.outage.is_own(task, proved, needed):
@@ -75,7 +78,7 @@ class Verdicts:
             return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
         if may_wait and outcome.reason == "timeout" and self._is_left_to_another(attempts, task, others):
             return "elsewhere"
-        if not isinstance(outcome, Failed) or not may_be_chance(task, outcome):
+        if not has_failed(outcome) or not may_be_chance(task, outcome):
             return "tell"
         before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
         counted = before[self.company.failed_beside_others(task) :]

@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from dsopt.experiment import host_memory
+from dsopt.experiment.failures import problem
 from dsopt.experiment.host_memory import count_kills
 from dsopt.experiment.judge import Moment
 from dsopt.experiment.outcome import Failed, Infeasible
+from dsopt.experiment.seen import Seen
+from dsopt.launch.devices import DevicePool
 from dsopt.protocol.events import Error, Event, Oom
-from tests.runs import engine, outcome_of, steps
+from tests.runs import engine, launch, outcome_of, rules, steps
 
 OWN_FAULT = Error(rank=0, type="ValueError", message="no such file", origin="train", time=1.0)
 ERROR = Error(rank=1, type="DistBackendError", message="the peer is gone", origin="torch.distributed", time=1.0)
@@ -37,6 +40,28 @@ def test_kills_are_counted_by_the_group_else_by_the_machine(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     assert count_kills(listing, root) == count
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "limit", "reason"),
+    [
+        ("[Errno 12] Cannot allocate memory", "gpu", None, "host_oom"),
+        ("[Errno 12] Cannot allocate memory", "gpu", 2**30, "host_oom"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "gpu", None, "oom"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "cpu", None, "host_oom"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "cpu", 2**30, "oom"),
+        ("no room", "cpu", None, "oom"),
+    ],
+)
+def test_a_host_without_memory_says_nothing_of_a_device(said: str, kind: str, limit: int | None, reason: str) -> None:
+    """It was charged as a device's, without a proof: whoever fills the host for a moment decided on the result."""
+    seen = Seen()
+    for event in (engine(), Oom(rank=0, message=said)):
+        seen.add(event)
+    devices = DevicePool(kind=kind, indices=(0, 1))
+    outcome = problem(seen, "", rules(), launch(devices=devices, memory_limit_bytes=limit))
+    assert isinstance(outcome, Infeasible) and outcome.reason == reason
+    assert outcome.message.startswith("the host's memory was full: rank 0: ") == (reason == "host_oom")
 
 
 @pytest.mark.parametrize(

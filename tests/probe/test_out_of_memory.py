@@ -1,8 +1,11 @@
 """What running out of memory looks like, and what only reads like it."""
 
+import errno
+import os
+
 import pytest
 
-from dsopt.protocol.out_of_memory import is_out_of_memory, says_out_of_memory
+from dsopt.protocol.out_of_memory import is_of_the_host, is_out_of_memory, says_out_of_memory, shown
 
 FAILURES = (
     "CUDA out of memory. Tried to allocate 2.00 GiB.",
@@ -36,3 +39,29 @@ def test_each_librarys_words_are_known(said: str) -> None:
 def test_other_failures_are_not_taken_for_it(said: str) -> None:
     assert not is_out_of_memory(RuntimeError(said))
     assert not says_out_of_memory(f"RuntimeError: {said}")
+
+
+CUDA = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06 GiB is free."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_host"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), True),  # as of a data loader's fork
+        (RuntimeError(FAILURES[-2]), True),
+        (RuntimeError(FAILURES[-1]), True),
+        (RuntimeError("std::bad_alloc"), True),
+        *((RuntimeError(said), False) for said in FAILURES[:-2]),
+        (RuntimeError(CUDA), False),
+        (type("OutOfMemoryError", (RuntimeError,), {})(f"torch.OutOfMemoryError: {CUDA}"), False),
+    ],
+)
+def test_the_hosts_memory_is_told_from_a_devices(error: Exception, is_host: bool) -> None:
+    """Of a host that others had filled, candidates were said not to fit on their GPUs."""
+    outer = RuntimeError("the loader failed")
+    outer.__cause__ = error
+    assert is_of_the_host(shown(error)) == is_of_the_host(shown(outer)) == is_host
+    assert str(error) in shown(error) and shown(outer).startswith("the loader failed (")

@@ -48,6 +48,11 @@ def test_the_first_run_of_a_study_that_raises_is_tried_once_more() -> None:
     assert not may_be_chance(task("z1_gas1_tmbspg4"), RAISED)
     assert not may_be_chance(task("baseline"), Failed(reason="no_metrics", message="it ended"))
     assert not may_be_chance(task("baseline"), Infeasible(reason="oom", message="out of memory"))
+    full = Infeasible(reason="host_oom", message="the host's memory was full")
+    met = [{"state": "infeasible", "reason": "host_oom", "node": "me"}]
+    assert may_be_chance(task("baseline"), full) and not may_be_chance(task("z1_gas1_tmbspg4"), full)
+    assert verdict(full, [], 5, node="me", others_live=False) == "again"
+    assert verdict(full, met, 5, node="me", others_live=False) == "tell"
     assert may_be_chance(task("z1_gas1_tmbspg4"), DIED)
 
 

@@ -11,6 +11,7 @@ from dsopt.study.part import REFERENCE, Part
 from dsopt.worker.proofs import (
     failed_here_alone,
     has_been_tried,
+    is_word_of_one,
     proofs,
     proofs_needed,
     where_nobody_chooses,
@@ -209,3 +210,31 @@ def test_a_node_is_bad_only_if_what_failed_there_goes_well_elsewhere() -> None:
     good = attempt(A, 4, 5, "measured", "n2")
     assert failed_here_alone([*failed, good], trials, "n1")
     assert not failed_here_alone([*failed, good, attempt(B, 6, 7, "failed", "n2")], trials, "n1")
+
+
+NAN = Infeasible(reason="nonfinite_loss", message="the loss was NaN")
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "others", "is_so"),
+    [
+        ([RAN], NAN, {"n2"}, False),  # something has gone well here
+        ([attempt(B, 0, 1, "measured", "n2")], NAN, {"n2"}, True),
+        ([], NAN, {"n2"}, True),
+        ([], NAN, {"n1"}, False),  # there is nobody else
+        ([], NAN, set(), False),
+        ([], Infeasible(reason="oom", message="tried to allocate 1 GiB"), {"n2"}, True),
+        ([], Infeasible(reason="invalid_config", message="extra inputs"), {"n2"}, True),
+        ([], Infeasible(reason="fixed_batch", message="the script fed 4"), {"n2"}, False),
+        ([], Infeasible(reason="predicted_oom", message="it will not fit"), {"n2"}, False),
+        ([], RAISED, {"n2"}, False),
+        ([{**attempt(A, 0, 1, "infeasible", "n2"), "reason": "oom"}], NAN, {"n2"}, False),  # others have said so
+        ([{**attempt(A, 0, 1, "infeasible", "n1"), "reason": "oom"}], NAN, {"n2"}, False),  # nobody takes it
+    ],
+)
+def test_what_a_node_that_has_shown_nothing_calls_infeasible_is_asked_of_another(
+    before: list[dict[str, object]], outcome: Outcome, others: set[str], is_so: bool
+) -> None:
+    """A GPU that computed NaN, and an older DeepSpeed, left what was the best to nobody."""
+    task = Task(part=A[0], trial=A[1], name="c1", round=0)
+    assert is_word_of_one([*before, HERE], task, outcome, ["n1"], others) == is_so
