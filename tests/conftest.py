@@ -25,8 +25,11 @@ from tests import postgres as own_postgres
 from tests.fork_server import Command, loads_alike
 from tests.revisions import execute_once
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
+# as in the background of a shell, and under nohup; programs would inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # as where the environment is activated: some tests do so, and torch compiles operators anew for minutes, which others
 # wait for, whenever it finds another `ninja` than the last time

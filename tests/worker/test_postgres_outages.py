@@ -1,4 +1,4 @@
-"""PostgreSQL's disk is full, or another server takes over with the same data: workers wait, and lose nothing."""
+"""PostgreSQL's disk is full, another server takes over, a table is locked: workers wait, and lose nothing."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from dsopt import load_study
 from tests.conftest import Dsopt
 from tests.outages import Server
 from tests.studies import check_nothing_lost_nothing_doubled, write_study
-from tests.worker.test_ending_while_waiting import until_said
+from tests.worker.test_ending_while_waiting import create, started, until_said
 from tests.worker.test_full_database import fill
 from tests.worker.test_protocol_runs import wait_for_a_run
 
@@ -82,3 +82,15 @@ def test_a_full_disk_of_the_server_is_waited_for(tmp_path: Path, server: Server,
     until_said(worker, "No space left on device")
     rest.unlink()
     check_it_went_on(dsopt, worker)
+
+
+def test_a_worker_that_begins_while_its_table_is_locked_waits_for_it(tmp_path: Path, postgres: str) -> None:
+    """PostgreSQL gives up a lock after 15 seconds; the worker ended with 1."""
+    dsopt = Dsopt(tmp_path, postgres)
+    create(dsopt, 0.2)
+    with psycopg.connect(postgres) as holder:
+        holder.execute("LOCK TABLE dsopt_workers IN ACCESS EXCLUSIVE MODE")
+        worker = started(dsopt)
+        until_said(worker, "the database cannot be used now: canceling statement due to lock timeout")
+    output, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0 and "is finished" in output, output
