@@ -61,7 +61,7 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     oom = next((p for p in seen.problems if isinstance(p, Oom)), None)
     if oom is not None:
         told = f"rank {oom.rank}: {in_one_line(oom.message)}"
-        if is_of_the_host(oom.message) and _has_no_limit_there(launch):
+        if is_of_the_host(oom.message) and launch.devices.kind == "gpu":  # elsewhere that is the device's
             return Infeasible(reason="host_oom", message=f"the host's memory was full: {told} {_LESS} {_log(launch)}")
         return Infeasible(reason="oom", message=f"{told} {_log(launch)}")
     failed = not_its_fault(seen, launch)
@@ -85,11 +85,6 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if seen.engine is None and _CONFIG_READERS.match(first.origin) and first.type in _CONFIG_REFUSALS:
         return Infeasible(reason="invalid_config", message=message)
     return Failed(reason="crash", message=message)
-
-
-def _has_no_limit_there(launch: Launch) -> bool:
-    """Whether no limit of the user's is on the memory of the host, as on that of ranks that compute on it."""
-    return launch.devices.kind == "gpu" or launch.memory_limit_bytes is None
 
 
 def only_lacks_a_save(seen: Seen, launch: Launch) -> bool:

@@ -26,6 +26,7 @@ _PATTERNS = re.compile(
 _OF_THE_HOST = re.compile(
     rf"(?<![a-z])memoryerror|\[errno {errno.ENOMEM}\]|can't allocate memory|cannot allocate memory|std::bad_alloc"
 )
+_OF_A_DEVICE = re.compile(r"cuda|\bhip\b|\bgpu\b")
 # logs also contain advice about memory; a real failure is called an error or failure
 _FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
 
@@ -38,14 +39,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 def shown(error: BaseException) -> str:
     """What an exception that comes of a failed allocation says, and what the allocation said (`is_of_the_host`)."""
     found = _allocation(error)
-    told = f"MemoryError: {found}" if isinstance(found, MemoryError) else str(found or "")
+    is_pythons = isinstance(found, MemoryError) and type(found).__module__.partition(".")[0] in ("builtins", "numpy")
+    told = f"MemoryError: {found}" if is_pythons else str(found or "")
     said = str(error)
     return told if found is error or not said else said if told in said else f"{said} ({told})"
 
 
 def is_of_the_host(told: str) -> bool:
     """Whether the memory that an exception's text (`shown`) names is the host's, and no device's."""
-    return _OF_THE_HOST.search(told.lower()) is not None
+    return _OF_THE_HOST.search(told.lower()) is not None and _OF_A_DEVICE.search(told.lower()) is None
 
 
 def _allocation(error: BaseException) -> BaseException | None:

@@ -139,6 +139,7 @@ def why_set_aside(died: Sequence[Task], node: str, last: str) -> str:
     """Why a node takes no more part, as sentences."""
     names = ", ".join(dict.fromkeys(task.name for task in died))
     return (
-        f"runs of {names} died on {node}, one after another, so this node is set aside, and other nodes try them "
-        f"again. The last: {last} Mend the node, then start the worker again."
+        f"runs of {names} died on {node}, or could not be done there, one after another, though others can. So this "
+        f"node is set aside, and other nodes try them again. The last: {last} Mend the node, or see whether it has "
+        "less memory or other packages; then start the worker again."
     )

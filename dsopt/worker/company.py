@@ -7,6 +7,7 @@ does what computes on the host. And a script may have a port, a file or a lock o
 from typing import Final
 
 from dsopt.experiment.outcome import Cancelled, Failed, Infeasible, Measured, Outcome, Slow
+from dsopt.protocol.out_of_memory import is_of_the_host
 from dsopt.search.sharding import offload_of
 from dsopt.store.attempts import Task
 from dsopt.study.part import Part
@@ -36,6 +37,7 @@ class Company:
         self._tried: set[tuple[Part, int]] = set()
         self._on_trial: tuple[Part, int] | None = None
         self._own_faults = 0  # runs whose script raised an exception alone, too
+        self._own_ooms = 0  # runs for which the host's memory did not suffice alone, too
         self._own_timeouts = 0  # runs that took too long alone, too
         self._alone: tuple[Part, int] | None = None
         self._is_awaited = False  # a run that will be alone
@@ -75,6 +77,7 @@ class Company:
             self._on_trial = None
             self.bears_none = self.bears_none or isinstance(outcome, Measured | Slow)
             self._own_faults += _raised(outcome)
+            self._own_ooms += isinstance(outcome, Infeasible) and outcome.reason == "oom"
             self._own_timeouts += isinstance(outcome, Failed) and outcome.reason == "timeout"
             if _says_nothing(outcome):
                 self._tried.discard(key)
@@ -89,6 +92,8 @@ class Company:
         if _raised(outcome):
             return self._own_faults < _ENOUGH
         reason = outcome.reason if isinstance(outcome, Failed | Infeasible) else None
+        if isinstance(outcome, Infeasible) and reason == "oom":  # of ranks that compute on the host
+            return self._own_ooms < _ENOUGH and is_of_the_host(outcome.message)
         return reason in _SHARED and not (reason == "timeout" and self._own_timeouts >= _ENOUGH)
 
     def failed_beside_others(self, task: Task) -> bool:

@@ -16,6 +16,7 @@ from dsopt.study.part import Part
 _WELL: Final = ("measured", "slow")
 _NOBODYS: Final = ("lost", "hardware", "taken")
 _REPEATS: Final = 9
+_WORDS: Final = 3  # of one node, which others have not taken up
 _OF_A_NODE: Final = ("oom", "overflow", "nonfinite_loss", "invalid_config", "unsupported")  # may be its fault, too
 
 
@@ -135,7 +136,7 @@ def _faults_of(attempts: Sequence[Row], trial: tuple[str, int]) -> list[Row]:
 def is_word_of_one(
     attempts: Sequence[Row], task: Task, outcome: Outcome, nodes: Collection[str], others: Collection[str]
 ) -> bool:
-    """Whether nodes on which nothing of the study has gone well are the first to call a configuration infeasible.
+    """Whether nodes on which nothing of the study has gone well are the only ones to call a configuration infeasible.
 
     One that computes wrongly, whose memory others have, or that has other packages says so of everything; others may
     run it.
@@ -149,9 +150,11 @@ def is_word_of_one(
     """
     if not isinstance(outcome, Infeasible) or outcome.reason not in _OF_A_NODE or not {*others}.difference(nodes):
         return False
-    is_proved = any(row["state"] in _WELL and not nodes_of(row).isdisjoint(nodes) for row in attempts)
-    before = [row for row in attempts_of(attempts, task.key) if row["state"] != "running"]
-    return not is_proved and not before
+    if any(row["state"] in _WELL and not nodes_of(row).isdisjoint(nodes) for row in attempts):
+        return False
+    said = [row for row in attempts_of(attempts, task.key) if row["reason"] in _OF_A_NODE]
+    # a node may have several workers, and the others may take nothing
+    return all(not nodes_of(row).isdisjoint(nodes) for row in said) and len(said) < _WORDS
 
 
 def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:

@@ -48,9 +48,9 @@ def test_kills_are_counted_by_the_group_else_by_the_machine(
         ("[Errno 12] Cannot allocate memory", "gpu", None, "host_oom"),
         ("[Errno 12] Cannot allocate memory", "gpu", 2**30, "host_oom"),
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", "gpu", None, "oom"),
-        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "cpu", None, "host_oom"),
-        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "cpu", 2**30, "oom"),
-        ("no room", "cpu", None, "oom"),
+        ("std::bad_alloc: out_of_memory: CUDA error: cudaErrorMemoryAllocation", "gpu", None, "oom"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "gpu", None, "host_oom"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes", "cpu", None, "oom"),
     ],
 )
 def test_a_host_without_memory_says_nothing_of_a_device(said: str, kind: str, limit: int | None, reason: str) -> None:

@@ -56,6 +56,10 @@ CUDA = (
         (RuntimeError("std::bad_alloc"), True),
         *((RuntimeError(said), False) for said in FAILURES[:-2]),
         (RuntimeError(CUDA), False),
+        (
+            type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda"})("Out of memory allocating 1 bytes"),
+            False,
+        ),
         (type("OutOfMemoryError", (RuntimeError,), {})(f"torch.OutOfMemoryError: {CUDA}"), False),
     ],
 )

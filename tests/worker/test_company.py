@@ -133,11 +133,16 @@ def test_several_that_fail_beside_each_other_are_tried_alone_one_after_the_other
 
 
 @pytest.mark.parametrize(
-    "outcome", [Infeasible(reason="host_oom", message="full"), Failed(reason="timeout", message="2 h")]
+    "outcome",
+    [
+        Infeasible(reason="host_oom", message="full"),
+        Infeasible(reason="oom", message="rank 0: [Errno 12] Cannot allocate memory"),  # of ranks on the host
+        Failed(reason="timeout", message="2 h"),
+    ],
 )
 def test_what_others_may_have_used_up_is_not_charged_before_a_run_alone(outcome: Outcome) -> None:
     company = Company()
-    for trial in range(1 if outcome.reason == "timeout" else 4):  # however many fill the host alone, too
+    for trial in range(4 if outcome.reason == "host_oom" else 1):  # however many fill the host alone, too
         assert company.is_doubtful(task("a", trial), outcome, had_company=True)
         assert not company.may_begin(in_hand=1)
         company.begun(begun(task("a", trial)))
@@ -147,6 +152,12 @@ def test_what_others_may_have_used_up_is_not_charged_before_a_run_alone(outcome:
     company.begun(begun(task("b", 4)))
     assert not company.is_doubtful(task("b", 4), Measured.__new__(Measured), had_company=False)
     assert company.bears_none
+
+
+def test_what_does_not_fit_its_own_device_needs_no_run_alone() -> None:
+    company = Company()
+    oom = Infeasible(reason="oom", message="rank 0: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert not company.is_doubtful(task("a", 0), oom, had_company=True)
 
 
 def test_a_run_that_was_cancelled_alone_has_proven_nothing() -> None:

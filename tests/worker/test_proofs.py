@@ -229,7 +229,9 @@ NAN = Infeasible(reason="nonfinite_loss", message="the loss was NaN")
         ([], Infeasible(reason="predicted_oom", message="it will not fit"), {"n2"}, False),
         ([], RAISED, {"n2"}, False),
         ([{**attempt(A, 0, 1, "infeasible", "n2"), "reason": "oom"}], NAN, {"n2"}, False),  # others have said so
-        ([{**attempt(A, 0, 1, "infeasible", "n1"), "reason": "oom"}], NAN, {"n2"}, False),  # nobody takes it
+        ([{**attempt(A, 0, 1, "infeasible", "n1"), "reason": "oom"}], NAN, {"n2"}, True),  # another worker of the node
+        ([{**attempt(A, 0, 1, "infeasible", "n1"), "reason": "oom"}] * 3, NAN, {"n2"}, False),  # nobody takes it
+        ([{**attempt(A, 0, 1, "failed", "n2"), "reason": "lost"}], NAN, {"n2"}, True),  # that says nothing
     ],
 )
 def test_what_a_node_that_has_shown_nothing_calls_infeasible_is_asked_of_another(
