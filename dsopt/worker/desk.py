@@ -22,6 +22,7 @@ from dsopt.worker.happenings import DeviceSetAside, TaskEnded, TaskStarted, Task
 from dsopt.worker.heart import Heart
 from dsopt.worker.lanes import LaneThread, RunInHand, note_company
 from dsopt.worker.patience import Patience
+from dsopt.worker.proofs import has_failed
 from dsopt.worker.settling import settle
 from dsopt.worker.verdicts import Verdicts
 
@@ -183,9 +184,8 @@ class Desk:
         assignment, ended = run.assignment, run.ended
         assert ended is not None
         study, task, outcome = assignment.study, assignment.task, ended.outcome
-        is_measured = not isinstance(outcome, Failed | Infeasible)
-        others = () if is_measured else self._ask(self._others)
-        attempts = () if is_measured else self._ask(lambda: self._hand.store.runs(study))
+        others = self._ask(self._others) if isinstance(outcome, Failed | Infeasible) else ()
+        attempts = self._ask(lambda: self._hand.store.runs(study)) if has_failed(outcome) or others else ()
         told = (what := self._verdicts.of(run, outcome, attempts, others)) == "tell"
         try:
             self._ask(
@@ -217,7 +217,7 @@ class Desk:
             self._room.waits_for(ended.lacks)
         if ended.error is not None:
             self._errors.append(ended.error)
-        if isinstance(outcome, Failed | Infeasible) and others and self._verdicts.is_bad_node(attempts):
+        if others and isinstance(outcome, Failed | Infeasible) and self._verdicts.is_bad_node(attempts):
             self._set_aside(outcome)
         self._verdicts.health.refuse_repeats(study.name, task)
         self._outage.refuse(study.name)
