@@ -75,9 +75,9 @@ def problem(seen: Seen, last_output: str, rules: RunRules, launch: Launch) -> Ou
     if first.type == "SystemExit" and last_output:  # a script that ends itself has already said why, as argparse does
         raised += f" Last output: {last_output}"
     if _NO_SCALE_LEFT in first.message:
-        return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} Log: {launch.run_dir.stderr}")
+        return Infeasible(reason="overflow", message=f"{raised} {remedy('fp16')} {_log(launch)}")
     hints = _without_checkpoints(seen, launch) + _without_secrets(f"{first.type} {first.message} {last_output}", launch)
-    message = f"{raised} {hints}{_refused_folder(first, launch)}Log: {launch.run_dir.stderr}"
+    message = f"{raised} {hints}{_refused_folder(first, launch)}{_log(launch)}"
     if _OF_THE_MACHINE.search(_GIVEN.sub("", first.message)):
         return Failed(reason="crash", message=message)
     if not seen.steps and first.origin.startswith(_ENGINES) and first.type in _REFUSALS:

@@ -62,12 +62,13 @@ def finds(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
     if function == "load_state":  # of Accelerate
         folder = args[1] if len(args) > 1 else kwargs.get("input_dir")
         return is_path(folder) and "\0" not in str(folder) and os.path.exists(resolved(os.path.expanduser(str(folder))))  # noqa: PTH110, PTH111
+    if function != "load_checkpoint":
+        return False
     has_optimizer, is_model_alone = (
         args[index] if len(args) > index else kwargs.get(name, default)
         for index, name, default in ((4, "load_optimizer_states", True), (6, "load_module_only", False))
     )
-    is_whole = bool(has_optimizer) and not is_model_alone
-    return function == "load_checkpoint" and is_whole and of_loading(args, kwargs)[1] is not None
+    return bool(has_optimizer) and not is_model_alone and of_loading(args, kwargs)[1] is not None
 
 
 def of_loading(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[None, Unloaded | None]:

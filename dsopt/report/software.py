@@ -1,5 +1,6 @@
 """The versions of packages that runs trained with, in words: somebody may have updated one, or a node has others."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from dsopt.search.history import History, Observation
@@ -12,12 +13,11 @@ def software_of(history: History) -> str | None:
 
 def several_versions(history: History) -> list[str]:
     """A warning if figures that are compared are of several versions of a package."""
-    found: dict[str, dict[str, int]] = {}  # by package, how many runs had each version
+    found = defaultdict[str, Counter[str]](Counter)  # by package, how many runs had each version
     for software, count in _counted(o for o in history.everything if o.has_figure).items():
         for named in software.split(", "):
             package, _, version = named.partition(" ")  # a script without DeepSpeed may name fewer
-            of_it = found.setdefault(package, {})
-            of_it[version] = of_it.get(version, 0) + count
+            found[package][version] += count
     several = {package: versions for package, versions in found.items() if len(versions) > 1}
     if not several:
         return []
@@ -32,10 +32,6 @@ def _versions(counts: Mapping[str, int]) -> str:
     return " and ".join(f"{version} ({count} run{'s' * (count > 1)})" for version, count in counts.items())
 
 
-def _counted(runs: Iterable[Observation]) -> dict[str, int]:
+def _counted(runs: Iterable[Observation]) -> Counter[str]:
     """How many of the runs trained with each."""
-    counts: dict[str, int] = {}
-    for o in runs:
-        if o.engine is not None and o.engine.software:
-            counts[o.engine.software] = counts.get(o.engine.software, 0) + 1
-    return counts
+    return Counter(o.engine.software for o in runs if o.engine is not None and o.engine.software)

@@ -78,7 +78,7 @@ class Verdicts:
             return "elsewhere" if {*others}.difference(failed_on(attempts, task.key)) else "again"
         if may_wait and outcome.reason == "timeout" and self._is_left_to_another(attempts, task, others):
             return "elsewhere"
-        if not has_failed(outcome) or not may_be_chance(task, outcome):
+        if not may_be_chance(task, outcome):
             return "tell"
         before = [row for row in attempts_of(attempts, task.key) if row["id"] != run.assignment.attempt.id]
         counted = before[self.company.failed_beside_others(task) :]

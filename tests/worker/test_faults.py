@@ -179,54 +179,41 @@ exec %s "$@"
 """
 
 
-def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
-    """The attack's case: a launcher that fails on one node ended with "keep your own", though others were faster."""
-    launcher = dsopt_on.cwd / "bin" / "deepspeed"
-    launcher.parent.mkdir()
-    launcher.write_text(BAD % (SCRIPTS / "deepspeed"))
-    launcher.chmod(0o755)
-    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
+def check_nobody_is_charged_with_a_bad_node(dsopt: Dsopt, launcher: str, says: str) -> None:
+    """A study on the nodes "good" and "bad" finds the best; `says`: what of this launcher sets the bad one aside."""
+    path = dsopt.cwd / "bin" / "deepspeed"
+    path.parent.mkdir()
+    path.write_text(launcher)
+    path.chmod(0o755)
+    command = f"{path} --num_gpus 2 train.py --deepspeed_config ds.json"
     sizes = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2]}}
-    create(dsopt_on, seconds=1, command=command, ds_config=sizes, stage_order="sequential")
-    good = on_node(dsopt_on, "good", "worker", "simulated", "--devices", "cpu:2")
-    wait_for_a_run(dsopt_on.cwd)
-    bad = on_node(dsopt_on, "bad", "worker", "simulated", "--devices", "cpu:2")
+    create(dsopt, seconds=1, command=command, ds_config=sizes, stage_order="sequential")
+    good = on_node(dsopt, "good", "worker", "simulated", "--devices", "cpu:2")
+    wait_for_a_run(dsopt.cwd)
+    bad = on_node(dsopt, "bad", "worker", "simulated", "--devices", "cpu:2")
     output, _ = good.communicate(timeout=200)
     assert good.returncode == 0, output
     said, _ = bad.communicate(timeout=100)
-    check_nothing_lost_nothing_doubled(dsopt_on)
-    runs = runs_of(dsopt_on)
+    check_nothing_lost_nothing_doubled(dsopt)
+    runs = runs_of(dsopt)
     measured = {run["candidate"] for run in runs if run["state"] == "measured"}
     assert {run["candidate"] for run in runs} == measured, "a candidate was charged with the node's fault"
     if bad.returncode:  # it saw three candidates before the study was finished
-        assert "this node is set aside" in said and "the driver is broken" in said
-    assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == BEST
+        assert "this node is set aside" in said and says in said
+    assert dsopt.json("study", "best", "simulated")["comparison"]["best"] == BEST
+
+
+def test_a_bad_node_is_set_aside_and_charged_to_nobody(dsopt_on: Dsopt) -> None:
+    """The attack's case: a launcher that fails on one node ended with "keep your own", though others were faster."""
+    check_nobody_is_charged_with_a_bad_node(dsopt_on, BAD % (SCRIPTS / "deepspeed"), "the driver is broken")
 
 
 def test_what_a_node_that_computes_wrongly_refuses_runs_elsewhere(dsopt_on: Dsopt) -> None:
     """Every loss on it was NaN, and what met it alone was left out: 2.39 times was told where 4.49 was to be had."""
-    launcher, step = dsopt_on.cwd / "bin" / "deepspeed", '"step", step=step,'
-    launcher.parent.mkdir()
-    source = (SCRIPTS / "deepspeed").read_text()
+    source, step = (SCRIPTS / "deepspeed").read_text(), '"step", step=step,'
     assert step in source
-    launcher.write_text(source.replace(step, f'{step} nonfinite_loss=os.uname().nodename == "bad",'))
-    launcher.chmod(0o755)
-    command = f"{launcher} --num_gpus 2 train.py --deepspeed_config ds.json"
-    sizes = {"train_micro_batch_size_per_gpu": [4, 8, 16], "zero_optimization": {"stage": [1, 2]}}
-    create(dsopt_on, seconds=1, command=command, ds_config=sizes, stage_order="sequential")
-    good = on_node(dsopt_on, "good", "worker", "simulated", "--devices", "cpu:2")
-    wait_for_a_run(dsopt_on.cwd)
-    bad = on_node(dsopt_on, "bad", "worker", "simulated", "--devices", "cpu:2")
-    output, _ = good.communicate(timeout=200)
-    assert good.returncode == 0, output
-    said, _ = bad.communicate(timeout=100)
-    if bad.returncode:  # it saw three candidates before the study was finished
-        assert "this node is set aside" in said and "was NaN" in said
-    check_nothing_lost_nothing_doubled(dsopt_on)
-    runs = runs_of(dsopt_on)
-    measured = {run["candidate"] for run in runs if run["state"] == "measured"}
-    assert {run["candidate"] for run in runs} == measured, "a candidate was charged with the node's fault"
-    assert dsopt_on.json("study", "best", "simulated")["comparison"]["best"] == BEST
+    wrong = source.replace(step, f'{step} nonfinite_loss=os.uname().nodename == "bad",')
+    check_nobody_is_charged_with_a_bad_node(dsopt_on, wrong, "was NaN")
 
 
 def test_an_outage_of_all_nodes_sets_none_aside(dsopt: Dsopt) -> None:
