@@ -97,7 +97,7 @@ def zero_stages(config: Mapping[str, Any], where: str = "DeepSpeed configuration
     if stage == "all":
         return STAGES
     stages = stage if isinstance(stage, list) else [stage]
-    if not stages or any(isinstance(s, bool) or s not in STAGES for s in stages):
+    if not stages or any(type(s) is not int or s not in STAGES for s in stages):
         raise DsoptError(
             f'{where}: zero_optimization.stage: {stage!r}. Expected 0, 1, 2 or 3, a list of these, or "all".'
         )

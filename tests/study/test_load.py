@@ -178,6 +178,8 @@ def test_mistakes_in_the_study_file(folder: Path, keys: dict, message: str) -> N
         ({"train_micro_batch_size_per_gpu": True}, "True is not a valid size"),
         ({"gradient_accumulation_steps": [1, "2"]}, "gradient_accumulation_steps: [1, '2']: '2' is not a valid size"),
         ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage: 4."),
+        ({"zero_optimization": {"stage": 2.0}}, "zero_optimization.stage: 2.0. Expected 0, 1, 2 or 3"),
+        ({"zero_optimization": {"stage": [1.0, 2]}}, "zero_optimization.stage: [1.0, 2]. Expected 0, 1, 2 or 3"),
         ({"zero_optimization": {"stage": []}}, "zero_optimization.stage: []."),
         ({"zero_optimization": "some"}, "zero_optimization: 'some'."),
         ({"zero_optimization": {"reduce_bucket_size": []}}, "the list is empty"),
