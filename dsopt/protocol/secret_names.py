@@ -6,7 +6,7 @@ from typing import Final
 # in any case; neither a tokenizer nor an author, and no KeyError
 NAME: Final = (
     r"(?:token(?!iz)|(?<![A-Za-z])keys?(?![A-Za-z])|api_?key|access_?key|secret|passw|pwd"
-    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig|pass|jwt|bearer|cookies?)(?![A-Za-z]))"
+    r"|passphrase|auth(?!or)|credential|webhook|(?<![A-Za-z])(?:pw|pat|sas|sig|pass|passcode|creds?|jwt|bearer|cookies?)(?![A-Za-z]))"
 )
 _SENSITIVE: Final = re.compile(NAME, re.IGNORECASE)
 # names of a file, a folder, another name; special tokens of a tokenizer

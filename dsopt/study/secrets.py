@@ -28,7 +28,7 @@ SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 # names that say it; of others, such as `--text_key`, only a value that looks random is a secret
 _STRONG: Final = re.compile(
     r"(?<![a-z])tokens?$|(?:api|access|secret|private|encryption|signing|license|account|master|ssh)[_-]?key|secret"
-    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)|(?<![a-z])(?:pass|jwt|bearer)$",
+    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)|(?<![a-z])(?:pass|pw|passcode|creds?|auth|pat|cookies?|jwt|bearer)$",
     re.IGNORECASE,
 )
 _RANDOM: Final = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+/=.:-]{16,}")
