@@ -134,6 +134,7 @@ class Worker:
         A worker that does not wait for others ends after a turn in which there was nothing to begin.
         """
         left: dict[str, bool] = {}  # and whether somebody may resume it
+        begun = set[str]()
         problems: list[str] = []
 
         def is_open(study: StoredStudy) -> bool:
@@ -148,6 +149,10 @@ class Worker:
                     return problems
                 left.pop(study.id, None)
                 may_resume = False
+                if study.id not in begun and self._is_gone(study):  # before its turn
+                    left[study.id] = False
+                    continue
+                begun.add(study.id)
                 try:
                     has_begun |= self._work_on_one(study, heart)
                     is_left = may_resume = self._is_left(study)
@@ -202,6 +207,9 @@ class Worker:
             if (results := find_results_folder(study.spec)) is not None:
                 with contextlib.suppress(OSError):
                     tidy_left(results)  # runs of other machines may have been the last to end
+
+    def _is_gone(self, study: StoredStudy) -> bool:
+        return self._patience(lambda: self._store.state(study)) is None
 
     def _is_left(self, study: StoredStudy) -> bool:
         """Whether there is nothing more to do for a study; writes the files of a finished one.

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 from dsopt.worker.desk import LEFT
 from dsopt.worker.loop import Worker
+from tests.conftest import Dsopt
+from tests.studies import until, write_study
 
 
 def test_a_study_that_was_stopped_and_resumed_is_taken_up_again() -> None:
@@ -32,3 +34,17 @@ def test_a_study_that_was_stopped_and_resumed_is_taken_up_again() -> None:
     }
     assert worker._take_turns(lambda: studies, None) == []  # type: ignore[arg-type, return-value]
     assert worked == ["a", "b", "a"]
+
+
+def test_a_study_that_was_deleted_before_its_turn_is_no_fault(dsopt_on: Dsopt) -> None:
+    """A worker without names that was drained ended with 1, so that its supervisor started it again."""
+    for name in ("first", "second"):
+        (dsopt_on.cwd / name).mkdir()
+        write_study(dsopt_on.cwd / name, name=name)
+        dsopt_on("study", "create", f"{name}/study.yaml")
+    worker = dsopt_on.start("worker", "--devices", "cpu:2")
+    until(lambda: list(dsopt_on.cwd.glob("first/autotuning_results/*/stdout.log")), 120)
+    dsopt_on("study", "delete", "second", "--yes")
+    said, _ = worker.communicate(timeout=200)
+    assert worker.returncode == 0, said
+    assert "error" not in said
