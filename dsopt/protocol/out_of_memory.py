@@ -26,7 +26,8 @@ _PATTERNS = re.compile(
 _OF_THE_HOST = re.compile(
     rf"(?<![a-z])memoryerror|\[errno {errno.ENOMEM}\]|can't allocate memory|cannot allocate memory|std::bad_alloc"
 )
-_OF_A_DEVICE = re.compile(r"cuda|\bhip\b|\bgpu\b")
+_OF_A_DEVICE = re.compile(r"cuda|\bhip\b|\bgpu\b|\bxpu\b")
+_A_PATH = re.compile(r"\S*/\S*")  # whatever it is called
 # logs also contain advice about memory; a real failure is called an error or failure
 _FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
 
@@ -47,7 +48,8 @@ def shown(error: BaseException) -> str:
 
 def is_of_the_host(told: str) -> bool:
     """Whether the memory that an exception's text (`shown`) names is the host's, and no device's."""
-    return _OF_THE_HOST.search(told.lower()) is not None and _OF_A_DEVICE.search(told.lower()) is None
+    said = _A_PATH.sub("", told.lower())
+    return _OF_THE_HOST.search(said) is not None and _OF_A_DEVICE.search(said) is None
 
 
 def _allocation(error: BaseException) -> BaseException | None:

@@ -93,9 +93,9 @@ def has_been_tried(
 ) -> bool:
     """Whether what fails has had its chance: one node may be unfit for it, such as one with less memory.
 
-    It has if it failed on each of the nodes, or on more than so many; or nine times as often, where others do not take
-    it. A node that has begun nothing since it first failed, and runs nothing, has reasons of its own, and does not
-    count.
+    It has if it failed, or was called infeasible, on each of the nodes, or on more than so many; or nine times as
+    often, where others do not take it. A node that has begun nothing since it first failed, and runs nothing, has
+    reasons of its own, and does not count.
 
     Args:
         attempts: all of the study.
@@ -104,7 +104,8 @@ def has_been_tried(
         most: after so many proofs, what fails is at fault itself.
         also: where it has failed just now.
     """
-    return _is_tried(_faults_of(attempts, trial), _last_begun(attempts), at_work, most, also)
+    said = [row["node"] for row in attempts_of(attempts, trial) if row["reason"] in _OF_A_NODE]
+    return _is_tried(_faults_of(attempts, trial), _last_begun(attempts), at_work, most, [*also, *said])
 
 
 def where_nobody_chooses(attempts: Sequence[Row], task: Task, most: int) -> Sequence[Row]:
@@ -163,10 +164,15 @@ def failed_on(attempts: Sequence[Row], trial: tuple[str, int]) -> list[str]:
 
 
 def failed_here_alone(attempts: Sequence[Row], trials: Collection[tuple[Part, int]], node: str) -> bool:
-    """Whether some of these trials went well without this node, and none failed without it."""
+    """Whether some of these trials went well without this node, and none failed without it.
+
+    Those that went well are more than those that other nodes, too, call infeasible: where memory is short, it is so on
+    all.
+    """
     without = [row for row in attempts if _trial(row) in trials and node not in nodes_of(row)]
-    well = any(row["state"] in _WELL for row in without)
-    return well and not any(_is_fault(row["state"], row["reason"]) for row in without)
+    well = {_trial(row) for row in without if row["state"] in _WELL}
+    infeasible = {_trial(row) for row in without if row["reason"] in _OF_A_NODE} - well
+    return len(well) > len(infeasible) and not any(_is_fault(row["state"], row["reason"]) for row in without)
 
 
 def _own_faults(attempts: Sequence[Row], most: int, at_work: Collection[str]) -> set[tuple[str, int]]:

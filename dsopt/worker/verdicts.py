@@ -64,8 +64,8 @@ class Verdicts:
         self.outage.note(task, outcome, is_fault=is_said or (is_fault and not is_doubtful))
         if is_doubtful:
             return "again"
-        is_chosen_here = not (self._study.spec.compare or isinstance(self._hand.pool.placer, ChoosingPlacer))
-        is_one_nodes_word = is_chosen_here and is_word_of_one(attempts, task, outcome, nodes, others)
+        may_move = most > 1 and not (self._study.spec.compare or isinstance(self._hand.pool.placer, ChoosingPlacer))
+        is_one_nodes_word = may_move and is_word_of_one(attempts, task, outcome, nodes, others)
         self.health.note(task, outcome, is_fault=is_fault or is_one_nodes_word)
         if bore_company and self.company.bears_none:
             self._hand.tell(RunsAlone(task=task))

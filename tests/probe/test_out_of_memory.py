@@ -54,6 +54,9 @@ CUDA = (
         (RuntimeError(FAILURES[-2]), True),
         (RuntimeError(FAILURES[-1]), True),
         (RuntimeError("std::bad_alloc"), True),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/usr/local/cuda/bin/nvcc"), True),
+        (RuntimeError("unable to mmap 9 bytes from file </data/gpu/x>: Cannot allocate memory (12)"), True),
+        (RuntimeError("XPU out of memory: std::bad_alloc"), False),
         *((RuntimeError(said), False) for said in FAILURES[:-2]),
         (RuntimeError(CUDA), False),
         (

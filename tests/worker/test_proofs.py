@@ -210,6 +210,21 @@ def test_a_node_is_bad_only_if_what_failed_there_goes_well_elsewhere() -> None:
     good = attempt(A, 4, 5, "measured", "n2")
     assert failed_here_alone([*failed, good], trials, "n1")
     assert not failed_here_alone([*failed, good, attempt(B, 6, 7, "failed", "n2")], trials, "n1")
+    short = {**attempt(B, 6, 7, "infeasible", "n2"), "reason": "oom"}
+    assert not failed_here_alone([*failed, good, short], trials, "n1")  # what is too large is so on all nodes
+    assert failed_here_alone(
+        [*failed, good, short, attempt((Part("z2"), 1), 8, 9, "measured", "n2")], [*trials, (Part("z2"), 1)], "n1"
+    )
+
+
+def test_a_node_that_called_it_infeasible_has_tried_it() -> None:
+    """A node that computes NaN never failed it otherwise, and what filled the others' memory was tried for ever."""
+    full = [{**attempt(A, at, at + 1, "infeasible", node), "reason": "host_oom"} for at, node in ((0, "n1"), (2, "n2"))]
+    busy = attempt(B, 8, 0, "running", "n3")
+    seen = [*full, {**busy, "finished_at": None}]
+    assert not has_been_tried(seen, A, ["n1", "n2", "n3"], 3)
+    said = {**attempt(A, 4, 5, "infeasible", "n3"), "reason": "nonfinite_loss"}
+    assert has_been_tried([*seen, said], A, ["n1", "n2", "n3"], 3)
 
 
 NAN = Infeasible(reason="nonfinite_loss", message="the loss was NaN")
