@@ -14,7 +14,7 @@ from dsopt.probe.device import Device, HostDevice, check_device, device_of
 from dsopt.probe.flops import FlopCount
 from dsopt.probe.loaders import Loaders
 from dsopt.probe.memory import PeakWriter
-from dsopt.probe.model import describe, shape_of, trains
+from dsopt.probe.model import describe, samples_counted_for, shape_of, trains
 from dsopt.probe.own_settings import own_settings
 from dsopt.probe.pending import PendingStep
 from dsopt.probe.states import held_by
@@ -34,6 +34,19 @@ class _Call:
 
     def __call__(self) -> Any:  # noqa: ANN401
         return self.method(self.owner, *self.args, **self.kwargs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """What an engine has counted before a step."""
+
+    steps: int
+    skipped: int
+    samples: float
+
+    @classmethod
+    def of(cls, engine: Any) -> "_Counts":  # noqa: ANN401
+        return cls(engine.global_steps, engine.skipped_steps, engine.global_samples)
 
 
 class EngineObserver:
@@ -63,6 +76,7 @@ class EngineObserver:
         self.flops = FlopCount(is_on=count_flops)
         self._engine: Any = None
         self._told: Engine
+        self._counted_for = 1
         self._engines = 0
         self._use(HostDevice())
         self._pending: deque[PendingStep] = deque()
@@ -128,6 +142,7 @@ class EngineObserver:
             self._writer.emit(self._told)
         if engine is self._engine:
             self._use(device)
+            self._counted_for = samples_counted_for(engine, call.kwargs.get("mpu"))
             engine.module.register_forward_pre_hook(self._before_module)
             for call_back in self.on_engine:
                 call_back()
@@ -210,23 +225,23 @@ class EngineObserver:
         self._writer.note_step()  # told later, when the device has made it
         if engine is not self._engine:
             return call()
-        boundary, skipped_before = engine.is_gradient_accumulation_boundary(), engine.skipped_steps
-        start = self._clock.mark()
+        before, start = _Counts.of(engine), self._clock.mark()
         result = call()
         step = self._begin_step()
+        step.calls += 1
         step.optimizer.append((start, self._clock.mark()))
-        if boundary:
-            self._end_step(skipped=engine.skipped_steps > skipped_before)
+        if engine.global_steps > before.steps:  # whoever decided that enough is accumulated
+            self._end_step(before)
         return result
 
     def _around_train_batch(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         self._writer.note_step()
         if engine is not self._engine:
             return call()
-        step, skipped_before = self._begin_step(), engine.skipped_steps
+        step, before = self._begin_step(), _Counts.of(engine)
         result = call()
         step.losses.given(result)
-        self._end_step(skipped=engine.skipped_steps > skipped_before)
+        self._end_step(before)
         return result
 
     def _begin_step(self) -> PendingStep:
@@ -247,10 +262,13 @@ class EngineObserver:
         step.is_unseen = step.is_unseen or not rows
         return start
 
-    def _end_step(self, *, skipped: bool) -> None:
-        step = self._begin_step()
-        step.skipped = skipped
-        if not skipped and not self._has_told_states:
+    def _end_step(self, before: _Counts) -> None:
+        step, gas = self._begin_step(), self._engine.gradient_accumulation_steps()
+        step.skipped = self._engine.skipped_steps > before.skipped
+        micro_steps = max(gas, step.calls)  # a script that accumulates by itself calls it for each of its own
+        samples = (self._engine.global_samples - before.samples) * micro_steps / gas
+        step.samples = round(samples / self._counted_for)
+        if not step.skipped and not self._has_told_states:
             self._tell_states()
         step.losses.end()
         step.waiting = self._loaders.queues.waiting()
@@ -273,4 +291,4 @@ class EngineObserver:
     def _emit_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):
             step = self._pending.popleft()
-            self._writer.emit(step.told(self._clock, rank=self._writer.rank, samples=self._engine.train_batch_size()))
+            self._writer.emit(step.told(self._clock, rank=self._writer.rank))

@@ -25,6 +25,7 @@ def describe(engine: Any, device: Device, rank: int, memory_limit_bytes: int) ->
         gas=engine.gradient_accumulation_steps(),
         dtype=dtype,
         autocast=_autocast(engine),
+        autotp=autotp_of(engine),
         **_pipeline(engine),
         **_model_and_device(engine.module, device, memory_limit_bytes, _tensor_parallel(engine)),
     )
@@ -48,6 +49,21 @@ def _tensor_parallel(engine: Any) -> int:  # noqa: ANN401
     names = ("get_tensor_model_parallel_world_size", "get_slice_parallel_world_size", "get_model_parallel_world_size")
     ask = next((found for name in names if (found := getattr(mpu, name, None)) is not None), None)
     return 1 if ask is None else max(1, int(ask()))
+
+
+def autotp_of(engine: Any) -> int:  # noqa: ANN401
+    """How many ranks share each layer by DeepSpeed's own AutoTP, which not every version has."""
+    ask = getattr(engine, "autotp_size", None)
+    return 1 if ask is None else max(1, int(ask()))
+
+
+def samples_counted_for(engine: Any, mpu: Any) -> int:  # noqa: ANN401
+    """By how many each sample is counted in `train_batch_size()`: DeepSpeed counts those of AutoTP's ranks apart.
+
+    It does so unless the script has given it a grid that knows the data-parallel ranks (`deepspeed/runtime/config.py`,
+    0.19.8).
+    """
+    return 1 if hasattr(mpu, "get_data_parallel_world_size") else autotp_of(engine)
 
 
 def _pipeline(engine: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -18,6 +18,8 @@ class PendingStep:
     backward: list[tuple[Mark, Mark]] = field(default_factory=list)
     optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
+    calls: int = 0  # of the engine's `step`
+    samples: int = 0
     skipped: bool = False
     passes: int = 0
     rows: int = 0
@@ -27,7 +29,7 @@ class PendingStep:
     evaluated_until: Mark | None = None
     is_unseen: bool = False
 
-    def told(self, clock: Clock, *, rank: int, samples: int) -> Step:
+    def told(self, clock: Clock, *, rank: int) -> Step:
         """Its event. Only once its marks have passed."""
 
         def total(spans: list[tuple[Mark, Mark]]) -> float:
@@ -38,7 +40,7 @@ class PendingStep:
             rank=rank,
             step=self.number,
             seconds=clock.seconds(self.start, self.end),
-            samples=samples,
+            samples=self.samples,
             forward_seconds=total(self.forward),
             backward_seconds=total(self.backward),
             optimizer_seconds=total(self.optimizer),

@@ -191,7 +191,8 @@ class PlainObserver:
         samples = self._micro_batch * self._gas * _world_size()
         while self._pending and self._clock.passed(self._pending[0].end):
             step = self._pending.popleft()
-            self._writer.emit(step.told(self._clock, rank=self._writer.rank, samples=samples))
+            step.samples = samples
+            self._writer.emit(step.told(self._clock, rank=self._writer.rank))
 
     def _use(self, device: Device) -> None:
         self._device, self._clock, self._memory = device, device.clock(), device.memory()

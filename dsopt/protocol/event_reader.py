@@ -14,7 +14,7 @@ from dsopt.protocol.text import plain_text
 _MOST_BYTES: Final = 2**24  # read at once
 LARGEST_NUMBER: Final = 1e30
 _LARGEST_WHOLE: Final = 2**62
-_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "engines")
+_SIZES: Final = ("world_size", "num_params", "gas", "pipeline_stages", "autotp", "engines")
 
 
 class EventReader:

@@ -29,6 +29,7 @@ class Engine:
     `autocast`: the data type that torch computes in, whatever `dtype` holds; empty without `torch_autocast`.
     `framework`: `torch` if a plain optimizer has stepped instead. In a pipeline, parameters are those of this stage;
     where ranks share each layer, of all of them, except for `largest_layer_params`.
+    `autotp`: ranks of an AutoTP group (`tensor_parallel.autotp_size`), which get the same samples.
     `engines`: how many that train the script has built by now; it is told again with each, and is always the first one.
     `software`: versions of what the rank trains with, such as `torch 2.9.0, DeepSpeed 0.18.0, CUDA 12.8`.
     """
@@ -52,6 +53,7 @@ class Engine:
     framework: str = "deepspeed"
     pipeline_stages: int = 1
     pipeline_stage: int = 0
+    autotp: int = 1
     software: str = ""
     engines: int = 1
     own_settings: str = ""

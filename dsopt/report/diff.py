@@ -10,6 +10,7 @@ from dsopt.report.goal import baseline_text
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.readable import readable_name
 from dsopt.report.setup import STAGE, differences, follows_stage, own_setup, setup_of
+from dsopt.search.global_batch import configured_batch
 from dsopt.search.history import BASELINE, History, Observation
 from dsopt.search.sharding import replicas
 from dsopt.search.standing import Comparison, compare, ratio_of
@@ -204,6 +205,8 @@ def _batch(
     old = spec.ds_config.get(TRAIN_BATCH)
     if isinstance(micro_batch, int) and isinstance(gas, int):
         old = micro_batch * gas * replicas(spec, facts, ())
+    elif isinstance(old, int):
+        old = configured_batch(spec, facts)
     new = best.micro_batch * best.gas * replicas(spec, facts, best.knobs)
     because = [key for key in _BATCH_FACTORS if key in changed]
     return [] if old == new else [Following(key=TRAIN_BATCH, old=old, new=new, because=because)]

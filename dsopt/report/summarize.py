@@ -14,6 +14,7 @@ from dsopt.report.named import crashed, labels_of, only_imported, taken_over
 from dsopt.report.nodes import slow_nodes
 from dsopt.report.optimal import optimal_candidate
 from dsopt.report.own_run import first_values, unknown_batch
+from dsopt.report.partitioned import partitioned
 from dsopt.report.resumed import resumed
 from dsopt.report.samples import samples_text
 from dsopt.report.space import wider
@@ -88,5 +89,5 @@ def _with_best(spec: StudySpec, history: History, found: Summary, name: str) -> 
         samples=samples_text(history, name),
         batch_advice=batch_advice(spec, history, best),
         unknown_batch=unknown_batch(spec, history, best),
-        resumed=resumed(spec, history, best),
+        checkpoints=[*resumed(spec, history, best), *partitioned(spec, history, best)],
     )

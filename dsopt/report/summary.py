@@ -46,7 +46,7 @@ class Summary:
         foreign: trials in Optuna's studies that are not the study's own, in words.
         doubts: runs whose numbers are not as good as requested.
         unlike_runs: warnings of what makes figures those of different things (`report/unlike_runs.py`).
-        resumed: a warning, if the user's checkpoint cannot be loaded with the best.
+        checkpoints: warnings, if the user's cannot be loaded with the best, or the best saves other ones.
         slow_nodes: what is to know of nodes that are slower than others, and of figures from elsewhere.
         fixed_sizes: why no other batch sizes were tried, if the script has its own; else empty.
         outside: what looks like checkpoints and appeared outside the runs' folders while they ran.
@@ -99,7 +99,7 @@ class Summary:
     headroom: Headroom | None = None
     samples: str | None = None
     batch_advice: BatchAdvice | None = None
-    resumed: Sequence[str] = ()
+    checkpoints: Sequence[str] = ()
 
     @property
     def experiments(self) -> int:
@@ -140,7 +140,7 @@ class Summary:
         told = self.batch_advice.text(applied=scaled) if self.batch_advice else self.unknown_batch if scaled else None
         advice = [told] if told else []
         sizes = [f"Not all sizes could be tried: {self.fixed_sizes}"] if self.fixed_sizes else []
-        return [*(self.speed.warnings() if self.speed else ()), *self.unlike_runs, *self.resumed, *advice, *sizes]
+        return [*(self.speed.warnings() if self.speed else ()), *self.unlike_runs, *self.checkpoints, *advice, *sizes]
 
     def doubt_lines(self) -> list[str]:
         """What a reader should know before they believe the result, a sentence or two each."""

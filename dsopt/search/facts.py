@@ -34,8 +34,11 @@ class ModelFacts:
         host_memory_bytes: memory of the node; 0 if it is not known.
         rows, elements, passes, step_rows, step_elements, is_evaluated: what the script fed, and how, as `Measured`.
         device: its name; empty if it is not known.
-        sharing: ranks that share the samples of one replica, as those in a step show; 1 if each has its own, or nobody
-            saw it.
+        sharing: ranks that share the samples of one replica, as those in a step show, beside AutoTP's; 1 if each has
+            its own, or nobody saw it.
+        own_accumulation: how many micro-steps a step has for each that the engine counts, since the script accumulates
+            by itself; 1 if it does not.
+        autotp: ranks of an AutoTP group (`tensor_parallel.autotp_size`).
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
             kept it (`ParamBytes`); None if it was not seen.
@@ -71,6 +74,8 @@ class ModelFacts:
     outside_bytes: int = 0
     device: str = ""
     sharing: int = 1
+    autotp: int = 1
+    own_accumulation: int = 1
     pipeline_stages: int = 1
     weight_bytes: float | None = None
     gradient_bytes: float | None = None
@@ -157,6 +162,7 @@ def _of_engine(engine: Engine) -> ModelFacts:
         host_memory_bytes=engine.host_memory_bytes,
         device=engine.device,
         pipeline_stages=engine.pipeline_stages,
+        autotp=engine.autotp,
         engines=engine.engines,
     )
 

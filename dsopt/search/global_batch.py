@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from dsopt.search.facts import ModelFacts
 from dsopt.search.history import BASELINE, History, Observation
-from dsopt.search.sharding import replicas
+from dsopt.search.sharding import autotp_of, replicas
 from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.own_sizes import is_open, own_size
 from dsopt.study.space import ACCUMULATION, MICRO_BATCH, Candidate, Setting
@@ -50,7 +50,7 @@ def configured_batch(spec: StudySpec, facts: ModelFacts) -> int:
     """
     given = spec.ds_config.get(TRAIN_BATCH)
     if isinstance(given, int):
-        return given
+        return given // autotp_of(spec, facts, ())  # DeepSpeed counts the samples of its ranks apart
     told, left = facts.own_sizes or (facts.micro_batch, facts.gas), open_sizes(spec)
     sizes = zip((MICRO_BATCH, ACCUMULATION), told, strict=True)
     return replicas(spec, facts, ()) * math.prod(shown if key in left else own_size(spec, key) for key, shown in sizes)

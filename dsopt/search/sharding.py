@@ -8,6 +8,7 @@ from dsopt.search.facts import ModelFacts
 from dsopt.study.space import NUM_GPUS, NUM_NODES, OFFLOADS, ZERO, Setting
 from dsopt.study.spec import StudySpec
 
+_AUTOTP: Final = "tensor_parallel.autotp_size"
 _SECONDARY: Final = f"{ZERO}zero_hpz_partition_size"
 
 
@@ -18,7 +19,7 @@ class Sharding:
     Attributes:
         stage: ZeRO stage.
         nodes, ranks_per_node: what the job runs on.
-        model_parallel: ranks that share one replica (`mp_size`).
+        model_parallel: ranks that share one replica (`mp_size`, or those of AutoTP).
         offload: where optimizer states and parameters live.
         secondary: ranks that share another copy of the weights at ZeRO 3 (`zero_hpz_partition_size`); 1 without one.
     """
@@ -105,8 +106,16 @@ def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
     does not show: in sequence parallelism each has all of them.
     """
     nodes, ranks = world_size(spec, facts, setting)
-    shared = spec.autotuning.mp_size if spec.autotuning.mp_size > 1 else facts.sharing
+    shared = spec.autotuning.mp_size
+    if shared == 1:
+        shared = facts.sharing * autotp_of(spec, facts, setting)
     return max(1, nodes * ranks // shared)
+
+
+def autotp_of(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
+    """The ranks of a candidate's AutoTP group: what the configurations leave open, the script decides."""
+    given = dict(setting).get(_AUTOTP, spec.own_value(_AUTOTP))
+    return given if isinstance(given, int) and given > 0 else 1 if _AUTOTP in spec.search.ds_config else facts.autotp
 
 
 def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
@@ -116,7 +125,7 @@ def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting
         stage=stage,
         nodes=nodes,
         ranks_per_node=ranks,
-        model_parallel=spec.autotuning.mp_size,
+        model_parallel=max(spec.autotuning.mp_size, autotp_of(spec, facts, setting)),
         offload=offload_of(spec, stage, setting),
         secondary=_secondary_of(spec, setting),
     )

@@ -99,6 +99,7 @@ def run_here(
     leases: str | None = None,
     by_launcher: bool = False,
     ranks: int = 1,
+    script: str = "behaves.py",
     **further: object,
 ) -> Outcome:
     """One run of the misbehaving script, under `further` rules; checks that nothing of it is left.
@@ -108,11 +109,11 @@ def run_here(
     run_dir = RunDir.create(tmp_path, how)
     run_dir.write_json(run_dir.ds_config, CONFIG if config is None else config)
     port = next(free_ports())
-    launcher, script = f"OMP_NUM_THREADS=1 deepspeed --num_gpus {ranks}", SCRIPTS / "behaves.py"
+    launcher = f"OMP_NUM_THREADS=1 deepspeed --num_gpus {ranks}"
     forks = starter is not None and not (is_lagging() or leases or by_launcher or ranks > 1)
     leases = leases or ("gpu" if is_lagging() else "cpu")
     started = launch(
-        f"{launcher} {script} {how} {script_args} --deepspeed_config {run_dir.ds_config}",
+        f"{launcher} {SCRIPTS / script} {how} {script_args} --deepspeed_config {run_dir.ds_config}",
         cwd=starter.cwd if starter is not None else tmp_path,
         run_dir=run_dir,
         port=port,
@@ -158,6 +159,24 @@ def test_a_run_is_measured_with_what_stands_behind_it(run: Run, tmp_path: Path) 
     lines = [json.loads(line) for line in (tmp_path / "trains" / "events-rank1.jsonl").read_text().splitlines()]
     assert {line["event"] for line in lines} >= {"engine", "step", "memory"}
     assert all(line["v"] == 1 and line["rank"] == 1 for line in lines)
+
+
+@pytest.mark.parametrize("how", ["accumulates-by-itself", "steps-when-it-likes"])
+def test_samples_of_a_script_that_accumulates_by_itself_count(run: Run, how: str) -> None:
+    """Its engine knows of none: it was told to be three times slower, or to make no step."""
+    config = {**CONFIG, "managed_gradient_accumulation": how == "accumulates-by-itself"}
+    outcome = run(how, config=config)
+    assert isinstance(outcome, Measured), outcome
+    assert (outcome.measurement.samples_per_step, outcome.passes) == (3 * 4, 3)
+
+
+@pytest.mark.slow
+def test_ranks_that_share_layers_share_samples(run: Run) -> None:
+    """DeepSpeed counts the samples of each: AutoTP was told to be twice as fast as it is."""
+    config = {**CONFIG, "tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 1}}
+    outcome = run("shares-layers", config=config, ranks=2, script="shares_layers.py")
+    assert isinstance(outcome, Measured), outcome
+    assert (outcome.measurement.samples_per_step, outcome.engine.micro_batch, outcome.engine.autotp) == (4, 4, 2)
 
 
 @on_both_devices

@@ -7,13 +7,15 @@ import pytest
 from benchmarks.scale import outcome_of
 from dsopt.estimates.zero_memory import ParamBytes
 from dsopt.experiment.outcome import Measured, from_json
-from dsopt.search.global_batch import batch_of_run
+from dsopt.report.unlike_runs import unlike_runs
+from dsopt.search.global_batch import batch_of_run, configured_batch
 from dsopt.search.observing import _facts
 from dsopt.search.sharding import sharding_of
 from dsopt.search.step_features import StepFeatures
 from dsopt.store.trials import _headline
+from dsopt.study.space import Setting
 from dsopt.study.trial_attributes import engine_attributes
-from tests.made_up import facts, spec
+from tests.made_up import facts, history, spec
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,43 @@ def test_ranks_that_share_a_replica_show_in_the_samples_of_a_step(
     study = spec(mp_size=said)
     assert sharding_of(study, known, 1, ()).model_parallel == said  # each may have all weights
     assert batch_of_run(study, known, ()) == 4 * 2 * replicas
+
+
+@pytest.mark.parametrize(
+    ("configured", "chosen", "told", "samples", "batch"),
+    [
+        (None, (), 1, 32, 32),
+        (2, (), 2, 16, 16),
+        (None, (("tensor_parallel.autotp_size", 2),), 2, 16, 16),
+        (None, (("tensor_parallel.autotp_size", 2),), 1, 32, 16),  # as another run shows the model
+        (None, (), 2, 16, 16),  # the script asks for it
+    ],
+)
+def test_ranks_of_autotp_share_samples_and_weights(
+    configured: int | None, chosen: Setting, told: int, samples: int, batch: int
+) -> None:
+    """DeepSpeed counts them as ranks with samples of their own."""
+    run = outcome_of(None)
+    engine = replace(run.engine, world_size=4, micro_batch=4, gas=2, autotp=told)
+    figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=samples)))
+    known = _facts({**engine_attributes(engine), **figures})
+    assert (known.sharing, known.own_accumulation) == (1, 1)
+    study = spec({} if configured is None else {"tensor_parallel": {"autotp_size": configured}})
+    assert batch_of_run(study, known, chosen) == batch
+    assert sharding_of(study, known, 1, chosen).model_parallel == 32 // batch
+
+
+def test_the_users_batch_is_that_of_the_samples_of_autotp() -> None:
+    study = spec({"tensor_parallel": {"autotp_size": 2}, "train_batch_size": 64})
+    assert configured_batch(study, facts(world_size=4)) == 32
+
+
+def test_what_a_script_accumulates_beside_its_engine_shows_in_its_samples() -> None:
+    run = outcome_of(None)
+    engine = replace(run.engine, world_size=2, micro_batch=4, gas=1)
+    figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=32)))
+    known = _facts({**engine_attributes(engine), **figures})
+    assert (known.sharing, known.own_accumulation) == (1, 4)
+    told = unlike_runs(spec(), history(baseline=known))
+    assert [line for line in told if "accumulates gradients by itself" in line and "4 times the samples" in line]
+    assert not [line for line in unlike_runs(spec(), history()) if "accumulates" in line]
