@@ -15,6 +15,8 @@ _FEWEST: Final = 3  # steps that show what is usual
 _USUAL_SHARE: Final = 0.5
 _FEWEST_OF_A_MEAN: Final = 10  # steps
 SAME: Final = 0.02  # all elements: batches of other samples hardly differ by less
+_STALL: Final = 3.0  # times as long as later steps
+_FEWEST_SHAPES: Final = 3
 _TREND: Final = 0.15  # of the mean
 _CLEAR: Final = math.log(2)
 
@@ -84,6 +86,28 @@ def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
     """Indices of steps that were fed less than most, such as the last ones of an epoch."""
     passes, rows = usual_passes(steps), usual_rows(steps)
     return frozenset(index for index, step in enumerate(steps) if step.passes < passes or step.rows < rows)
+
+
+def first_of_their_shape(steps: Sequence[Step]) -> frozenset[int]:
+    """Indices of the first steps of batches of a shape, where such take far longer than later ones of it.
+
+    Something is compiled for each shape, and shapes come again: a whole training has next to no such steps. It needs
+    several that came again, most of which show it. Of what came once, longer batches may take longer.
+    """
+    by_shape: dict[tuple[int, int, int], list[int]] = {}
+    for index, step in enumerate(steps):
+        if step.elements:
+            by_shape.setdefault((step.passes, step.rows, step.elements), []).append(index)
+    again = [indices for indices in by_shape.values() if len(indices) > 1]
+    later = {indices[0]: statistics.median(steps[index].seconds for index in indices[1:]) for indices in again}
+    showing = [first for first, usual in later.items() if steps[first].seconds > _STALL * usual]
+    if len(showing) < max(_FEWEST_SHAPES, len(again) / 2):
+        return frozenset()
+    usual = statistics.median(later.values())
+    most = max(steps[first].elements for first in later)
+    once = [indices[0] for indices in by_shape.values() if len(indices) == 1]
+    also = [i for i in once if steps[i].seconds > _STALL * usual * max(1.0, steps[i].elements / most) ** 2]
+    return frozenset([*showing, *also])
 
 
 def gain_of_full_steps(steps: Sequence[Step], seconds: Sequence[float], which: Sequence[int]) -> float:

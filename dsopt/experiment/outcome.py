@@ -59,7 +59,8 @@ class Measured:
         gain_of_full_steps: how much faster the figures are, relative, than all steps with those that were fed less.
         growth: how many times as many elements its last samples had as its first; 1 without a trend.
         skipped, unlike, nonfinite: indices of the steps that the optimizer skipped because their gradients were not
-            finite, that were fed less than most, and whose loss was NaN or infinite.
+            finite, that were fed less than most or for which something was compiled, and whose loss was NaN or
+            infinite.
         ended: why the run ended when it did; empty if an earlier version measured it.
     """
 

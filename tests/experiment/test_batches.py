@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dsopt.experiment.batches import gain_of_full_steps, growth
+from dsopt.experiment.batches import first_of_their_shape, gain_of_full_steps, growth
 from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.experiment.rules import OwnSizes
 from dsopt.protocol.events import Batch, Step
@@ -211,3 +211,46 @@ def test_how_much_better_figures_are_without_the_ends_of_epochs(
     steps = [step(number, rows=one, passes=1) for number, one in enumerate(rows)]
     assert gain_of_full_steps(steps, took, range(len(steps))) == pytest.approx(gain, abs=0.001)
     assert gain_of_full_steps(steps, took, [2, 5]) == 0.0  # none of those is full, or all are
+
+
+def shaped(lengths: list[int], *, stalls: bool, again: bool = False) -> list[Step]:
+    """Steps of batches padded to these lengths; `stalls`: something is compiled for 2 s in the first of each."""
+    seen: set[int] = set()
+    steps = []
+    for number, length in enumerate(lengths):
+        is_slow = stalls and (again or length not in seen)
+        seen.add(length)
+        seconds = 0.05 + 0.001 * length + 2.0 * is_slow
+        steps.append(replace(step(number, passes=1, rows=4), elements=4 * length, seconds=seconds))
+    return steps
+
+
+LENGTHS = [8, 16, 24, 8, 8, 16, 32, 8, 24, 16, 8, 32, 8, 8, 16, 8, 40, 8, 16, 24, 8, 48]
+
+
+def test_what_is_compiled_for_each_shape_is_in_no_figure() -> None:
+    """In one launch it was warm-up, in another it counted: the own run had twice its speed, and stayed the best."""
+    firsts = {0, 1, 2, 6, 16, 21}
+    assert first_of_their_shape(shaped(LENGTHS, stalls=True)) == firsts
+    assert first_of_their_shape(shaped(LENGTHS, stalls=False)) == frozenset()
+    assert first_of_their_shape(shaped(LENGTHS, stalls=True, again=True)) == frozenset()
+    assert first_of_their_shape(shaped([8] * 20, stalls=True)) == frozenset()  # warm-up, as of any
+    assert first_of_their_shape(shaped(list(range(8, 40)), stalls=True)) == frozenset()  # no shape comes again
+    rare = [*shaped(LENGTHS, stalls=True), replace(step(22, passes=1, rows=4), elements=4 * 480, seconds=6.0)]
+    assert first_of_their_shape(rare) == firsts  # a long text takes longer
+    unseen = [replace(each, elements=0) for each in shaped(LENGTHS, stalls=True)]
+    assert first_of_their_shape(unseen) == frozenset()
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_run_with_stalls_measures_what_one_without_does(size: int) -> None:
+    told = []
+    for stalls in (True, False):
+        outcome = outcome_of(
+            engine(micro_batch=4, gas=1),
+            *shaped((LENGTHS[:-1] * size)[:100], stalls=stalls),
+            under=rules(own=None, expected=None),
+        )
+        assert isinstance(outcome, Measured), outcome
+        told.append(outcome.measurement.step_seconds)
+    assert told[0] == pytest.approx(told[1], rel=0.05)
