@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsopt.study.command import LaunchCommand
-from dsopt.study.ds_config import baseline_config, candidate_config, get_path, offload_devices
-from dsopt.study.mapped_flags import with_candidates_flags, with_own_flags
-from dsopt.study.space import NUM_GPUS, NUM_NODES, ZERO, Candidate
+from dsopt.study.ds_config import TRAIN_BATCH, baseline_config, candidate_config, offload_devices
+from dsopt.study.mapped_flags import whole_batch, with_candidates_flags, with_own_flags
+from dsopt.study.space import ACCUMULATION, MICRO_BATCH, NUM_GPUS, NUM_NODES, Candidate
 from dsopt.study.spec import StudySpec
 
-_SAVES_WHOLE: Final = "stage3_gather_16bit_weights_on_model_save"
-_SAVES_WHOLE_TOO: Final = ("gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save")
+_SHARES_SAMPLES: Final = "sequence_parallel_size"
 
 
 def candidate_command(spec: StudySpec, candidate: Candidate | None) -> LaunchCommand:
@@ -40,25 +39,19 @@ def run_config(spec: StudySpec, candidate: Candidate | None, aio: Mapping[str, A
         aio: what dsopt measured of the disk to offload to; used if the run offloads to it and the user sets no `aio`.
     """
     config = baseline_config(spec.ds_config) if candidate is None else candidate_config(spec.ds_config, candidate)
+    if candidate is not None and _has_all_sizes(spec) and (total := whole_batch(spec, candidate)) is not None:
+        config[TRAIN_BATCH] = total
     # DeepSpeed's own default; Accelerate refuses a configuration without the section
     config.setdefault("zero_optimization", {"stage": 0})
-    if candidate is not None and candidate.stage == 3 and own_stage(spec) < 3:
-        _save_whole(config["zero_optimization"])
     if aio and "aio" not in config and "nvme" in offload_devices(config):
         config["aio"] = dict(aio)
     return config
 
 
-def own_stage(spec: StudySpec) -> int:
-    """The ZeRO stage of the user's own configuration; 0 where it leaves that to dsopt."""
-    stage = get_path(spec.own_config, f"{ZERO}stage")
-    return stage if isinstance(stage, int) else 0
+def _has_all_sizes(spec: StudySpec) -> bool:
+    """Whether the user's own configuration has all three sizes, so that the script may read any of them.
 
-
-def _save_whole(zero: dict[str, Any]) -> None:
-    """Lets the script save whole weights where its ranks have parts of them, as it does without ZeRO 3.
-
-    DeepSpeed's `save_16bit_model` saves nothing else, nor does the Trainer. It changes nothing but what is saved.
+    The command must say the ranks, and nothing that is tried may change how many of them DeepSpeed counts.
     """
-    if not any(key in zero for key in (_SAVES_WHOLE, *_SAVES_WHOLE_TOO)):
-        zero[_SAVES_WHOLE] = True
+    sizes = (spec.own_config.get(key) for key in (TRAIN_BATCH, MICRO_BATCH, ACCUMULATION))
+    return all(isinstance(size, int) for size in sizes) and _SHARES_SAMPLES not in spec.search.ds_config

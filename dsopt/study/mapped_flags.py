@@ -98,7 +98,7 @@ def with_candidates_flags(spec: StudySpec, command: LaunchCommand, candidate: Ca
     values = {path: get_path(config, path) for path in spec.autotuning.arg_mappings}
     values |= {path: value for path, value in candidate.config_values.items() if path in values}
     if TRAIN_BATCH in values:
-        values[TRAIN_BATCH] = _train_batch(spec, candidate)
+        values[TRAIN_BATCH] = whole_batch(spec, candidate)
     for path, flag in spec.autotuning.arg_mappings.items():
         if is_explicit(values[path]):
             command = _with_flag(command, flag, values[path])
@@ -140,7 +140,8 @@ def agrees(typed: str | None, value: object) -> bool:
     return typed == value
 
 
-def _train_batch(spec: StudySpec, candidate: Candidate) -> int | None:
+def whole_batch(spec: StudySpec, candidate: Candidate) -> int | None:
+    """A candidate's `train_batch_size`, as DeepSpeed counts it; None where the command does not say the ranks."""
     ranks = candidate.resource(NUM_GPUS) or spec.resources.ranks
     nodes = candidate.resource(NUM_NODES) or spec.resources.nodes
     replicas = max(1, ranks * nodes // spec.autotuning.mp_size) if ranks else None

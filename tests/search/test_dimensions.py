@@ -9,7 +9,7 @@ from dsopt.search.tuners import tuner_named
 from dsopt.search.tuners.choice import Choice
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.ds_config import candidate_config
-from dsopt.study.space import Candidate, stage_space
+from dsopt.study.space import NUM_GPUS, Candidate, Setting, stage_space
 from tests.machines import Machine
 from tests.made_up import GIB, facts, history, observation, sequential, spec
 
@@ -64,6 +64,28 @@ def test_the_measured_disk_is_in_the_configuration_that_offloads_to_it() -> None
     assert "aio" not in run_config(study, cpu, aio)
     own = spec({"aio": {"queue_depth": 1}, "zero_optimization": {"stage": 3, **OFFLOAD}})
     assert run_config(own, nvme, aio)["aio"] == {"queue_depth": 1}
+
+
+@pytest.mark.parametrize(
+    ("own", "search", "knobs", "total"),
+    [
+        ({"train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, (), 8 * 3 * 2),
+        ({"train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, ((NUM_GPUS, 1),), 8 * 3),
+        ({"gradient_accumulation_steps": 2}, {}, (), None),
+        ({"train_batch_size": 4}, {}, (), None),  # as DeepSpeed derives one, it does all
+        ({"train_batch_size": "auto", "gradient_accumulation_steps": 2}, {}, (), None),
+        (
+            {"train_batch_size": 4, "gradient_accumulation_steps": 2},
+            {"ds_config": {"sequence_parallel_size": [1, 2]}}, (), None,
+        ),
+    ],
+)  # fmt: skip
+def test_a_script_may_read_its_whole_batch(own: dict, search: dict, knobs: Setting, total: int | None) -> None:
+    """Each candidate failed with `KeyError: 'train_batch_size'`, which the user's own configuration has."""
+    study = spec(own, search)
+    candidate = Candidate(stage=1, micro_batch=8, gas=3, knobs=knobs)
+    assert run_config(study, candidate).get("train_batch_size") == total
+    assert run_config(study, None).get("train_batch_size") == own.get("train_batch_size")
 
 
 def test_script_flags_and_other_keys_are_dimensions_with_names() -> None:
