@@ -27,7 +27,7 @@ _OF_THE_HOST = re.compile(
     rf"(?<![a-z])memoryerror|\[errno {errno.ENOMEM}\]|can't allocate memory|cannot allocate memory|std::bad_alloc"
 )
 _OF_A_DEVICE = re.compile(r"cuda|\bhip\b|\bgpu\b|\bxpu\b")
-_A_PATH = re.compile(r"\S*/\S*")  # whatever it is called
+_A_PATH = re.compile(r"(?<!\S)[^\s/]*/\S*")  # whatever it is called
 # logs also contain advice about memory; a real failure is called an error or failure
 _FAILURE = re.compile(r"error|failure|terminate called", re.IGNORECASE)
 

@@ -28,9 +28,11 @@ SHORTEST: Final = 6  # shorter values are too common to search for everywhere
 # names that say it; of others, such as `--text_key`, only a value that looks random is a secret
 _STRONG: Final = re.compile(
     r"(?<![a-z])tokens?$|(?:api|access|secret|private|encryption|signing|license|account|master|ssh)[_-]?key|secret"
-    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)|(?<![a-z])(?:pass|pw|passcode|creds?|auth|pat|cookies?|jwt|bearer)$",
+    r"|passw|pwd|passphrase|credential|webhook|auth[_-]?(?:token|key|code)|(?<![a-z])(?:pass|pw|passcode|creds?|jwt|bearer)$",
     re.IGNORECASE,
 )
+_STRONG_VARIABLE: Final = re.compile(r"(?:^|_)(?:PAT|AUTH|COOKIES?)$")  # of a flag, it may be a pattern or a kind
+_FRACTION: Final = re.compile(r"[+-]?(?:\d*\.\d+|\d+\.?)(?:e[+-]?\d+)?", re.IGNORECASE)
 _RANDOM: Final = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+/=.:-]{16,}")
 _COUNTS: Final = re.compile(r"tokens|keys", re.IGNORECASE)  # how many, if the value is a number
 _MARK: Final = re.compile(r"<[^<>]*>|\[[A-Z_]+\]")  # a special token of a tokenizer
@@ -97,10 +99,11 @@ def looks_secret(name: str, value: str) -> bool:
         return True
     if not is_secret_name(name) or value.lower() in _SWITCHES or _MARK.fullmatch(value):
         return False
-    if _STRONG.search(name) is None:
+    if _STRONG.search(name) is None and _STRONG_VARIABLE.search(name) is None:
         return _RANDOM.fullmatch(value) is not None and not _is_path(value)
+    is_fraction = not value.isdecimal() and _FRACTION.fullmatch(value) is not None
     is_count = value.isdecimal() and (len(value) < SHORTEST or _COUNTS.search(name) is not None)
-    return not is_count and not _is_path(value)
+    return not (is_count or is_fraction) and not _is_path(value)
 
 
 def _is_path(value: str) -> bool:

@@ -43,7 +43,10 @@ def parsed(typed: str) -> LaunchCommand:
         ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI"),
         ("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE"),
         ("DB_PASSWORD", "1234567"),
-        *((name, "Summer2024") for name in ("DB_PW", "--pw", "NPM_AUTH", "GH_PAT", "COOKIE", "--creds", "--passcode")),
+        *(
+            (name, "Summer2024")
+            for name in ("DB_PW", "--pw", "NPM_AUTH", "AUTH", "GH_PAT", "COOKIE", "--creds", "--passcode")
+        ),
         ("MY_SETTING", HUB),
         ("MY_KEY", "0123456789abcdefXYZ"),
         ("hub-token", "anything"),
@@ -82,6 +85,11 @@ def test_what_is_a_secret(name: str, value: str) -> None:
         ("--auth_mode", "none-at-all"),
         ("--auth", "none"),
         ("--pat", "10"),
+        ("--pw", "0.25"),
+        ("--loss-pw", "1e-4"),
+        ("--file_pat", "*.parquet"),
+        ("--auth", "workload-identity"),
+        ("--cookies", "browser"),
         ("--path", "data"),
         ("DATABASE_URL", "postgresql://host:5432/db"),
         ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
