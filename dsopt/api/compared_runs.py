@@ -6,7 +6,7 @@ from typing import Final
 
 from dsopt.autotuner.results import chosen_config
 from dsopt.errors import DsoptError
-from dsopt.report.files import optimum
+from dsopt.report.optimal import measured_optimum
 from dsopt.search.history import History
 from dsopt.study.candidate_run import candidate_command, run_config
 from dsopt.study.check_command import check_command
@@ -77,7 +77,7 @@ def _tuned(spec: StudySpec, history: History) -> list[ComparedRun]:
         best = max(imported, key=history.score).candidate
         command, config = candidate_command(spec, best), run_config(spec, best, history.aio)
         runs.append(ComparedRun(name=_AUTOTUNER, command=str(command), ds_config=config))
-    found = optimum(spec, history)
+    found = measured_optimum(spec, history)
     return [*runs, ComparedRun(name=OPTIMUM, command=str(found.command), ds_config=found.ds_config)]
 
 

@@ -12,7 +12,8 @@ from dsopt.api.output import refuse_existing
 from dsopt.errors import DsoptError
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import changed_text, optimum, others_text, training_config, were_scaled, write_config
+from dsopt.report.files import changed_text, others_text, training_config, were_scaled, write_config
+from dsopt.report.optimal import optimum
 from dsopt.report.summary import Summary
 from dsopt.search.history import BASELINE, History
 from dsopt.store.neighbours import Neighbour, neighbours

@@ -12,7 +12,7 @@ from dsopt.api.outcome import StudyOutcome, outcome_of
 from dsopt.api.run_table import RunTable
 from dsopt.api.study import Study
 from dsopt.errors import DsoptError
-from dsopt.report.files import optimum
+from dsopt.report.optimal import optimum
 from dsopt.report.secrets import secrets_of, without_secrets
 from dsopt.study.command_secrets import shown
 from dsopt.study.secrets import shown_settings

@@ -36,19 +36,6 @@ class _Call:
         return self.method(self.owner, *self.args, **self.kwargs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counts:
-    """What an engine has counted before a step."""
-
-    steps: int
-    skipped: int
-    samples: float
-
-    @classmethod
-    def of(cls, engine: Any) -> "_Counts":  # noqa: ANN401
-        return cls(engine.global_steps, engine.skipped_steps, engine.global_samples)
-
-
 class EngineObserver:
     """Wraps methods of DeepSpeed's engine classes, so that plain loops, Trainers and pipelines are seen alike.
 
@@ -225,23 +212,23 @@ class EngineObserver:
         self._writer.note_step()  # told later, when the device has made it
         if engine is not self._engine:
             return call()
-        before, start = _Counts.of(engine), self._clock.mark()
+        steps_before, skipped_before = engine.global_steps, engine.skipped_steps
+        start = self._clock.mark()
         result = call()
         step = self._begin_step()
-        step.calls += 1
         step.optimizer.append((start, self._clock.mark()))
-        if engine.global_steps > before.steps:  # whoever decided that enough is accumulated
-            self._end_step(before)
+        if engine.global_steps > steps_before:  # whoever decided that enough is accumulated
+            self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result
 
     def _around_train_batch(self, engine: Any, call: _Call) -> Any:  # noqa: ANN401
         self._writer.note_step()
         if engine is not self._engine:
             return call()
-        step, before = self._begin_step(), _Counts.of(engine)
+        step, skipped_before = self._begin_step(), engine.skipped_steps
         result = call()
         step.losses.given(result)
-        self._end_step(before)
+        self._end_step(skipped=engine.skipped_steps > skipped_before)
         return result
 
     def _begin_step(self) -> PendingStep:
@@ -262,13 +249,11 @@ class EngineObserver:
         step.is_unseen = step.is_unseen or not rows
         return start
 
-    def _end_step(self, before: _Counts) -> None:
-        step, gas = self._begin_step(), self._engine.gradient_accumulation_steps()
-        step.skipped = self._engine.skipped_steps > before.skipped
-        micro_steps = max(gas, step.calls)  # a script that accumulates by itself calls it for each of its own
-        samples = (self._engine.global_samples - before.samples) * micro_steps / gas
-        step.samples = round(samples / self._counted_for)
-        if not step.skipped and not self._has_told_states:
+    def _end_step(self, *, skipped: bool) -> None:
+        step = self._begin_step()
+        step.skipped = skipped
+        step.samples = round(self._engine.train_batch_size() / self._counted_for)
+        if not skipped and not self._has_told_states:
             self._tell_states()
         step.losses.end()
         step.waiting = self._loaders.queues.waiting()

@@ -18,7 +18,6 @@ class PendingStep:
     backward: list[tuple[Mark, Mark]] = field(default_factory=list)
     optimizer: list[tuple[Mark, Mark]] = field(default_factory=list)
     losses: Losses = field(default_factory=Losses)
-    calls: int = 0  # of the engine's `step`
     samples: int = 0
     skipped: bool = False
     passes: int = 0

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from dsopt.errors import DsoptError
 from dsopt.protocol.private import make_private, write_private
-from dsopt.report.batch_size import batch_advice, scale_rates
-from dsopt.report.optimal import optimal_candidate
+from dsopt.report.optimal import optimum
+from dsopt.report.partitioned import SAVES_WHOLE
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
-from dsopt.study.candidate_run import candidate_command, run_config
-from dsopt.study.command import LaunchCommand
 from dsopt.study.command_secrets import shown
+from dsopt.study.ds_config import TRAIN_BATCH
 from dsopt.study.folders import OPTIMAL, find_results_folder, results_folder
 from dsopt.study.given_config import named_config
 from dsopt.study.spec import StudySpec
@@ -29,14 +28,6 @@ _NOTE: Final = ".dsopt-results"  # says which study the files belong to; written
 _EARLIER: Final = "earlier"
 _CHANGED: Final = "{}.changed"  # by somebody
 _TRAINING: Final = "training"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optimum:
-    """The best configuration, ready to use: DeepSpeed's configuration and the command that goes with it."""
-
-    ds_config: dict[str, Any]
-    command: LaunchCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +43,6 @@ class FilesOf:
     created_at: float
     finished_at: float | None
     is_scaled: bool
-
-
-def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
-    """The best configuration of a study that has a result; with `scale_lr`, its learning rate fits its batch."""
-    candidate = optimal_candidate(spec, history)
-    config = run_config(spec, candidate, history.aio)
-    command = candidate_command(spec, candidate)
-    advice = batch_advice(spec, history, candidate)
-    if scale_lr and advice is not None:
-        config, command = scale_rates(advice, config, command)
-    return Optimum(ds_config=config, command=command)
 
 
 def written_files(spec: StudySpec, about: FilesOf, *, any_scaling: bool) -> list[Path] | None:
@@ -100,8 +80,8 @@ def _is_there(path: Path) -> bool:
 def changed_text(study: str, path: Path, ds_config: Mapping[str, Any]) -> list[str]:
     """A warning if a file of the results has another configuration than the best."""
     try:
-        is_same = json.loads(path.read_text("utf-8")) == ds_config
-    except (OSError, ValueError):
+        is_same = _known_earlier(json.loads(path.read_text("utf-8"))) == _known_earlier(ds_config)
+    except (OSError, ValueError, AttributeError):
         is_same = False
     if is_same:
         return []
@@ -109,6 +89,12 @@ def changed_text(study: str, path: Path, ds_config: Mapping[str, Any]) -> list[s
         f"WARNING: {path} does not have the configuration that was measured: somebody, or another version of dsopt, "
         f"has changed it. To get that: dsopt study best {study} --output FILE"
     ]
+
+
+def _known_earlier(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what earlier versions did not write, and what changes no figure."""
+    zero = {key: value for key, value in config.get("zero_optimization", {}).items() if key != SAVES_WHOLE}
+    return {**{key: value for key, value in config.items() if key != TRAIN_BATCH}, "zero_optimization": zero}
 
 
 def were_scaled(spec: StudySpec, created_at: float, finished_at: float | None) -> bool:

@@ -1,9 +1,24 @@
-"""The best configuration of a finished study, as a candidate."""
+"""The best configuration of a finished study: as a candidate, as its runs had it, and for a training."""
 
+from dataclasses import dataclass
+from typing import Any
+
+from dsopt.report.batch_size import batch_advice, scale_rates
+from dsopt.report.partitioned import saving_whole
 from dsopt.search.history import BASELINE, History
 from dsopt.search.standing import compare
+from dsopt.study.candidate_run import candidate_command, run_config
+from dsopt.study.command import LaunchCommand
 from dsopt.study.space import Candidate
 from dsopt.study.spec import StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """The best configuration, ready to use: DeepSpeed's configuration and the command that goes with it."""
+
+    ds_config: dict[str, Any]
+    command: LaunchCommand
 
 
 def optimal_candidate(spec: StudySpec, history: History) -> Candidate | None:
@@ -16,3 +31,23 @@ def optimal_candidate(spec: StudySpec, history: History) -> Candidate | None:
     if result.best == BASELINE:
         return None
     return next(o.candidate for o in history.measured if o.name == result.best)
+
+
+def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Optimum:
+    """The best configuration of a study that has a result, for a training.
+
+    It saves whole weights, if the user's own did so; with `scale_lr`, its learning rate fits its batch.
+    """
+    candidate, found = optimal_candidate(spec, history), measured_optimum(spec, history)
+    config, command = saving_whole(spec, history, candidate, found.ds_config), found.command
+    advice = batch_advice(spec, history, candidate)
+    if scale_lr and advice is not None:
+        config, command = scale_rates(advice, config, command)
+    return Optimum(ds_config=config, command=command)
+
+
+def measured_optimum(spec: StudySpec, history: History) -> Optimum:
+    """The best configuration of a study that has a result, as its runs had it."""
+    candidate = optimal_candidate(spec, history)
+    config = run_config(spec, candidate, history.aio)
+    return Optimum(ds_config=config, command=candidate_command(spec, candidate))

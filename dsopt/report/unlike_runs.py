@@ -36,12 +36,7 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
     of_launches = odd_launches(history, spec.autotuning.unit)
     other_rows = _other_rows(history) if unlike is None else []
     of_samples = [*growing_samples(qualities_of(history)), *_rare_samples(history), *other_rows]
-    of_model = [
-        *_other_models(history),
-        *_further_engines(history),
-        *_own_accumulation(history),
-        *_own_settings(spec, history),
-    ]
+    of_model = [*_other_models(history), *_further_engines(history), *_own_settings(spec, history)]
     of_nodes = _unlike_memory(history)
     of_files = [*of_config, *changed_script(spec, history), *several_versions(history)]
     return [*of_files, *of_model, *of_nodes, *of_launches, *of_samples, *_slow_input(history)]
@@ -49,9 +44,7 @@ def unlike_runs(spec: StudySpec, history: History) -> list[str]:
 
 def _other_models(history: History) -> list[str]:
     """A warning if runs trained models of several sizes: something that nobody compares has changed between them."""
-    sizes: dict[
-        tuple[str, int], set[int]
-    ] = {}  # of what counts them in a way of its own: what AutoTP copies is doubled
+    sizes: dict[tuple[str, int], set[int]] = {}  # each counts in a way of its own: what AutoTP copies is doubled
     for o in history.everything:
         if o.facts is not None and o.engine is not None:
             sizes.setdefault((o.engine.framework, o.engine.autotp), set()).add(o.facts.num_params)
@@ -74,18 +67,6 @@ def _further_engines(history: History) -> list[str]:
         f"WARNING: your script trains with {most} engines of DeepSpeed, and all figures are of the first one that it "
         "builds: its steps, its samples, and the memory until the run ended. Let it build the one that takes the most "
         "time first, and look whether the whole training is faster and fits, before you rely on the result."
-    ]
-
-
-def _own_accumulation(history: History) -> list[str]:
-    """A warning if the script has accumulated more than its engine knows of, as batches are told without that."""
-    most = max((o.facts.own_accumulation for o in history.everything if o.facts is not None), default=1)
-    if most == 1:
-        return []
-    return [
-        f"WARNING: your script accumulates gradients by itself: its steps have up to {most} times the samples of the "
-        "global batch that is told here and that max_train_batch_size limits. Throughputs count all of them. Leave "
-        "accumulation to gradient_accumulation_steps in DeepSpeed's configuration, and tune in a new study."
     ]
 
 

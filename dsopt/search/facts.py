@@ -36,8 +36,6 @@ class ModelFacts:
         device: its name; empty if it is not known.
         sharing: ranks that share the samples of one replica, as those in a step show, beside AutoTP's; 1 if each has
             its own, or nobody saw it.
-        own_accumulation: how many micro-steps a step has for each that the engine counts, since the script accumulates
-            by itself; 1 if it does not.
         autotp: ranks of an AutoTP group (`tensor_parallel.autotp_size`).
         pipeline_stages: parts of the model between which micro-batches flow; 1 without a pipeline.
         weight_bytes, gradient_bytes, optimizer_bytes: what the run was seen to hold for one parameter, wherever it
@@ -75,7 +73,6 @@ class ModelFacts:
     device: str = ""
     sharing: int = 1
     autotp: int = 1
-    own_accumulation: int = 1
     pipeline_stages: int = 1
     weight_bytes: float | None = None
     gradient_bytes: float | None = None

@@ -86,7 +86,7 @@ def profile_attributes(candidate: Candidate) -> TrialAttributes:
 
 _ENGINE: Final = tuple(f.name for f in fields(Engine) if f.name != "rank")
 _ENGINE_NEEDS: Final = frozenset(f.name for f in fields(Engine) if f.default is MISSING) - {"rank"}
-_FACTS: Final = tuple({f.name for f in fields(ModelFacts)} - {"sharing", "own_accumulation"})
+_FACTS: Final = tuple(f.name for f in fields(ModelFacts) if f.name != "sharing")
 
 
 def _engine(attrs: Mapping[str, Any]) -> Engine | None:
@@ -97,21 +97,14 @@ def _engine(attrs: Mapping[str, Any]) -> Engine | None:
 
 
 def _facts(attrs: Mapping[str, Any]) -> ModelFacts:
-    sharing, own_accumulation = _of_samples(attrs)
-    known = {name: attrs[name] for name in _FACTS if name in attrs}
-    return ModelFacts(**known, sharing=sharing, own_accumulation=own_accumulation)
+    return ModelFacts(**{name: attrs[name] for name in _FACTS if name in attrs}, sharing=_sharing(attrs))
 
 
-def _of_samples(attrs: Mapping[str, Any]) -> tuple[int, int]:
-    """How many ranks share the samples of a replica, and how often the script accumulates as often as its engine knows.
-
-    In data parallelism alone, a step has the samples of all ranks, but for those in an AutoTP group.
-    """
+def _sharing(attrs: Mapping[str, Any]) -> int:
+    """The ranks beside AutoTP's that share the samples of a replica: in data parallelism alone, each has its own."""
     ranks = attrs["world_size"]
     alone = attrs["micro_batch"] * attrs["gas"] * ranks
     seconds = attrs.get("step_milliseconds", 0.0) / 1000
     samples = round(attrs.get("samples_per_second", 0.0) * seconds) * attrs.get("autotp", 1)
-    if samples > alone > 0 and samples % alone == 0:
-        return 1, samples // alone
     shared = alone // samples if samples and alone % samples == 0 else 1
-    return (shared if shared and ranks % shared == 0 else 1), 1
+    return shared if ranks % shared == 0 else 1

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from dsopt.report.answer import Answer, answer_of
 from dsopt.report.compare import ComparisonTable
 from dsopt.report.diff import Diff, best_diff
-from dsopt.report.files import config_file, optimum, were_scaled
+from dsopt.report.files import config_file, were_scaled
 from dsopt.report.model import model_line
+from dsopt.report.optimal import optimum
 from dsopt.report.rows import Row
 from dsopt.report.space import space_lines
 from dsopt.report.standing import Now, Standing, running_lines, standing_of

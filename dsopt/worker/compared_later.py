@@ -4,7 +4,7 @@ import math
 
 from dsopt.errors import DsoptError
 from dsopt.report.compare import YOURS, comparison_table
-from dsopt.report.files import optimum
+from dsopt.report.optimal import measured_optimum
 from dsopt.report.summary import Summary
 from dsopt.search.history import History
 from dsopt.search.standing import Ratio
@@ -48,7 +48,7 @@ def contradiction(store: Store, study: StoredStudy, summary: Summary, history: H
 
 def _is_of(comparison: StudySpec, study: StudySpec, history: History) -> bool:
     """Whether a comparison has the study's own configuration and its present best."""
-    run, best = compared_run(comparison, OPTIMUM), optimum(study, history)
+    run, best = compared_run(comparison, OPTIMUM), measured_optimum(study, history)
     is_best = run is not None and (run.command, run.ds_config) == (str(best.command), best.ds_config)
     return is_best and comparison.ds_config == study.ds_config
 

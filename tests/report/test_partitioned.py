@@ -1,9 +1,13 @@
 """A best configuration of ZeRO 3 saves as the user's own does, or its user is told that it may not."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from dsopt.report.files import changed_text
+from dsopt.report.optimal import measured_optimum, optimum
 from dsopt.report.partitioned import partitioned
-from dsopt.study.candidate_run import run_config
 from dsopt.study.space import Candidate
 from tests.made_up import facts, history, observation, spec
 
@@ -22,21 +26,33 @@ def test_parts_of_weights_are_told_where_the_users_own_training_has_them_whole(
 
 
 @pytest.mark.parametrize(
-    ("zero", "stage", "gathers"),
+    ("zero", "own", "stage", "gathers"),
     [
-        ({}, 3, True),
-        ({"stage": [1, 3]}, 3, True),
-        ({"stage": "all"}, 3, True),
-        ({"stage": [1, 3]}, 1, None),
-        ({"stage": 3}, 3, None),  # as the user has it
-        ({"stage": [0, 3], GATHER: False}, 3, False),
-        ({"stage": [0, 3], GATHER: "auto"}, 3, "auto"),
-        ({"stage": [0, 3], "gather_16bit_weights_on_model_save": False}, 3, None),
+        ({}, 0, 3, True),
+        ({"stage": [1, 3]}, 1, 3, True),
+        ({"stage": "all"}, 0, 3, True),
+        ({"stage": [1, 3]}, 1, 1, None),
+        ({"stage": 3}, 3, 3, None),  # as the user has it
+        ({}, 3, 3, None),  # as the script has it
+        ({"stage": [0, 3], GATHER: False}, 0, 3, False),
+        ({"stage": [0, 3], "gather_16bit_weights_on_model_save": False}, 0, 3, None),
     ],
 )
-def test_whole_weights_are_saved_as_without_zero_3(zero: dict, stage: int, gathers: object) -> None:
-    """`save_16bit_model` saved nothing, and the Trainer no `model.safetensors`."""
+def test_whole_weights_are_saved_as_without_zero_3(zero: dict, own: int, stage: int, gathers: object) -> None:
+    """`save_16bit_model` saved nothing, and the Trainer no `model.safetensors`. It is in no run: it costs none."""
     study = spec({"zero_optimization": zero} if zero else {})
-    config = run_config(study, Candidate(stage=stage, micro_batch=4, gas=1))
+    known = history(observation(Candidate(stage=stage, micro_batch=4, gas=1), 200.0), baseline=facts(zero_stage=own))
+    config = optimum(study, known).ds_config
     assert config["zero_optimization"].get(GATHER) == gathers
-    assert GATHER not in run_config(study, None)["zero_optimization"] or GATHER in zero
+    assert measured_optimum(study, known).ds_config["zero_optimization"].get(GATHER) == zero.get(GATHER)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_told"), [({}, False), ({"zero_optimization": {"stage": 3}}, False), ({"fp16": {}}, True)]
+)
+def test_a_file_of_an_earlier_version_has_what_was_measured(tmp_path: Path, changed: dict, is_told: bool) -> None:
+    """It lacks what changes no figure, and was said to have been changed."""
+    best = {"train_batch_size": 8, "zero_optimization": {"stage": 3, GATHER: True}}
+    earlier = {key: value for key, value in (best | changed).items() if key != "train_batch_size"}
+    (tmp_path / "ds.json").write_text(json.dumps(earlier))
+    assert bool(changed_text("s", tmp_path / "ds.json", best)) == is_told

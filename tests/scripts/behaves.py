@@ -67,8 +67,6 @@ for step in range(3 if args.how == "ends-early" else 10_000):
     if args.how == "raises" and step == 2 and args.local_rank == 1:
         raise ValueError("the second rank has had enough")
     batch = torch.ones(size, 64, device=engine.device, dtype=next(model.parameters()).dtype)
-    if args.how == "accumulates-by-itself":
-        engine.set_gradient_accumulation_boundary(step % 3 == 2)
     if args.how == "evaluates-in-each-step":
         with torch.no_grad():
             engine(batch)

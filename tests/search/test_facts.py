@@ -7,7 +7,6 @@ import pytest
 from benchmarks.scale import outcome_of
 from dsopt.estimates.zero_memory import ParamBytes
 from dsopt.experiment.outcome import Measured, from_json
-from dsopt.report.unlike_runs import unlike_runs
 from dsopt.search.global_batch import batch_of_run, configured_batch
 from dsopt.search.observing import _facts
 from dsopt.search.sharding import sharding_of
@@ -15,7 +14,7 @@ from dsopt.search.step_features import StepFeatures
 from dsopt.store.trials import _headline
 from dsopt.study.space import Setting
 from dsopt.study.trial_attributes import engine_attributes
-from tests.made_up import facts, history, spec
+from tests.made_up import facts, spec
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_ranks_of_autotp_share_samples_and_weights(
     engine = replace(run.engine, world_size=4, micro_batch=4, gas=2, autotp=told)
     figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=samples)))
     known = _facts({**engine_attributes(engine), **figures})
-    assert (known.sharing, known.own_accumulation) == (1, 1)
+    assert known.sharing == 1
     study = spec({} if configured is None else {"tensor_parallel": {"autotp_size": configured}})
     assert batch_of_run(study, known, chosen) == batch
     assert sharding_of(study, known, 1, chosen).model_parallel == 32 // batch
@@ -107,14 +106,3 @@ def test_ranks_of_autotp_share_samples_and_weights(
 def test_the_users_batch_is_that_of_the_samples_of_autotp() -> None:
     study = spec({"tensor_parallel": {"autotp_size": 2}, "train_batch_size": 64})
     assert configured_batch(study, facts(world_size=4)) == 32
-
-
-def test_what_a_script_accumulates_beside_its_engine_shows_in_its_samples() -> None:
-    run = outcome_of(None)
-    engine = replace(run.engine, world_size=2, micro_batch=4, gas=1)
-    figures = _headline(replace(run, measurement=replace(run.measurement, samples_per_step=32)))
-    known = _facts({**engine_attributes(engine), **figures})
-    assert (known.sharing, known.own_accumulation) == (1, 4)
-    told = unlike_runs(spec(), history(baseline=known))
-    assert [line for line in told if "accumulates gradients by itself" in line and "4 times the samples" in line]
-    assert not [line for line in unlike_runs(spec(), history()) if "accumulates" in line]
