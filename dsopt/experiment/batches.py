@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -88,26 +88,43 @@ def unlike_others(steps: Sequence[Step]) -> frozenset[int]:
     return frozenset(index for index, step in enumerate(steps) if step.passes < passes or step.rows < rows)
 
 
-def first_of_their_shape(steps: Sequence[Step]) -> frozenset[int]:
-    """Indices of the first steps of batches of a shape, where such take far longer than later ones of it.
+def without_compilation(steps: Sequence[Step]) -> Mapping[int, float]:
+    """What the first steps of batches of a shape would take, where such take far longer than when it comes again.
 
-    Something is compiled for each shape, and shapes come again: a whole training has next to no such steps. It needs
-    several that came again, most of which show it. Of what came once, longer batches may take longer.
+    Something is compiled for each shape: a whole training has next to no such steps. That needs several shapes that
+    came again after others, most of which show it; a file that is read for each of several such batches in a row is
+    read again. Of a shape that came once, the others tell what it takes.
+
+    Returns:
+        Seconds by index; empty if nothing shows it.
     """
     by_shape: dict[tuple[int, int, int], list[int]] = {}
     for index, step in enumerate(steps):
         if step.elements:
             by_shape.setdefault((step.passes, step.rows, step.elements), []).append(index)
-    again = [indices for indices in by_shape.values() if len(indices) > 1]
-    later = {indices[0]: statistics.median(steps[index].seconds for index in indices[1:]) for indices in again}
-    showing = [first for first, usual in later.items() if steps[first].seconds > _STALL * usual]
-    if len(showing) < max(_FEWEST_SHAPES, len(again) / 2):
-        return frozenset()
-    usual = statistics.median(later.values())
-    most = max(steps[first].elements for first in later)
-    once = [indices[0] for indices in by_shape.values() if len(indices) == 1]
-    also = [i for i in once if steps[i].seconds > _STALL * usual * max(1.0, steps[i].elements / most) ** 2]
-    return frozenset([*showing, *also])
+    shape_of = {index: shape for shape, indices in by_shape.items() for index in indices}
+    usual: dict[tuple[int, int, int], float] = {}
+    for shape, indices in by_shape.items():
+        again = [_took(steps[index]) for index in indices[1:] if shape_of.get(index - 1) != shape]
+        if again:
+            usual[shape] = statistics.median(again)
+    stalled = {by_shape[shape][0]: took for shape, took in usual.items() if _stalls(steps[by_shape[shape][0]], took)}
+    if len(stalled) < max(_FEWEST_SHAPES, len(usual) / 2):
+        return {}
+    slope, base = np.polyfit([elements for *_, elements in usual], list(usual.values()), 1)
+    for shape in by_shape.keys() - usual.keys():
+        first, took = by_shape[shape][0], max(float(base + slope * shape[-1]), min(usual.values()))
+        if _stalls(steps[first], took):
+            stalled[first] = took
+    return stalled
+
+
+def _stalls(step: Step, usual: float) -> bool:
+    return _took(step) > _STALL * usual
+
+
+def _took(step: Step) -> float:
+    return step.seconds - step.evaluation_seconds
 
 
 def gain_of_full_steps(steps: Sequence[Step], seconds: Sequence[float], which: Sequence[int]) -> float:

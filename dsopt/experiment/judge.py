@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dsopt.experiment.batches import without_compilation
 from dsopt.experiment.contradiction import contradiction
 from dsopt.experiment.evaluation import counts_evaluation, has_seen_enough, never_evaluated, step_seconds
 from dsopt.experiment.failures import ended, host_oom, only_lacks_a_save, problem, stage_reached
@@ -46,6 +47,8 @@ def measurement_of(seen: Seen, rules: RunRules) -> Measurement | None:
     if not seen.steps:
         return None
     seconds = step_seconds(seen.steps, counts=counts_evaluation(seen.steps, rules))
+    for index, took in without_compilation(seen.steps).items():
+        seconds[index] = took
     samples = seen.steps[-1].samples
     precision, skipped = rules.measurement.precision, seen.left_out()
     if rules.window is not None:

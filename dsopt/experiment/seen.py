@@ -6,7 +6,6 @@ from statistics import mean
 from typing import Final
 
 from dsopt.experiment.batches import (
-    first_of_their_shape,
     gain_of_full_steps,
     growth,
     mean_elements,
@@ -14,6 +13,7 @@ from dsopt.experiment.batches import (
     unlike_others,
     usual_passes,
     usual_rows,
+    without_compilation,
 )
 from dsopt.experiment.evaluation import shows_evaluation, step_seconds
 from dsopt.experiment.measure import Measurement
@@ -107,12 +107,8 @@ class Seen:
         return tuple(index for index, step in enumerate(self.steps) if step.skipped)
 
     def left_out(self) -> tuple[int, ...]:
-        """Indices of the steps that a measurement leaves out: those, and steps that are unlike most."""
-        return tuple(sorted({*self.skipped(), *self._unlike()}))
-
-    def _unlike(self) -> frozenset[int]:
-        """Indices of steps that were fed less than most, or for which something was compiled."""
-        return unlike_others(self.steps) | first_of_their_shape(self.steps)
+        """Indices of the steps that a measurement leaves out: those, and steps fed with other batches than most."""
+        return tuple(sorted({*self.skipped(), *unlike_others(self.steps)}))
 
     def passes(self) -> dict[str, tuple[float, ...]]:
         """How many seconds the forward passes, backward passes and optimizer calls of each step took."""
@@ -156,7 +152,7 @@ class Seen:
             outside_bytes=max((m.outside_bytes for m in self.memory.values()), default=0),
             alloc_retries=max((m.alloc_retries + m.ooms for m in self.memory.values()), default=0),
             skipped=self.skipped(),
-            unlike=tuple(sorted(self._unlike())),
+            unlike=tuple(sorted(unlike_others(self.steps) | without_compilation(self.steps).keys())),
             nonfinite=tuple(index for index, step in enumerate(self.steps) if step.nonfinite_loss),
         )
 
@@ -166,7 +162,7 @@ class Seen:
         last = first + measurement.measured_steps + measurement.skipped_steps + (measurement.pause_seconds > 0)
         out = {
             *self.skipped(),
-            *first_of_their_shape(self.steps),
+            *without_compilation(self.steps),
             *(index for index, took in enumerate(seconds) if took == measurement.pause_seconds),
         }
         kept = [index for index in range(first, min(last, len(seconds))) if index not in out]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dsopt.experiment.batches import first_of_their_shape, gain_of_full_steps, growth
+from dsopt.experiment.batches import gain_of_full_steps, growth, without_compilation
 from dsopt.experiment.outcome import Infeasible, Measured
 from dsopt.experiment.rules import OwnSizes
 from dsopt.protocol.events import Batch, Step
@@ -230,16 +230,24 @@ LENGTHS = [8, 16, 24, 8, 8, 16, 32, 8, 24, 16, 8, 32, 8, 8, 16, 8, 40, 8, 16, 24
 
 def test_what_is_compiled_for_each_shape_is_in_no_figure() -> None:
     """In one launch it was warm-up, in another it counted: the own run had twice its speed, and stayed the best."""
-    firsts = {0, 1, 2, 6, 16, 21}
-    assert first_of_their_shape(shaped(LENGTHS, stalls=True)) == firsts
-    assert first_of_their_shape(shaped(LENGTHS, stalls=False)) == frozenset()
-    assert first_of_their_shape(shaped(LENGTHS, stalls=True, again=True)) == frozenset()
-    assert first_of_their_shape(shaped([8] * 20, stalls=True)) == frozenset()  # warm-up, as of any
-    assert first_of_their_shape(shaped(list(range(8, 40)), stalls=True)) == frozenset()  # no shape comes again
-    rare = [*shaped(LENGTHS, stalls=True), replace(step(22, passes=1, rows=4), elements=4 * 480, seconds=6.0)]
-    assert first_of_their_shape(rare) == firsts  # a long text takes longer
+    found = without_compilation(shaped(LENGTHS, stalls=True))
+    assert found == pytest.approx({i: 0.05 + 0.001 * LENGTHS[i] for i in (0, 1, 2, 6, 16, 21)})
+    assert without_compilation(shaped(LENGTHS, stalls=False)) == {}
+    assert without_compilation(shaped(LENGTHS, stalls=True, again=True)) == {}
+    assert without_compilation(shaped([8] * 20, stalls=True)) == {}  # warm-up, as of any
+    assert without_compilation(shaped(list(range(8, 40)), stalls=True)) == {}  # no shape comes again
+    rare = [*shaped(LENGTHS, stalls=True), replace(step(22, passes=1, rows=4), elements=4 * 480, seconds=1.2)]
+    assert without_compilation(rare).keys() == found.keys()  # a long text takes longer
     unseen = [replace(each, elements=0) for each in shaped(LENGTHS, stalls=True)]
-    assert first_of_their_shape(unseen) == frozenset()
+    assert without_compilation(unseen) == {}
+
+
+def test_files_that_are_read_again_and_again_count() -> None:
+    """One for each of several batches of a length in a row: the first of each waits."""
+    blocks = [length for _ in range(3) for length in (8, 16, 24, 32) for _ in range(5)]
+    waits = [replace(each, seconds=0.6 if i % 5 == 0 else 0.1) for i, each in enumerate(shaped(blocks, stalls=False))]
+    for count in (12, 20, 22, 60):
+        assert without_compilation(waits[:count]) == {}
 
 
 @pytest.mark.parametrize("size", [2, 5])
