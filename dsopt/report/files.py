@@ -80,7 +80,8 @@ def _is_there(path: Path) -> bool:
 def changed_text(study: str, path: Path, ds_config: Mapping[str, Any]) -> list[str]:
     """A warning if a file of the results has another configuration than the best."""
     try:
-        is_same = _known_earlier(json.loads(path.read_text("utf-8"))) == _known_earlier(ds_config)
+        there = json.loads(path.read_text("utf-8"))
+        is_same = there == _as_known_to(there, ds_config)
     except (OSError, ValueError, AttributeError):
         is_same = False
     if is_same:
@@ -91,10 +92,11 @@ def changed_text(study: str, path: Path, ds_config: Mapping[str, Any]) -> list[s
     ]
 
 
-def _known_earlier(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what earlier versions did not write, and what changes no figure."""
-    zero = {key: value for key, value in config.get("zero_optimization", {}).items() if key != SAVES_WHOLE}
-    return {**{key: value for key, value in config.items() if key != TRAIN_BATCH}, "zero_optimization": zero}
+def _as_known_to(earlier: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what earlier versions did not write, where this one lacks it."""
+    known = {key: value for key, value in config.items() if key != TRAIN_BATCH or key in earlier}
+    zero, before = config.get("zero_optimization", {}), earlier.get("zero_optimization", {})
+    return known | {"zero_optimization": {k: value for k, value in zero.items() if k != SAVES_WHOLE or k in before}}
 
 
 def were_scaled(spec: StudySpec, created_at: float, finished_at: float | None) -> bool:

@@ -51,7 +51,12 @@ def run_config(spec: StudySpec, candidate: Candidate | None, aio: Mapping[str, A
 def _has_all_sizes(spec: StudySpec) -> bool:
     """Whether the user's own configuration has all three sizes, so that the script may read any of them.
 
-    The command must say the ranks, and nothing that is tried may change how many of them DeepSpeed counts.
+    They must be those of the command's ranks, and no flag or setting that is tried may change how many of these
+    DeepSpeed counts.
     """
-    sizes = (spec.own_config.get(key) for key in (TRAIN_BATCH, MICRO_BATCH, ACCUMULATION))
-    return all(isinstance(size, int) for size in sizes) and _SHARES_SAMPLES not in spec.search.ds_config
+    total, micro_batch, gas = (spec.own_config.get(key) for key in (TRAIN_BATCH, MICRO_BATCH, ACCUMULATION))
+    if not (isinstance(total, int) and isinstance(micro_batch, int) and isinstance(gas, int)):
+        return False
+    if spec.search.args or _SHARES_SAMPLES in spec.search.ds_config:
+        return False
+    return total == whole_batch(spec, Candidate(stage=0, micro_batch=micro_batch, gas=gas))

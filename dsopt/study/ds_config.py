@@ -70,7 +70,7 @@ def _check_batch_product(config: Mapping[str, Any], where: str, ranks: int | Non
         raise DsoptError(f"{where}: autotuning.mp_size: {mp_size} does not divide the {ranks} ranks of the command.")
     total, micro, gas = config.get(TRAIN_BATCH), config.get(MICRO_BATCH), config.get(ACCUMULATION)
     if isinstance(gas, list):
-        gas = None  # the baseline takes the first, and candidates leave the total out
+        gas = None  # the baseline takes the first
     if total in (None, "auto"):
         return
     if not _is_count(total):

@@ -48,11 +48,19 @@ def test_whole_weights_are_saved_as_without_zero_3(zero: dict, own: int, stage: 
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_told"), [({}, False), ({"zero_optimization": {"stage": 3}}, False), ({"fp16": {}}, True)]
+    ("changed", "is_told"),
+    [
+        ({}, False),
+        ({"zero_optimization": {"stage": 3}}, False),
+        ({"zero_optimization": {"stage": 3, GATHER: False}}, True),
+        ({"fp16": {}}, True),
+        ({"train_batch_size": None}, False),
+        ({"train_batch_size": 16}, True),
+    ],
 )
 def test_a_file_of_an_earlier_version_has_what_was_measured(tmp_path: Path, changed: dict, is_told: bool) -> None:
     """It lacks what changes no figure, and was said to have been changed."""
     best = {"train_batch_size": 8, "zero_optimization": {"stage": 3, GATHER: True}}
-    earlier = {key: value for key, value in (best | changed).items() if key != "train_batch_size"}
+    earlier = {key: value for key, value in (best | changed).items() if value is not None}
     (tmp_path / "ds.json").write_text(json.dumps(earlier))
     assert bool(changed_text("s", tmp_path / "ds.json", best)) == is_told

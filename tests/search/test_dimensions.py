@@ -72,6 +72,9 @@ def test_the_measured_disk_is_in_the_configuration_that_offloads_to_it() -> None
         ({"train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, (), 8 * 3 * 2),
         ({"train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, ((NUM_GPUS, 1),), 8 * 3),
         ({"gradient_accumulation_steps": 2}, {}, (), None),
+        ({"train_batch_size": 4, "gradient_accumulation_steps": 1}, {}, (), None),  # of a pipeline without mp_size
+        ({"train_batch_size": 4, "gradient_accumulation_steps": [2, 4]}, {}, (), 8 * 3 * 2),
+        ({"train_batch_size": 4, "gradient_accumulation_steps": 2}, {"args": {"--stages": [1, 2]}}, (), None),
         ({"train_batch_size": 4}, {}, (), None),  # as DeepSpeed derives one, it does all
         ({"train_batch_size": "auto", "gradient_accumulation_steps": 2}, {}, (), None),
         (
