@@ -108,11 +108,11 @@ def test_the_hugging_face_trainer_is_tuned_unchanged(dsopt: Dsopt) -> None:
     dsopt("worker", "hf", "--devices", "cpu:1")
     best = dsopt.json("study", "best", "hf")
     runs = best_runs(dsopt)
-    assert {run["candidate"]: run["state"] for run in runs if run["round"] == 0} == {
-        "baseline": "measured",
-        "z2_gas1_tmbspg8": "measured",
-        "z3_gas1_tmbspg8": "measured",
-    }
+    found = {
+        run["candidate"]: run["state"] for run in runs if run["round"] == 0
+    }  # on a busy machine, a smaller size, too
+    assert found.keys() >= {"baseline", "z2_gas1_tmbspg8", "z3_gas1_tmbspg8"}
+    assert {*found.values()} == {"measured"}
     if best["comparison"]["best"] == "z2_gas1_tmbspg8":
         assert "--per_device_train_batch_size 8" in best["command"]
     for run in runs:
