@@ -111,7 +111,8 @@ def without_compilation(steps: Sequence[Step]) -> Mapping[int, float]:
     stalled = {by_shape[shape][0]: took for shape, took in usual.items() if _stalls(steps[by_shape[shape][0]], took)}
     if len(stalled) < max(_FEWEST_SHAPES, len(usual) / 2):
         return {}
-    slope, base = np.polyfit([elements for *_, elements in usual], list(usual.values()), 1)
+    # least squares, also where all batches have as many elements, of other rows
+    (slope, base), *_ = np.linalg.lstsq([[shape[-1], 1] for shape in usual], [*usual.values()], rcond=None)
     for shape in by_shape.keys() - usual.keys():
         first, took = by_shape[shape][0], max(float(base + slope * shape[-1]), min(usual.values()))
         if _stalls(steps[first], took):

@@ -242,6 +242,13 @@ def test_what_is_compiled_for_each_shape_is_in_no_figure() -> None:
     assert without_compilation(unseen) == {}
 
 
+def test_batches_of_a_number_of_tokens_have_other_rows_and_as_many_elements() -> None:
+    """A line through them has no slope, and its fit warned of that."""
+    rows = [length // 8 for length in LENGTHS]
+    steps = [replace(s, rows=r, elements=960) for s, r in zip(shaped(LENGTHS, stalls=True), rows, strict=True)]
+    assert without_compilation(steps).keys() == {0, 1, 2, 6, 16, 21}
+
+
 def test_files_that_are_read_again_and_again_count() -> None:
     """One for each of several batches of a length in a row: the first of each waits."""
     blocks = [length for _ in range(3) for length in (8, 16, 24, 32) for _ in range(5)]
