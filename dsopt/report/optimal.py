@@ -38,7 +38,8 @@ def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Opt
 
     It saves whole weights, if the user's own did so; with `scale_lr`, its learning rate fits its batch.
     """
-    candidate, found = optimal_candidate(spec, history), measured_optimum(spec, history)
+    candidate = optimal_candidate(spec, history)
+    found = _as_run(spec, history, candidate)
     config, command = saving_whole(spec, history, candidate, found.ds_config), found.command
     advice = batch_advice(spec, history, candidate)
     if scale_lr and advice is not None:
@@ -48,6 +49,9 @@ def optimum(spec: StudySpec, history: History, *, scale_lr: bool = False) -> Opt
 
 def measured_optimum(spec: StudySpec, history: History) -> Optimum:
     """The best configuration of a study that has a result, as its runs had it."""
-    candidate = optimal_candidate(spec, history)
+    return _as_run(spec, history, optimal_candidate(spec, history))
+
+
+def _as_run(spec: StudySpec, history: History, candidate: Candidate | None) -> Optimum:
     config = run_config(spec, candidate, history.aio)
     return Optimum(ds_config=config, command=candidate_command(spec, candidate))

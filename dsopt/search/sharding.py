@@ -115,7 +115,9 @@ def replicas(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
 def autotp_of(spec: StudySpec, facts: ModelFacts, setting: Setting) -> int:
     """The ranks of a candidate's AutoTP group: what the configurations leave open, the script decides."""
     given = dict(setting).get(_AUTOTP, spec.own_value(_AUTOTP))
-    return given if isinstance(given, int) and given > 0 else 1 if _AUTOTP in spec.search.ds_config else facts.autotp
+    if isinstance(given, int) and given > 0:
+        return given
+    return 1 if _AUTOTP in spec.search.ds_config else facts.autotp
 
 
 def sharding_of(spec: StudySpec, facts: ModelFacts, stage: int, setting: Setting) -> Sharding:
